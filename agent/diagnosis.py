@@ -28,7 +28,7 @@ from proveout.agent.security import data_dirs
 from proveout.agent.tools.program import listed_program
 from proveout.agent.tuning import reboot
 from proveout.core import child_process, directories, errors
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import number, percent
 from proveout.dsl import engines
@@ -51,7 +51,7 @@ _OURS = ("all", "benchmark", "dev", "docs")
 _STA_UNSYNC = 0x0040
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Finding:
     """One check: its subject, state, text, and way out ("" for none)."""
 

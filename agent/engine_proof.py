@@ -25,7 +25,7 @@ from proveout.agent.engines.table import adapter, driver
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.invariants import judged
 from proveout.agent.load.loop.transaction import BEGIN_READ, BEGIN_WRITE, COMMIT, ROLLBACK
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import count_of
 from proveout.dsl import engines
@@ -68,7 +68,7 @@ RUNS = 3
 """Transactions of each kind."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Result:
     """The answer to one question; `words` are the server's, or what was found."""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proveout.core import child_process
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.dsl.plan.topology import Value
 from proveout.proto.wire.results import FactsRead
 from proveout.proto.wire.tasks import ReadFacts
@@ -38,7 +38,7 @@ _TECHNOLOGIES = {0x04: "NVDIMM-N", 0x05: "NVDIMM-F", 0x06: "NVDIMM-P", 0x07: "Op
 _UNKNOWN = frozenset({"", "unknown", "not specified", "none", "no dimm", "undefined", "to be filled by o.e.m."})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Structure:
     """A structure of the tables: its formatted area with the header, and its strings (numbered from 1)."""
 

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
 from proveout.proto.audit_log import FILE, AuditLog
 from proveout.proto.enrolment import ROLES, fingerprint, parts_of, token_hash
@@ -56,7 +56,7 @@ class PkiError(ProveoutError):
     """Credentials that are missing, unreadable or readable by others."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Credentials:
     """The certificates and keys of one side, PEM: the authority, its own certificate, its key; a coordinator's signer
     as well.
@@ -311,7 +311,7 @@ class Refusal(ProveoutError):
     """The authority refuses; the reason may be sent to the client."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Member:
     """The subject of a certificate: a role, a name among those of this role, the addresses of an agent."""
 
@@ -325,7 +325,7 @@ class Member:
         return f"agent/{self.name}" if self.role == "agent" else self.role
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Issued:
     """A line of the ledger. Times are Unix seconds; `how` is issue, enrol or renew."""
 

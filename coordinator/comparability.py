@@ -25,7 +25,7 @@ from proveout.coordinator.results.fingerprint import differences as fact_differe
 from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.storage.journal import recorded_plan
 from proveout.core import statistics
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.core.errors import ProveoutError
 from proveout.dsl.expr.evaluation import RUNGS
 from proveout.dsl.plan.plan import to_data
@@ -52,7 +52,7 @@ class NotComparable(ProveoutError):
     exit_code = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Difference:
     """A value that differs; `before` or `after` is "" where it is missing.
 
@@ -293,7 +293,7 @@ Place: TypeAlias = tuple[str, int | None]
 """A stage and one of its rungs; None for a stage without rungs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Between:
     """The spread of runs of one plan: of each number at each place the variance of the logarithm of a run's mean, and
     its degrees of freedom. `runs`: how many earlier runs there are, also where they are too few."""

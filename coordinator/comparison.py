@@ -26,7 +26,7 @@ from proveout.coordinator.results.fingerprint import fingerprints, outline
 from proveout.coordinator.results.results import RunResults, StageResult, climbed, environment, search_metrics
 from proveout.coordinator.verdict import checks
 from proveout.core import statistics
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import ends, notation, percent, rung_name, safe
 from proveout.core.statistics import CONFIDENCE
@@ -45,7 +45,7 @@ SAME = 1e-9
 """The names of numbers that follow the offered rate."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OfferedRates:
     """The mean offered rates of a rung (1/s) in the reference and in the other run. `origin`: the expression of the
     plan that they came from; "" where the plan has a number."""
@@ -147,7 +147,7 @@ def short_name(place: int) -> str:
     return (short_name(before - 1) if before else "") + chr(ord("A") + letter)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ComparedRun:
     """A run of a comparison: its short name, and what identifies it. `environment`: a line for each kind of host and
     system."""
@@ -161,7 +161,7 @@ class ComparedRun:
     environment: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Row:
     """One number of both runs. `path` has its names in the rung's tree; `change` is {} where it cannot be computed.
 
@@ -230,7 +230,7 @@ class Row:
         return "1 repeat" if alone else "no interval"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RungPair:
     """A rung that both runs measured: its rows, and the whole tree of `{base, other, change}`; `offered`: the rates,
     where they differ."""
@@ -242,7 +242,7 @@ class RungPair:
     offered: OfferedRates | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StagePair:
     """A stage in both runs.
 
@@ -258,7 +258,7 @@ class StagePair:
     values: tuple[Row, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ComparedRuns:
     """Run `runs[1]` against the reference `runs[0]`. `levels` are those of the intervals of the main numbers and of all
     others, `judged` the counts of the numbers of both that are judged; `notes` qualify the numbers; `band` as in
@@ -677,7 +677,7 @@ def _leaf(tree: Mapping[str, Any], path: Sequence[str]) -> Mapping[str, Any] | N
 # are missing, and when the interval of an estimate (`tps.ratio < 0.95`) contains the limit.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Condition:
     """A checked condition. It is judged at each rung of `ladders`; () when it is judged once, over the stages."""
 
@@ -685,7 +685,7 @@ class Condition:
     ladders: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Judgement:
     """The outcome of a condition: PASS means that it holds, which fails the job. `rungs`: how many it was judged at, 0
     where it was judged once; `evidence` is of those with the outcome."""

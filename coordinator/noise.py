@@ -15,7 +15,7 @@ from proveout.coordinator.results.fingerprint import fingerprints, outline
 from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.storage.journal import recorded_plan
 from proveout.core import statistics
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.distributions import chi2_quantile, f_quantile, t_quantile
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import digest, from_plain, number_at, to_plain
@@ -46,7 +46,7 @@ from proveout.proto.events import IterationFinished
 REPEATS_MIN = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Spread:
     """A standard deviation of logarithms (a coefficient of variation) with its 95 % interval."""
 
@@ -55,7 +55,7 @@ class Spread:
     upper: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ArmDifference:
     """ln(second arm / first arm): its mean, its interval, and whether that leaves out 0."""
 
@@ -70,7 +70,7 @@ class ArmDifference:
         return self.lower > 0.0 or self.upper < 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Components:
     """The three components, and the two sums that decide: `iteration_total` (of one iteration within its repeat) and
     `repeat_total` (of one repeat). `window_s`: the seconds of an iteration; `repeats`: those that both arms have.
@@ -226,7 +226,7 @@ class TooFewPairs(ProveoutError):
     exit_code = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class NoiseRecord:
     """The noise of a rung. `ladder` and `environment` are digests; `about` describes the hosts for people.
 
@@ -247,7 +247,7 @@ class NoiseRecord:
     format: int = FORMAT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Remedy:
     """`repeats` of `window_s` seconds show a change, in `seconds` for one ladder of this rung."""
 

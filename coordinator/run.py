@@ -66,7 +66,7 @@ from proveout.coordinator.storage.journal import Journal, StorageFailed, plan_da
 from proveout.coordinator.storage.run_directory import Record, RunDirectory, storage_failed
 from proveout.coordinator.verdict.verdicts import PlanEvaluator
 from proveout.core.child_process import rare_garbage_collection, release_memory
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.core.errors import ProveoutError, one_line
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import (
@@ -85,7 +85,7 @@ from proveout.proto.wire.results import FaultStep
 from proveout.proto.wire.tasks import Endpoint, Task
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunOptions:
     """The parameters of one coordinator process that runs or resumes a plan.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 
 if TYPE_CHECKING:
     from proveout.dsl.plan.captures import CaptureDeclaration
@@ -26,7 +26,7 @@ Embedded: TypeAlias = Literal["server", "file"]
 DsnForm: TypeAlias = Literal["conninfo", "uri", "connect_string", "path", "other"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DsnRule:
     """The pattern that a whole dsn must match (with DOTALL), the message when it does not, and a dsn that does."""
 
@@ -35,7 +35,7 @@ class DsnRule:
     example: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Engine:
     """One engine. `title` is its name for people; the client packages come with the extra `extra`.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def _no_problem(_: Any, __: Any) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WorkloadExtension:
     """Description of a workload kind: an entry point of the group WORKLOADS, or a row of `workloads.kinds`.
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from proveout.core import linux
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import json_line
 
@@ -44,7 +44,7 @@ class AuditFault(ProveoutError):
     exit_code = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Head:
     """The end of a log at some time: which log, how many lines, the last one's hash."""
 
@@ -62,7 +62,7 @@ class Head:
         return None if found is None else cls(log=found[1], number=int(found[2]), hash=found[3])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Verified:
     """A log that verifies: its head, and the number of heads in other logs that agree."""
 

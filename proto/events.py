@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.core.numbers import Sought, confirmed, quantity, search_answer, sought
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.stages import Window
 from proveout.proto.wire.results import FaultStepKind, InvariantCheck, Populated, TableDifference, TuningState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class IterationId:
     """The identity of an iteration: stage, rung (threads), repeat and attempt from 1. Probes count in `repeat`."""
 
@@ -34,7 +34,7 @@ class IterationId:
         return f"{self.stage}/{self.rung}/{self.repeat}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LoadLine:
     """A second of one of several loads; response times are None when no transaction has one."""
 
@@ -46,7 +46,7 @@ class LoadLine:
     errors: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LoadTick:
     """*live* A second of load, all agents merged; response times are None when no transaction has one.
 
@@ -65,7 +65,7 @@ class LoadTick:
     loads: tuple[LoadLine, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TransactionLine:
     """One transaction type in the window so far, all agents merged; response times in microseconds, 0 when none has
     ended."""
@@ -80,7 +80,7 @@ class TransactionLine:
     p99_us: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TransactionsTick:
     """*live* What the load has come to in the window that it is in, `seconds` after that began. Ramps do not count."""
 
@@ -90,7 +90,7 @@ class TransactionsTick:
     transactions: tuple[TransactionLine, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StatementLine:
     """One of the statements that took the most time in a measure window.
 
@@ -112,7 +112,7 @@ class StatementLine:
     no_plan: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FaultSeen:
     """A step of the occurrence `number`, of at most `times`, of a fault on a host: `at_s` seconds after the start of
     the measure window, and `after_s` after the begin of the occurrence there."""
@@ -142,7 +142,7 @@ def log_text(seen: FaultSeen) -> str:
     return f"fault {seen.fault}{count}: {words[seen.step]}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FaultEffect:
     """The effect of one occurrence of a fault on a load, or on several together. None: not known.
 
@@ -182,7 +182,7 @@ class FaultEffect:
         return bound_s if bound_s is not None and self.outage_s is not None and self.outage_s <= bound_s else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FaultOnLoad(FaultEffect):
     """The effect on a `load` of a stage ("" for a stage with one), on one client `host`, or ("") on all of them
     together."""
@@ -191,7 +191,7 @@ class FaultOnLoad(FaultEffect):
     host: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FaultMeasured(FaultEffect):
     """One occurrence (`number`, from 1) of a fault in an iteration, and its effect on all loads together.
 
@@ -213,7 +213,7 @@ class FaultMeasured(FaultEffect):
     loads: tuple[FaultOnLoad, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CommitsMeasured:
     """The tracked commits of a load in an iteration, ramps included.
 
@@ -232,7 +232,7 @@ class CommitsMeasured:
     unread: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Claim:
     """One comparison of a check: `of` (what is compared, as the plan writes it), its `value`, and `limit` with its
     sign, such as `≤ 50.0 ms`; `value` is `no data` where it is missing, `limit` is "" for a condition without one.
@@ -256,7 +256,7 @@ class Claim:
 Tone: TypeAlias = Literal["", "good", "bad", "warn"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HeadlineNumber:
     """One of the few numbers that answer what the run was for: `value` with its unit, `interval` as
     `95 % CI 1.4 … 1.7, n = 5`, and `about`: the stage and rung that it is of.
@@ -280,7 +280,7 @@ Outcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 Metrics: TypeAlias = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunStarted:
     """A run begins (or is resumed: `resumed` counts how often). `plan` is `plan.to_data(…, positions=True)`; `labels`
     are those of `proveout run --label`, which change neither the plan nor its digest."""
@@ -297,7 +297,7 @@ class RunStarted:
     labels: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AgentUp:
     """A host's agent answered; clock offset (agent minus coordinator) and its bound, nanoseconds."""
 
@@ -310,7 +310,7 @@ class AgentUp:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AgentLost:
     """A host's agent is lost: the stream broke or its lease ended. `abandoned`: this coordinator process continues
     without the host."""
@@ -320,7 +320,7 @@ class AgentLost:
     abandoned: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SystemUp:
     """A system answers; its settings are part of the fingerprint. Never holds a password."""
 
@@ -332,7 +332,7 @@ class SystemUp:
     settings: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FactsTaken:
     """The facts of a host (or of a `system` on it) `before` anything was changed, where the plan expects some of them;
     when a coordinator process began, or at the end of the run; with the schema of a system, before the first iteration
@@ -345,7 +345,7 @@ class FactsTaken:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StageStarted:
     """A stage begins; `iterations` it will run at most (0 when it has none)."""
 
@@ -355,7 +355,7 @@ class StageStarted:
     estimate_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StageProgress:
     """*live* How far a task of a stage is."""
 
@@ -367,7 +367,7 @@ class StageProgress:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PopulateFinished:
     """One system is populated."""
 
@@ -376,7 +376,7 @@ class PopulateFinished:
     populated: Populated
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ValuesTaken:
     """The numbers of one repeat (from 1) of a stage, by name; `elapsed_s` and `wait_s` are among them."""
 
@@ -385,7 +385,7 @@ class ValuesTaken:
     values: dict[str, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class IterationStarted:
     """T0 is `starts_in_s` from now; `rate` None: closed. `passes` end within `measure_s`. `beside`:
     `timetable.Part`."""
@@ -400,7 +400,7 @@ class IterationStarted:
     passes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WaitsTick:
     """*live* The top foreground waits of the measure window: `seconds` between the first and the newest look in it."""
 
@@ -411,7 +411,7 @@ class WaitsTick:
     waits: tuple[WaitLine, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AgentLine:
     """The state of an agent: clock offset (agent minus coordinator) and its bound, ns; `silent_s` since its last answer
     to a beat.
@@ -426,7 +426,7 @@ class AgentLine:
     connected: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AgentsTick:
     """*live* All agents of the run, once per beat; a lease ends after `lease_s` of silence."""
 
@@ -435,7 +435,7 @@ class AgentsTick:
     agents: tuple[AgentLine, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HostTick:
     """*live* The newest readings of a capture on a host: metric -> value (labelled ones as `metric[label]`)."""
 
@@ -452,7 +452,7 @@ RESTART = "restart:"
 """The check of a system's restart is this with its name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ValidityFinding:
     """One thing that validity looked at: did it hold, and on what evidence.
 
@@ -483,7 +483,7 @@ class ValidityFinding:
         return not (self.ok and self.evidence.startswith(NOT_JUDGED))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TransactionSummary:
     """One transaction type in one iteration, of several loads of one `load`. Latencies are response times in
     microseconds; keys as in `metrics`."""
@@ -506,7 +506,7 @@ class TransactionSummary:
         return in_load(self.load, self.name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WaitLine:
     """A row of the top-10 foreground waits; `waits` where the server counts; `system` is "" for the first captured."""
 
@@ -519,7 +519,7 @@ class WaitLine:
     system: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SizeLine:
     """The size of a part at both ends: `part` is table, toast, lob or index, `name` the index's or table's."""
 
@@ -531,7 +531,7 @@ class SizeLine:
     end_bytes: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class IterationFinished:
     """An iteration with its numbers, the basis of every verdict. `valid` is False when a finding that voids failed.
 
@@ -574,7 +574,7 @@ class IterationFinished:
         return self.valid and all(finding.ok or not finding.breach for finding in self.findings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class IterationVoided:
     """A void iteration (an agent was lost, the load failed); it may be run again. Without `rerun` it takes back an
     `IterationFinished` of the same id."""
@@ -588,7 +588,7 @@ Phase: TypeAlias = Literal["bracket", "bisect", "confirm", "repeat", "refusal", 
 """The part of a search that a probe belongs to (`coordinator.schedule.rate_search`)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ProbeFinished:
     """A probe of a search: its rate (`over` threads: their number), whether `accept` held, and the numbers that it
     read."""
@@ -607,7 +607,7 @@ class ProbeFinished:
         return sought(self.rate, self.over)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SearchFinished:
     """A search's answer; `rate` is None when no rate in the range was accepted, or the probes did not decide.
 
@@ -636,7 +636,7 @@ class SearchFinished:
         return search_answer(self.estimate, self.outcome, self.over)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LadderCut:
     """`stop_when` held at a rung: the rungs above it are not run."""
 
@@ -646,7 +646,7 @@ class LadderCut:
     evidence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PropagationCompared:
     """After the last stage: the contents of the two ends of a propagation."""
 
@@ -657,7 +657,7 @@ class PropagationCompared:
     tables: tuple[TableDifference, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class InvariantsSeen:
     """The invariants of a workload in one system: after `iteration`, or ("") after the whole stage.
 
@@ -677,7 +677,7 @@ class InvariantsSeen:
 TuningAct: TypeAlias = Literal["apply", "look", "revert"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TuningSeen:
     """The outcome of a host's tuning operations: applied (the plan's, or those of `stage`), verified, or reverted."""
 
@@ -688,7 +688,7 @@ class TuningSeen:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StageFinished:
     """A stage ended; `metrics` is what expressions see under its id; `skipped` is one that the plan has left out."""
 
@@ -698,7 +698,7 @@ class StageFinished:
     metrics: Metrics = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class VerdictReached:
     """A verdict with its evidence: the numbers read, the interval, the iterations behind it."""
 
@@ -713,7 +713,7 @@ class VerdictReached:
     line: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class VerdictForeseen:
     """The provisional outcome of a verdict on the results so far. No decision depends on it.
 
@@ -728,7 +728,7 @@ class VerdictForeseen:
     evidence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Notice:
     """Something a person should see; `host` "" is the coordinator."""
 
@@ -737,7 +737,7 @@ class Notice:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunFinished:
     """The run has ended. `status`: finished, failed (infrastructure), interrupted; `exit_code` by the CLI contract."""
 
@@ -757,7 +757,7 @@ Event: TypeAlias = (
 LIVE_EVENTS: tuple[type, ...] = (StageProgress, LoadTick, TransactionsTick, WaitsTick, AgentsTick, HostTick)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Stamped:
     """An event as the journal keeps it."""
 

@@ -23,7 +23,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
 from proveout.proto.wire.tasks import SignedTask
 
@@ -33,7 +33,7 @@ AUTHORITY = "authority"
 _SERIAL = re.compile(rb"[0-9A-Fa-f]{1,40}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Shown:
     """The contents of a certificate. Times are UTC."""
 
@@ -177,7 +177,7 @@ VALID_S = 24 * 3600
 time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Addressee:
     """The addressee of a task: the agent by its certificate's role (`agent/db1`), the run and its fencing epoch."""
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.proto.events import TuningSeen
 from proveout.proto.wire.results import TuningOutcome, TuningState
 
@@ -30,7 +30,7 @@ WRONG: frozenset[TuningOutcome] = frozenset({"refused", "failed", "residue"})
 DOUBTFUL: frozenset[TuningOutcome] = frozenset({"needs_restart", "drifted"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TunedHost:
     """A tuning on a host.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.numbers import number
 from proveout.proto.events import ProbeFinished
 from proveout.tui.stage_view import Throughput
@@ -24,7 +24,7 @@ _TWO_TICKS = 0.7
 """Powers of ten that have two ticks of 1, 2 and 5 times one, wherever they begin."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Scale:
     """An axis from `low` to `high`, linear or logarithmic, with the values that get a mark."""
 
@@ -238,7 +238,7 @@ _DIGITS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Figure:
     """A number: its digits as text, its unit, what it is. `digits`: as many digits and points have room at least, so
     that the numbers after it stay where they are."""
@@ -298,7 +298,7 @@ _WIDTH_LEAST = 10
 """A picture that is narrower is left out, the numbers stay."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Bar:
     """A row: its name, and its numbers, None where there are none yet (then `note` is written)."""
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from rich.text import Text
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.numbers import microseconds, number, percent, quantity, rate_unit, safe, seconds
 from proveout.dsl.plan.phases import edges_s, level_at
 from proveout.dsl.plan.stages import lengths_s, measured_from_s
@@ -31,7 +31,7 @@ GAP_S = 1.5
 """More than that between two seconds is a gap: no line goes over it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Span:
     """A named time, s: an iteration, or a phase of one."""
 
@@ -40,7 +40,7 @@ class Span:
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Timeline:
     """From `begins_s` to `ends_s`, Unix seconds, or those of a time without gaps.
 
@@ -190,7 +190,7 @@ GROWTH_OVER_S, GROWTH_FRACTION = 10.0, 0.1
 RATE_DIGITS, TIME_DIGITS = "00,000", "0.00"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LiveNumbers:
     """The newest second; None where it is not known. `of`: the intended rate, 1/s; `stale_s`: its age, s, from
     `STALE_S` on, else 0.

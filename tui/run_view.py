@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.numbers import safe
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.stages import AFTER_MEASURE, measured_from_s
@@ -63,7 +63,7 @@ _SUMS = {
 Readings: TypeAlias = Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HostView:
     """A host: the state of its agent, for how long it is silent, its clock, and the newest readings by capture.
 
@@ -172,7 +172,7 @@ LOG_MAX = 1000
 ITERATIONS_MAX = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Begun:
     """An iteration that has begun, with its T0 in Unix seconds."""
 
@@ -185,7 +185,7 @@ class Begun:
         return self.unix_s + measured_from_s(self.started)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Moment:
     """A second of load, at its end in Unix seconds."""
 
@@ -193,7 +193,7 @@ class Moment:
     tick: LoadTick
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FaultMark:
     """The begin or the end of a fault, Unix seconds."""
 
@@ -201,7 +201,7 @@ class FaultMark:
     seen: FaultSeen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunView:
     """The state of the whole run. `now_unix_s` is the time of the newest event.
 
@@ -519,7 +519,7 @@ Path: TypeAlias = tuple[str, ...]
 LOAD = "@"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Part:
     """A part of the plan; "" and None stand for all."""
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from heapq import merge
 from typing import Literal, Protocol, TypeAlias, get_args
 
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import dataclass, field, record
 from proveout.proto.events import Claim, HeadlineNumber, IterationFinished, IterationStarted, IterationVoided, Stamped
 from proveout.proto.events import Tone as ResultTone
 
@@ -28,7 +28,7 @@ PLAN_GROUPS: tuple[PlanGroup, ...] = get_args(PlanGroup)
 the order to list them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Found:
     """A plan file or a run directory. `stamp` changes when the file may have changed; `group`: of a plan, as far as its
     place tells."""
@@ -39,7 +39,7 @@ class Found:
     group: PlanGroup = "yours"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PlanCard:
     """A plan: `lines` describe its stages, or with `state` wrong every problem with file:line:column.
 
@@ -60,7 +60,7 @@ class PlanCard:
     """Whether it changes settings of this machine, which the host policy must allow."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PastVerdict:
     """A verdict that a run has reached."""
 
@@ -70,7 +70,7 @@ class PastVerdict:
     evidence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Ladder:
     """Mean TPS of a ladder over the valid repeats by rung, fewest threads first."""
 
@@ -79,7 +79,7 @@ class Ladder:
     tps: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunCard:
     """A run: its start (Unix seconds, 0 unknown), duration, end with the reason, results.
 
@@ -99,7 +99,7 @@ class RunCard:
     found: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Field:
     """A parameter to ask for, as the plan writes it: `default`, `low` and `high` are "" where there is none."""
 
@@ -113,7 +113,7 @@ class Field:
     help: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Form:
     """The parameters of a plan; `objection(name, text)` is the problem of a value, "" for a valid one."""
 
@@ -121,7 +121,7 @@ class Form:
     objection: Callable[[str, str], str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ComparedRow:
     """One number of both runs as text, the last cell with the sign of its direction, which is `tone`."""
 
@@ -129,7 +129,7 @@ class ComparedRow:
     tone: Tone
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ComparedPart:
     """A rung of a stage; its rows have the columns `Comparison.heads`."""
 
@@ -137,7 +137,7 @@ class ComparedPart:
     rows: tuple[ComparedRow, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Ratio:
     """A number of run B over that of the reference A, with its interval; `of` is its stage and rung."""
 
@@ -151,7 +151,7 @@ class Ratio:
     tone: Tone
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Comparison:
     """Run `other`, B in all texts, against run `reference`, A. `refused` is the reason for a refusal, "" for none;
     `headline` is the answer in one sentence, `level` is the sentence about the level of the intervals.
@@ -200,7 +200,7 @@ class HomeServices(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Start:
     """Run a plan."""
 
@@ -211,14 +211,14 @@ class Start:
     policy: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Watch:
     """Show a run: live while it runs, else replayed."""
 
     run: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Resume:
     """Resume a run that has not ended and has no coordinator."""
 
@@ -418,7 +418,7 @@ class Replay:
 Outcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Verdict:
     """A verdict with its comparisons and its evidence, one sentence a line. `counts`: not of severity `warn`."""
 
@@ -432,7 +432,7 @@ class Verdict:
     where: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Result:
     """The answer of a run in words, "" for none; `outcome` is the sentence of its end, `next_step` the command that
     continues it, "" for none.

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.core.numbers import number, quantity, with_interval
 from proveout.core.statistics import estimate, repeats_confidence
 from proveout.dsl.plan.phases import Level
@@ -43,7 +43,7 @@ _LEVELS: Mapping[str, Literal["info", "warning", "error"]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LogLine:
     """A line of the log. `unix_s` in Unix seconds; `host` is "" for the coordinator; `iteration` is "" for none."""
 
@@ -122,7 +122,7 @@ EARLIER_MAX = 12
 StageState: TypeAlias = Literal["waiting", "running", "ok", "failed", "skipped"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Progress:
     """Progress of a host in its task of the stage; `total` is 0 when unknown.
 
@@ -162,7 +162,7 @@ def moved_on(before: Progress | None, event: StageProgress, unix_s: float) -> Pr
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LoadView:
     """One of several loads of a stage, as the plan has it: its threads (None: a share of those of the rung), its rate
     in 1/s (None: closed, or a share of the rung's), its share of both (None: it has its own)."""
@@ -181,7 +181,7 @@ class LoadView:
         return None if rate is None else rate * self.share
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class IterationView:
     """One iteration that has ended: throughput per second, response times in µs; None where nothing was measured.
 
@@ -201,7 +201,7 @@ class IterationView:
     loads: Mapping[str, float | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Throughput:
     """Mean throughput over `n` repeats with its confidence interval; no interval from one repeat."""
 
@@ -226,7 +226,7 @@ class Throughput:
         return number(farther, farther) if farther < self.mean else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StageView:
     """A stage of the plan; `cell` is its cell of a matrix.
 

@@ -16,7 +16,7 @@ from proveout.agent.engines.adapter import QuerySession, Tick
 from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.units import format_duration
 from proveout.dsl.plan.commands import MeasuredValue, WaitUntil
 from proveout.proto.wire.results import CaptureResult, Reading
@@ -43,7 +43,7 @@ class NoValue(Exception):
         self.what, self.way_out = what, way_out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ValueTable:
     """The names of the columns, and the rows."""
 

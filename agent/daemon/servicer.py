@@ -36,7 +36,7 @@ from proveout.agent.tuning import tuner as tuning
 from proveout.agent.tuning.machine import ROOT, machine_dir
 from proveout.agent.tuning.tuner import Tuner
 from proveout.core import linux
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.core.errors import ProveoutError, one_line
 from proveout.core.path_trust import check_own_file, check_own_folder, check_own_journal, check_undo_journal, names_of
 from proveout.proto.audit_log import FILE, AuditLog
@@ -57,7 +57,7 @@ LOOK_AGAIN_S = 0.2
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AgentConfig:
     """Configuration of an agent: its name in plans ("" = any), state directory, handlers, trust store, audit log and
     policy.
@@ -217,7 +217,7 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
 _EOF = grpc.aio.EOF  # type: ignore[attr-defined]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Options:
     """Options of an agent: address to listen at (`name:port`, port 0 = any), certificates (a directory, or in memory),
     name ("" = any).

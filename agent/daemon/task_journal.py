@@ -23,7 +23,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
 from proveout.proto.wire import codec
 from proveout.proto.wire.messages import TaskDone, TaskFailed
@@ -46,7 +46,7 @@ NONCE_BYTES = 12
 """Nonce length of NIST SP 800-38D for GCM; random nonces are safe for 2^32 outcomes of one process."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Known:
     """A task that was accepted before: its digest, and its outcome if it has one."""
 

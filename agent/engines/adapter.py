@@ -19,7 +19,7 @@ from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.driver_contract import Driver
 from proveout.agent.errors import TaskFault
 from proveout.core import errors
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.dsl.engines import Engine
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Loader(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RangeMark:
     """Statements that record a slice in the journal of its load: `claim` before its rows; `record`, with the number of
     `{rows}`, after them."""
@@ -141,7 +141,7 @@ class ResumableLoader(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Tick:
     """One instant of a capture: its time (ns, monotonic), whether a sample is due, whether it is the last."""
 
@@ -204,7 +204,7 @@ def row_text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SnapshotMark:
     """A snapshot of a database's own statistics: its number there. Two with another `started` cannot be compared."""
 
@@ -232,7 +232,7 @@ class ReportSession(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FileProblem:
     """A problem of a user's database file: `code` as in `results.FINDINGS`; with `warns` a run goes on."""
 
@@ -242,7 +242,7 @@ class FileProblem:
     warns: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CopyState:
     """Whether the run works on a copy (`made`); why none can be made (`objections`); and what is copied, with its size,
     in words."""
@@ -282,7 +282,7 @@ class DataCopy(Protocol):
 # extension, sets no server setting and resets no counter; EXPLAIN executes no statement.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StatementCounts:
     """Cumulative counters of one statement: calls, seconds in the server, rows returned or changed."""
 
@@ -291,7 +291,7 @@ class StatementCounts:
     rows: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PlanStep:
     """A step of a plan: `depth` from 0, the operation with its object and index, the rows expected (None: unknown)."""
 

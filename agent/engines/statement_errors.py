@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.errors import TaskFault
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 
 Kind: TypeAlias = Literal["syntax", "missing", "rights", "server", "unchecked", "statement"]
 """`syntax`: wrong whatever the tables are; `missing`: it names what is not there; `server`: the plan is not the cause;
@@ -25,7 +25,7 @@ Kind: TypeAlias = Literal["syntax", "missing", "rights", "server", "unchecked", 
 NEVER = r"(?!)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RightsCheck:
     """A query whose first value is true where the user may do something, and the way out where it is not.
 
@@ -38,7 +38,7 @@ class RightsCheck:
     warns: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StatementRules:
     """Patterns for `CODE text`, matched at its start, and queries.
 

@@ -21,7 +21,7 @@ from proveout.agent.load.run_load import run_load
 from proveout.agent.sandbox.dispatch import start_system
 from proveout.agent.security.policy import Policy
 from proveout.core import directories
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
 from proveout.dsl.engines import EMBEDDED
 from proveout.dsl.plan.plan import Workload
@@ -36,7 +36,7 @@ RAMP_S = 0.5
 T0_S = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Step:
     """One load: no-op transactions a second, client CPU for each, and response times, µs."""
 

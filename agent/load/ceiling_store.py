@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from proveout.agent import host_facts
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 
 FILE = "ceilings.json"
 _FACTS = ("architecture", "cpu_model", "cpus", "kernel")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Ceiling:
     """Highest rate of a driver on a host: no-op transactions a second at `connections`, and client CPU for each, µs."""
 
@@ -39,7 +39,7 @@ class Ceiling:
     measured_unix_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Known:
     """Ceilings of a driver on this host, 1/s: with the server on the same machine, and on another one."""
 

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.dsl.plan.phases import Level, edges_s
 from proveout.dsl.plan.stages import MEASURE, Think, Window, Windows, lengths_s
 from proveout.proto.wire.tasks import LoadShare
@@ -162,7 +162,7 @@ ARRIVALS_PURPOSE = 2_000  # separates these streams from those for keys
 NEVER_NS = round(NEVER_S * 1e9)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Timeline:
     """The edges of an iteration's windows on the monotonic clock of this host, ns; `phases` with name, start and end.
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, get_args
 
 from proveout.agent.engines.adapter import RangeMark, ResumableLoader
 from proveout.agent.errors import TaskFault
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.json_data import from_message, to_message
 from proveout.dsl.plan.topology import Workload
 from proveout.dsl.workloads.base import Population
@@ -46,7 +46,7 @@ def missing(given: Iterable[tuple[int, int]], committed: Iterable[tuple[int, int
             yield first, count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Opening:
     """Connect for the compiled workload; the id of the load, "" for one that keeps no journal."""
 
@@ -55,13 +55,13 @@ class Opening:
     load: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Prepare:
     """Remove the tables of an earlier load and create empty ones; refuse tables that proveout did not make. Those of
     this load stay, when it was broken off; answers the rows that are there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Load:
     """Load the rows of units `first` … `first + count - 1` into a table, in one transaction; answers rows loaded."""
 
@@ -70,7 +70,7 @@ class Load:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Execute:
     """Run one statement by itself; `step` is its name in the journal. One that has run already is left out."""
 
@@ -78,41 +78,41 @@ class Execute:
     step: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Committed:
     """Read the journal. The answer has the `ranges` (first, units, rows) of each table; None without a journal."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Complete:
     """The population is complete: remove the journal."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Count:
     """Count the rows of a table; answers rows."""
 
     table: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Settle:
     """Make what was loaded durable."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Undo:
     """Remove the tables again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Progress:
     """So many more rows have gone in."""
 
     rows: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Finished:
     """The job is done; `rows` loaded or counted, `ranges` committed."""
 
@@ -120,7 +120,7 @@ class Finished:
     ranges: dict[str, tuple[tuple[int, int, int], ...]] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Failed:
     """The job failed as expected failures do; see `results.TaskError`. The worker ends after it."""
 

@@ -28,7 +28,7 @@ from proveout.agent.daemon.tasks import Resource
 from proveout.agent.errors import TaskFault
 from proveout.agent.load import run_load as load_task
 from proveout.agent.load.aggregator import FIRST_ERRORS_MAX, HANGS_MAX, SECOND_NS, joined
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.proto.wire import agent_pb2, codec, histogram
 from proveout.proto.wire.codec import WireFault
 from proveout.proto.wire.histogram import common, merge_handling
@@ -404,7 +404,7 @@ class LoadActor:
         os._exit(ORPHANED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Node:
     """A node of the cluster that can take actors: Ray's id, address, logical CPUs."""
 

@@ -41,7 +41,7 @@ from proveout.agent.load.loop.transaction import statements, statements_of
 from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.child_process import LOAD_WORKER_NAME
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
 from proveout.core.linux import die_with_parent
 from proveout.dsl.workloads.base import WorkloadKind
@@ -150,7 +150,7 @@ WAITING_MAX = 1000
 """Limit of the transactions without an answer that a worker lists at the end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Mark:
     """Counters at an edge of the measure window; `runqueue_ns` by thread."""
 

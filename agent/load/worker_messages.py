@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from proveout.agent.load.loop.recorder import Incident
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.json_data import frame as framed
 from proveout.core.json_data import from_plain, read_frame, read_frame_blocking, to_message
 from proveout.proto.wire.tasks import RunLoad
@@ -31,7 +31,7 @@ Unfinished: TypeAlias = tuple[int, int, int]
 UNCONNECTED = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Arm:
     """Connect and prepare the terminals `numbers` of a load of the run `run`; answer `Armed`. `connections`: of the
     load's pool of connections, if it has one."""
@@ -42,36 +42,36 @@ class Arm:
     connections: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Start:
     """Run from T0 on (monotonic ns of this host)."""
 
     t0_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Stop:
     """Stop the load; answer `Finished` with the results so far."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Settle:
     """Read the tracked commits back, as soon as the load has ended (`RunLoad.awaits_finish`)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Ready:
     """The worker is up, with everything imported."""
 
     pid: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Armed:
     """Connected and prepared."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Chunk:
     """New records before `until_ns`: `codes`, and byte lengths of the triples in `times`, in order.
 
@@ -85,7 +85,7 @@ class Chunk:
     times: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Finished:
     """The end of a load: over the whole load `committed` and `unknown` (see `LoadResult`), by transaction number.
 
@@ -126,7 +126,7 @@ class Finished:
     server_starts_ms: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Fault:
     """An expected failure, as `results.TaskError`; the worker continues."""
 

@@ -34,7 +34,7 @@ from proveout.agent.engines.table import is_in_files
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.core import linux
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.linux import CAP_DAC_READ_SEARCH
 
 if TYPE_CHECKING:  # populate workers import this module, and start faster without it
@@ -44,7 +44,7 @@ HOME = "/nonexistent"
 """Home of the unprivileged user: client libraries find no files of root there, and get no permission errors."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Account:
     """The unprivileged user: user id (and group id) that no account has, and the group of embedded servers.
 
@@ -70,7 +70,7 @@ def account() -> Account | None:
     return Account(uid=uid, group=servers.gid, reads_all=not all(_everybody_reads(path) for path in _needed()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Privileges:
     """User, primary group and supplementary group of a child process; `reads_all`: keep CAP_DAC_READ_SEARCH until
     `seal`.

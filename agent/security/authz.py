@@ -15,7 +15,7 @@ import grpc.aio
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.core.errors import ProveoutError
 from proveout.proto import enrolment
 from proveout.proto.signing import DENIED, Addressee, Denied, Shown, Verifier, roles_of_uris
@@ -29,7 +29,7 @@ REVOKED = "the certificate was revoked"
 POLICY: Mapping[str, frozenset[str]] = MappingProxyType({codec.SESSION: frozenset({"coordinator"})})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Identity:
     """Certificate and key of an agent, and the authority that it trusts, PEM."""
 

@@ -13,7 +13,7 @@ from functools import cache
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.protected_paths import OWN_FOLDERS, ROOT_EQUIVALENT_PATHS, UNITS_OF_THE_HOST
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.linux import PROGRAM_SYSCTLS, UNIT_KINDS
 
 # - folders that the tuning operations write, each through the operation that checks the content;
@@ -333,7 +333,7 @@ _OF_A_LOGIN = re.compile(r"/home/[^/]+/\.")
 _CLIMBS = re.compile(r"(^|[/=:,])\.\.(/|$)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Decision:
     """Whether a change is allowed; if not, the reason, and the policy entry that would allow it."""
 
@@ -353,7 +353,7 @@ class Decision:
 ALLOWED = Decision(allowed=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Tool:
     """A program that may be started: its absolute path, and the arguments of its entry, of which each argument must
     match one (`compiled`).
@@ -389,7 +389,7 @@ class Tool:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Policy:
     """Permissions on this host.
 

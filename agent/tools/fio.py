@@ -39,7 +39,7 @@ from proveout.agent.tools.program import PREFIX, Program, ToolFolder, unprivileg
 from proveout.agent.tools.program_launcher import ENVIRONMENT
 from proveout.agent.tuning.host import Host, Processes
 from proveout.core import child_process
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.dsl.operations.disks import in_use, sys_folder
 from proveout.dsl.operations.facts import Fact, Facts, OutputQuery, Query
 from proveout.dsl.plan.commands import FioJob
@@ -392,7 +392,7 @@ def garbled(why: str) -> TaskFault:
     return TaskFault("fault", f"cannot parse the output of fio: {why}", way_out="install fio 3.1 or later on that host")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Side:
     """Number and response times of reads, or of writes, since fio's last reset."""
 
@@ -400,7 +400,7 @@ class Side:
     response: Histogram = _EMPTY
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Snapshot:
     """All counts at one instant. `runtime_ms`: time since the reset; `cpu_fraction`: of one core, mean of the jobs."""
 

@@ -22,7 +22,7 @@ from proveout.agent.sandbox.privileges import INHERITED, Privileges
 from proveout.agent.tools import fio, generator_output
 from proveout.agent.tools.generator_output import Measured, load_of
 from proveout.agent.tools.program import Program, ToolFolder, listed_program
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.core.errors import ProveoutError
 from proveout.core.path_trust import read
 from proveout.dsl.plan.stages import lengths_s
@@ -41,7 +41,7 @@ _EZCONNECT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Address:
     """A target: fields of arguments, variables of the environment, and the password."""
 

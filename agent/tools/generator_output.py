@@ -15,7 +15,7 @@ import numpy.typing as npt
 from proveout.agent.capture.command_values import decoded, parse
 from proveout.agent.capture.query_values import NoValue, ValueTable, number, read_values
 from proveout.agent.errors import TaskFault
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.program import PROCEDURES, RESERVED, TRANSACTION, LogEntry, Program, ProgramOutput
 from proveout.proto.wire import histogram
@@ -41,7 +41,7 @@ _SUMMARY = {
 _BIN = re.compile(r"^\s*([\d.]+) \|\**\s+(\d+)\s*$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Measured:
     """The measure window of a generator: its start and end on the host's monotonic clock, ns, and its transactions."""
 
@@ -188,7 +188,7 @@ COVERED_MIN = 0.9
 """The share of the measure window that the rows of a log must cover."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Interval:
     """A row of a log: its start and end, s after T0, and what happened in it."""
 

@@ -20,7 +20,7 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Decision, Policy
 from proveout.agent.tuning.sql_access import Databases
 from proveout.core import child_process
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import dataclass, field, record
 from proveout.dsl.operations.change import (
     WITHIN_S,
     BusyCpus,
@@ -74,7 +74,7 @@ _LEFT = re.compile(r"\.proveout-[0-9a-f]{12}$")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Original:
     """A file as it was, to the byte. `exists` is False if there was none."""
 

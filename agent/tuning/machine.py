@@ -19,7 +19,7 @@ from proveout.agent.engines.public_dsn import public_dsn
 from proveout.agent.errors import TaskFault
 from proveout.agent.host_facts import machine_id
 from proveout.core import linux
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.tasks import Endpoint
 
@@ -143,7 +143,7 @@ def _system_claim(endpoint: Endpoint | None) -> set[str]:
     return {f"system:{hashlib.sha256(identity(endpoint).encode()).hexdigest()[:32]}"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Holder:
     """The holder of a journal: run, epoch of its coordinator, host, process of the agent, and claims."""
 

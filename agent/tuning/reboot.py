@@ -17,7 +17,7 @@ from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import machine
 from proveout.agent.tuning.host import Processes, must
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 
 FILE = "reboot.json"
 SYSTEMCTL = "/usr/bin/systemctl"
@@ -55,7 +55,7 @@ def begin() -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Hold:
     """Changes of a run stay over a reboot: the boot that made them, and until when (Unix seconds)."""
 

@@ -16,7 +16,7 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import revert
 from proveout.agent.tuning.host import Host, Original, holds
 from proveout.agent.tuning.undo_journal import UndoJournal
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
 from proveout.dsl.operations.change import Change, RemoveFile, SetText, UnitAction, WriteFile, diff
 from proveout.dsl.operations.operation import Operation, Step
@@ -33,7 +33,7 @@ class Stopped(Exception):
     """Raised by `watch`: stop the transaction and undo it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Look:
     """The expected outcome of a tuning. `denied`: refused by the policy, not because of the state of the host."""
 
@@ -41,7 +41,7 @@ class _Look:
     denied: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Transaction:
     """The transaction of a run on a host.
 

@@ -32,7 +32,7 @@ from proveout.agent.tuning.machine import (
     refuse,
     without_secrets,
 )
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import dataclass, field, record
 from proveout.core.errors import ProveoutError
 from proveout.core.path_trust import check_undo_journal
 from proveout.dsl.operations.change import Change, RemoveFile, SetText, WriteFile
@@ -124,7 +124,7 @@ _ABSORB = f"INSERT INTO change ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?
 _DEFINITION = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'change'"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Entry:
     """A change of a tuning of a run, with the original of a file. `residue`: why it could not be undone so far.
 

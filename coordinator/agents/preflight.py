@@ -17,7 +17,7 @@ from proveout.coordinator.certificates import Credentials
 from proveout.coordinator.schedule import preflight as schedule_preflight
 from proveout.coordinator.schedule.batches import Problem, of_failure, of_result, problems, system_of
 from proveout.coordinator.schedule.tasks import tuning_endpoints
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError, one_line
 from proveout.dsl.plan.plan import Plan, all_tunings
 from proveout.dsl.plan.stages import Fault, Ladder, Tuning
@@ -30,7 +30,7 @@ CLOSE_S = 5.0
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HostAnswer:
     """The changes of a host, or in `problem` why it has not answered."""
 
@@ -39,7 +39,7 @@ class HostAnswer:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Reach:
     """Access to the hosts: credentials for running agents, the policy of local ones, dsns of systems; `verb` names the
     sessions."""
@@ -109,7 +109,7 @@ def _faults_of(plan: Plan, host: str) -> list[tuple[Ladder, Fault]]:
     return [(ladder, fault) for ladder in ladders for fault in ladder.faults if host in fault.hosts]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AgentHost:
     """A host with an open session, whose events arrive in `events`."""
 
@@ -216,7 +216,7 @@ Found = tuple[str, str, CheckFinding]
 """(host, system or "", finding)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Probed:
     """The problems, and the numbers of hosts and systems that were checked."""
 

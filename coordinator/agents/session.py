@@ -18,7 +18,7 @@ from typing import TypeAlias
 from proveout.coordinator.agents.connect import AgentRefused, AgentUnreachable, Stream, StreamEnded, open_stream
 from proveout.coordinator.agents.sanity import objection
 from proveout.coordinator.certificates import Credentials
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.proto.events import AgentLine
 from proveout.proto.wire.codec import WireFault, task_bytes
 from proveout.proto.wire.messages import (
@@ -54,7 +54,7 @@ DRIFT_PPM = 100
 KEPT = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ClockEstimate:
     """Agent clock minus coordinator clock, and the bound of its error, nanoseconds."""
 
@@ -67,7 +67,7 @@ class ClockEstimate:
         return self.offset_ns, self.uncertainty_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Exchange:
     """One probe: sent and returned on the coordinator's clock, received and replied on the agent's."""
 
@@ -141,7 +141,7 @@ REDIAL_EVERY_S = 0.2
 DIAL_AGAIN_S = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Received:
     """An agent sent a message other than Welcome and BeatReply, which the session processes itself."""
 
@@ -149,7 +149,7 @@ class Received:
     message: AgentMessage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Lost:
     """An agent is lost: its tasks have ended, or will at the end of its lease. The last event of its session."""
 

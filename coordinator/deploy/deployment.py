@@ -23,7 +23,7 @@ from proveout.coordinator.agents.session import SessionEvent, connect, connect_p
 from proveout.coordinator.certificates import INVITATION_MAX, Credentials, Ledger, Member
 from proveout.coordinator.deploy.ssh_connection import Connection, HostError, Login, Target
 from proveout.coordinator.deploy.wheelhouse import Wheelhouse
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import dataclass, field, record
 from proveout.core.errors import ProveoutError, one_line
 from proveout.proto.signing import Shown
 from proveout.proto.wire.messages import Hello
@@ -39,7 +39,7 @@ AGENT_S, CLOSE_S = 60.0, 5.0
 ALL = "0.0.0.0"  # noqa: S104 - an agent accepts only certificates of its authority
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Access:
     """The access to hosts: the login, the coordinator's credentials for their agents, and the authority's ledger.
 
@@ -52,7 +52,7 @@ class Access:
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Order:
     """The wanted state of hosts: an installation, certificates of the authority at an address, a service.
 
@@ -69,7 +69,7 @@ class Order:
     examples: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Outcome:
     """The result for a host, with the steps that were made (or would be), and what a person should know."""
 
@@ -84,7 +84,7 @@ class Outcome:
         return self.state not in ("failed", "interrupted")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Steps:
     """The steps for a host: a line for each, and which of them change what."""
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from proveout.coordinator.deploy.ssh_connection import Target
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import PlanError, PlanProblem, Where
 from proveout.dsl.plan.bounds import NAME_PATTERN
 from proveout.dsl.plan.keys import made
@@ -103,7 +103,7 @@ topology:
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Imported:
     """The text of an inventory, and what it does not hold, a line each."""
 

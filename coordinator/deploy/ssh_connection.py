@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from proveout.core import child_process
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import json_line
 
@@ -61,7 +61,7 @@ class HostError(ProveoutError):
     """A host cannot be reached, or refuses a step; `where` is its name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Target:
     """A host of the inventory: its name, the address of its agent, and how `ssh` reaches it."""
 
@@ -81,7 +81,7 @@ class Target:
         return self.address.rpartition(":")[2]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Login:
     """How to log in: a configuration of `ssh` in place of the user's, and the programs that may be Python there."""
 
@@ -112,7 +112,7 @@ def split(text: str) -> tuple[str, str]:
     return text, ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Ending:
     """The last answer of a host program: it has undone a change, or the reason why not; neither without a change, or
     when the connection broke."""

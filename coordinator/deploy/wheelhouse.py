@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 from proveout.core import child_process
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
 
 NAME = "proveout"
@@ -37,7 +37,7 @@ class WheelhouseError(ProveoutError):
     exit_code = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Wheel:
     """A wheel: its file, size in bytes, unpacked size in bytes, and SHA-256 in hexadecimal."""
 
@@ -68,7 +68,7 @@ class Wheel:
         return _parts(self.path)["platform"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Wheelhouse:
     """All wheels of an installation."""
 

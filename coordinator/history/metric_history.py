@@ -15,7 +15,7 @@ import numpy.typing as npt
 from proveout.coordinator.comparison import Direction, Row
 from proveout.coordinator.history.runs import RungSummary, RunSummary, Selection
 from proveout.coordinator.storage.run_directory import write_whole
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.core.distributions import f_above, f_below, t_quantile
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import from_plain, to_plain
@@ -106,7 +106,7 @@ class Point:
     repeats: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ChangePoint:
     """A change from run `index` on, shown when run `decided` was added.
 
@@ -120,7 +120,7 @@ class ChangePoint:
     p_value: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SpreadChange:
     """A change of the spread of runs from run `index` on, shown when run `decided` was added.
 
@@ -134,7 +134,7 @@ class SpreadChange:
     p_value: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Effect:
     """The relative size of a change with its 95 % interval, from `runs` runs after the one that showed it."""
 
@@ -144,7 +144,7 @@ class Effect:
     runs: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Decisions:
     """The change points of level and of spread in order, and the status of each run."""
 
@@ -464,7 +464,7 @@ RUNS_MIN = HISTORY_MIN + AFTER_MIN
 Condition: TypeAlias = Literal["change", "worse"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Acknowledgement:
     """A change that is accepted: at `run`, of all metrics, or of `metric` alone."""
 
@@ -474,7 +474,7 @@ class Acknowledgement:
     unix_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Change:
     """A change point: `run` is the first run of the new level, `shown_by` the run that showed it; `effect` is None
     until enough runs follow that one."""
@@ -492,7 +492,7 @@ class Change:
         return self.acknowledged is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Spread:
     """A change of the spread between runs from `run` on, shown by run `shown_by`. It fails no job."""
 
@@ -501,7 +501,7 @@ class Spread:
     found: SpreadChange
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Level:
     """A segment: runs `first` to `last` (positions in the history) and their geometric mean."""
 
@@ -510,7 +510,7 @@ class Level:
     mean: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class MetricHistory:
     """One metric of one rung: a number per run, oldest first; `threads` is None for a search."""
 

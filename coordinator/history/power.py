@@ -20,7 +20,7 @@ from proveout.coordinator.results.results import RunResults, environment, load_r
 from proveout.coordinator.storage import journal, run_directory
 from proveout.coordinator.storage.journal import JournalFault
 from proveout.coordinator.verdict.checks import judge
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.json_data import at_path
 from proveout.core.numbers import count_of, percent
 from proveout.core.statistics import (
@@ -41,7 +41,7 @@ JOURNAL_MAX_BYTES = 32 << 20
 SHOWN: Mapping[str, str] = {"throughput": "tps", "response p99": "response.p99_us"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LadderPower:
     """The smallest relative changes that the repeats of a ladder show with 80 %, by the name of the number: at the rung
     where they are smallest, and largest. `expected`: of `auto` repeats the mean number, where verdicts read it."""
@@ -52,7 +52,7 @@ class LadderPower:
     expected: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class VerdictPower:
     """A verdict, its outcome in the newest run, and the chance that the plan's repeats decide it, at the least."""
 
@@ -61,7 +61,7 @@ class VerdictPower:
     chance: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Foreseen:
     """The power of the next run of a plan by its earlier ones; `runs` are their ids, the newest first."""
 

@@ -19,7 +19,7 @@ from proveout.coordinator.storage import journal, run_directory
 from proveout.coordinator.storage.journal import JournalFault, read, recorded_plan
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.core import errors
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import digest, from_plain, to_plain
 from proveout.dsl.plan.plan import Plan, to_data
@@ -37,7 +37,7 @@ REPEATS = ("repeat", "repeat_min")
 STATISTICS = ("mean", "lower", "upper", "median", "cv", "n")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RungSummary:
     """One rung of one stage: `numbers` has its estimates by their dotted names, with their `values`; `threads` is None
     for a stage without rungs (a search, a populate …), whose numbers have a `mean` alone.
@@ -56,7 +56,7 @@ class RungSummary:
     numbers: dict[str, dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunSummary:
     """One run. `started_unix_s` is 0 when it has not begun; `status` is `unfinished` while it runs or was killed."""
 
@@ -173,7 +173,7 @@ FORMAT = 5
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunFolder:
     """The runs of a folder, oldest first; `unreadable` has the name and the fault of each journal that cannot be
     read."""
@@ -259,7 +259,7 @@ class NoHistory(ProveoutError):
     exit_code = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Boundary:
     """From `run` on, something was another than in the finished run `after` before it."""
 
@@ -275,7 +275,7 @@ class Boundary:
         return ", ".join(names[:REASONS_MAX]) + more
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Selection:
     """Comparable runs, oldest first; `left_out` has the run and the reason. `boundaries` are those of all finished runs
     of the plan."""

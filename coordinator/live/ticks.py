@@ -15,7 +15,7 @@ import numpy as np
 from proveout.coordinator.measure.captures import APART_MIN_S, top_waits
 from proveout.coordinator.measure.load_merge import merge_loads
 from proveout.coordinator.measure.samples import Gathering, SamplesUnreadable, merged_tick, read_rows
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.core.errors import NotInstalled
 from proveout.dsl.expr.evaluation import ExpressionFault, evaluate
 from proveout.dsl.plan.loads import in_load
@@ -299,7 +299,7 @@ class WaitsMeter:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Waited:
     """The contents of a sample: seconds by wait, and their total."""
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.numbers import count_of, quantity
 from proveout.core.statistics import block_slope
 from proveout.dsl import metrics
@@ -44,7 +44,7 @@ RESET_FRACTION = 0.01
 not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Window:
     """A stretch of one host's monotonic clock, ns."""
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.statistics import DEVIATION_MIN, MARGIN_MAX, SPANS, SPANS_BEFORE, quantile
 from proveout.proto.wire import histogram
 from proveout.proto.wire.histogram import Table
@@ -25,7 +25,7 @@ from proveout.proto.wire.results import FaultInjected, FaultOccurrence, LoadResu
 NEVER = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Gaps:
     """The times between one success and the next one, in order; arrays of one length.
 
@@ -56,7 +56,7 @@ class Gaps:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BinSeries:
     """The bins of a load from its start on, without a hole.
 
@@ -150,7 +150,7 @@ def together(series: Iterable[BinSeries | None]) -> BinSeries | None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Occurrence:
     """One occurrence of a fault on all its hosts, in ns after the start of the measure window: the first host begins
     it, and the last one has it in place, and healed; None for a step that some host did not reach.
@@ -169,7 +169,7 @@ class Occurrence:
     staleness_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HostClock:
     """A host's clock less the coordinator's, ns: `offset_ns` at the instant `at_ns` of the coordinator's clock, and
     `later_ns` at the instant `until_ns`."""
@@ -258,7 +258,7 @@ LEVEL = 0.95
 Counts = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Recovery:
     """`at`: the number of bins after which throughput stays at `level` of the mean `before` (per bin); None when it
     does not within the observed time."""
@@ -365,7 +365,7 @@ Span: TypeAlias = tuple[int, int]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Effect:
     """The effect of an occurrence on a load, ns; None where it is not known.
 
@@ -386,7 +386,7 @@ class Effect:
     until_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Usual:
     """The bins before a fault that no fault disturbed: runs of counts; the bound of the longest response of a bin, and
     the longest of all; errors per bin; and the longest time without a success, with the number of such times."""
@@ -591,7 +591,7 @@ def _most_errors(mean: float, count: int) -> int:
 # ---- outage ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Outage:
     """A time without service; up to `usual_ns` is usual, None where that is not known."""
 

@@ -22,7 +22,7 @@ from proveout.coordinator.measure.fault_effects import (
 )
 from proveout.coordinator.measure.load_merge import Stream
 from proveout.coordinator.measure.observations import Observed
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.numbers import quantity
 from proveout.dsl.metrics import COMMITS, FAULT_NUMBERS
 from proveout.dsl.plan.phases import level_at, mean_level
@@ -98,7 +98,7 @@ def outside(found: Iterable[SpanOfSeconds], disturbed: Sequence[SpanOfSeconds]) 
             yield left_s, end_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Undisturbed:
     """The whole seconds of the measure window outside of all disturbed times, of all clients: how many there are of one
     client, and the transactions that ended and failed in them. `level`: the mean rate that was due in them, over that

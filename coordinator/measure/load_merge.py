@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal, TypeAlias, TypeVar
 
 from proveout.coordinator.measure.captures import prune
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import dataclass, field, record
 from proveout.dsl.plan.loads import in_load, parts
 from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool
 from proveout.proto.events import IterationFinished, Metrics, TransactionSummary
@@ -121,7 +121,7 @@ def length_s(load: LoadResult) -> float:
     return (load.measure_end_ns - load.measure_start_ns) / 1e9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Latency:
     """Times as `metrics.LATENCY`, µs: the known numbers, and of the others what is known.
 
@@ -354,7 +354,7 @@ def transaction_metrics(item: TransactionSummary) -> Metrics:
 Found = TypeVar("Found")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Stream:
     """One load of an iteration: the stage with this load alone, its results by client host, and what they sum to.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from proveout.coordinator.measure.captures import Recording, Window
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.core.json_data import number_at
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Limits, Measuring, Search, Tool
@@ -13,7 +13,7 @@ from proveout.proto.events import IterationFinished, Metrics, TransactionSummary
 from proveout.proto.wire.results import LoadResult, LoadSecond
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Observed:
     """The inputs of the validity checks of one load; times as in `summarise.summarise`, `window` on the coordinator's
     clock.

@@ -13,7 +13,7 @@ import numpy as np
 from proveout.coordinator.measure.faults import SpanOfSeconds, outside, union
 from proveout.coordinator.measure.load_merge import length_s, merge_loads
 from proveout.coordinator.measure.observations import Observed
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.numbers import number, quantity, together
 from proveout.dsl.plan.phases import level_at
 from proveout.dsl.plan.plan import Plan
@@ -100,7 +100,7 @@ def _down(seen: Observed, window_s: float) -> tuple[Sequence[SpanOfSeconds], str
 # ---- what is usual -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Second:
     """One whole second of all loads: when it began, whether in the measure window, and ended transactions and service
     time by type."""
@@ -115,7 +115,7 @@ class _Second:
         return sum(self.ended.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Usual:
     """The usual behaviour of the system: from this load and the valid earlier iterations of the same rung."""
 

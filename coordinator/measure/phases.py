@@ -20,7 +20,7 @@ from proveout.coordinator.measure.load_merge import (
     transaction_metrics,
     whole_seconds,
 )
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.statistics import DEVIATION_MIN, RUNS_S, quantile
 from proveout.dsl.metrics import PHASE
 from proveout.dsl.plan.phases import edges_s, recovers
@@ -48,7 +48,7 @@ from proveout.proto.wire.results import LoadResult, TransactionLoad
 # a run has, it is not known.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Second:
     """A whole second: its start after the start of the measure window, s; transactions that ended; the sum of their
     response times, µs."""
@@ -58,7 +58,7 @@ class Second:
     response_us: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Recovery:
     """The time to recover, or a lower bound of it, seconds."""
 
@@ -107,7 +107,7 @@ def margin(values: Sequence[float], length: int, seconds: int) -> float:
 SLACK_S = 1e-3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PhaseNumbers:
     """A phase of one load, or of several together: its tree, the transactions behind it, its whole seconds by metric,
     and a lower bound of its recovery."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.coordinator.measure.observations import Observed
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.core.distributions import t_quantile
 from proveout.core.json_data import number_at
 from proveout.core.numbers import quantity, together
@@ -55,7 +55,7 @@ ALONE = "not judged by itself, but with the other repeats"
 State: TypeAlias = Literal["steady", "drifting", "not shown"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Steadiness:
     """The drift (a fraction of the mean) with half its 90 % interval, None where there is none, against the bound.
 
@@ -302,7 +302,7 @@ NONE = -1
 _SEED = 20110620
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Knee:
     """The rung, in threads, with the interval that it lies in (None when a rung has no interval itself), and how far
     above the chord."""

@@ -52,7 +52,7 @@ from proveout.coordinator.measure.observations import Observed, in_passes
 from proveout.coordinator.measure.phases import Phases, add_phases, all_phases, prefixed, prefixed_transactions
 from proveout.coordinator.measure.slice_blocks import add_blocks, in_own_time
 from proveout.coordinator.measure.transaction_cost import Captured, Cost, transaction_cost
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.dsl.metrics import FAULTS, LOADS
 from proveout.dsl.plan.captures import MEASURED
 from proveout.dsl.plan.loads import in_load
@@ -525,7 +525,7 @@ def per_second(
 # ---- captures ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Cut:
     """The captures of an iteration, each read in the measure window on its host's own clock."""
 

@@ -25,7 +25,7 @@ from typing import Literal, TypeAlias
 from proveout.coordinator.measure.captures import Recording, Window
 from proveout.coordinator.measure.load_merge import length_s
 from proveout.coordinator.measure.outages import machine_of, same_machine
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.dsl import engines
 from proveout.dsl.plan.loads import servers
 from proveout.dsl.plan.plan import Plan
@@ -42,7 +42,7 @@ class _NotCapturedError(Exception):
     """The reason why a number is not there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Cost:
     """`metrics`: the known numbers of `metrics.COST`; `sources`: what each is of, or why it is not there."""
 
@@ -50,7 +50,7 @@ class Cost:
     sources: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Captured:
     """The captures of an iteration: `recordings` by (capture, host), `on` the window on the clock of a host, `boots`
     the boot ids by host."""

@@ -18,7 +18,7 @@ from proveout.coordinator.report.csv_export import rows
 from proveout.coordinator.report.json_documents import timestamp
 from proveout.coordinator.report.tables import LATENCIES
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import PlanProblem
 from proveout.core.json_data import number_at
 from proveout.core.numbers import iteration_numbers, rate_unit, rung_name, safe
@@ -38,7 +38,7 @@ _FORBIDDEN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Case:
     """One test case; without a mark it has passed."""
 
@@ -65,7 +65,7 @@ def to_xml(results: RunResults) -> str:
     return _suite(name, cases, totals | ({"timestamp": started.rstrip("Z")} if started else {}), facts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CheckedPlan:
     """A plan that was compiled: its `problems`, and the notes on it, each as text of several lines."""
 
@@ -229,7 +229,7 @@ SEVERITIES: Mapping[tuple[str, Level], str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Remark:
     """A verdict or a run that did not pass, or a problem of a plan.
 

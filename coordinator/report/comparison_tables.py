@@ -42,7 +42,7 @@ from proveout.coordinator.report.figures.figure import (
     tips,
 )
 from proveout.coordinator.results.results import RunResults, StageResult
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.numbers import count_of, half_width, level, notation, percent, rung_name, safe
 from proveout.proto.events import Outcome as Judged
 
@@ -282,7 +282,7 @@ def sides(row: Row) -> tuple[str, str]:
     return base, other
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class MainNumber:
     """A number of both runs: `run` is the short name of the other run, `stage` and `place` (`4 threads`, `search`) say
     where it was measured; `load` is the name of one of several loads, `threads` the rung, 0 without rungs."""
@@ -352,7 +352,7 @@ def places(numbers: Sequence[MainNumber]) -> dict[int, str]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AcrossRungs:
     """A number of one load at all rungs that both runs have, those at other offered rates left out."""
 

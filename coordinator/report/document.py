@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from proveout.coordinator.report.figures.figure import Figure
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.proto.events import Claim, HeadlineNumber
 
 Tone: TypeAlias = Literal["", "good", "bad", "warn", "dim"]
@@ -39,7 +39,7 @@ Column: TypeAlias = tuple[str, str, Iterable[Value]]
 """A head, `l` text that wraps or `r` a number, and the cells."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Table:
     """Rows under heads.
 
@@ -80,7 +80,7 @@ class Notes:
     most: int = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Outcome:
     """A verdict of a run, or a condition of a comparison: a row of a table, with a line for each of its `claims`.
     `check` and `iterations` are on the page alone.
@@ -129,7 +129,7 @@ class Preformatted:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Download:
     """A file that the page carries."""
 
@@ -139,14 +139,14 @@ class Download:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FileLinks:
     """Files of the run directory: each with its path there, which is relative to the page, and its size in bytes."""
 
     paths: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Details:
     """Blocks that are folded below a title."""
 
@@ -155,7 +155,7 @@ class Details:
     open: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Section:
     """Blocks below a heading. With an `anchor` the page's navigation links to it.
 
@@ -185,7 +185,7 @@ Block: TypeAlias = (
 PAGE_ONLY = (Tiles, Figure, Drawing, Preformatted, Download, FileLinks, Details)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Document:
     """A report.
 

@@ -53,7 +53,7 @@ from proveout.coordinator.report.document import (
 )
 from proveout.coordinator.report.figures.figure import GREY, Figure, Spec, chart, layer, tips, whiskers
 from proveout.coordinator.report.json_documents import timestamp
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.distributions import t_quantile
 from proveout.core.json_data import to_plain
 from proveout.core.numbers import count_of, number, percent, quantity, rung_name, safe, seconds, threads
@@ -235,8 +235,8 @@ def _chance(record: NoiseRecord) -> str:
 
 def explain_lines(plan: Plan, records: Sequence[NoiseRecord]) -> Iterator[str]:
     """The changes that the repeats of each ladder of a plan can show, by the newest records that fit."""
-    for ladder, count, record in _known(plan, records):
-        yield from _rung_lines(ladder, count, record, len(iteration_order.group(plan, ladder)) > 1)
+    for ladder, count, found in _known(plan, records):
+        yield from _rung_lines(ladder, count, found, len(iteration_order.group(plan, ladder)) > 1)
 
 
 def _known(plan: Plan, records: Sequence[NoiseRecord]) -> Iterator[tuple[Ladder, int, NoiseRecord]]:
@@ -371,7 +371,7 @@ SIZES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Trend:
     """The parts of a report of a trend; `label` names the horizontal axis, `condition` is that of `--fail-if`."""
 

@@ -29,7 +29,7 @@ from proveout.coordinator.verdict.checks import (
     value_of,
 )
 from proveout.core import statistics
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import (
     RATIO,
@@ -70,7 +70,7 @@ EXTREMES = 3
 TONES: Mapping[Outcome, Tone] = {"PASS": "good", "FAIL": "bad", "INCONCLUSIVE": "warn"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ComparisonRow:
     """One number of both ladders; the ending of `metric` is its unit.
 
@@ -100,7 +100,7 @@ class ComparisonRow:
         return same.text(self.base.get("mean")), same.text(self.other.get("mean"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LaddersCompared:
     """Ladder `other` against ladder `base` at `threads`; `finding`: that they were not interleaved, or ""."""
 

@@ -20,7 +20,7 @@ from proveout.coordinator.results.results import (
     rung_tree,
 )
 from proveout.core import statistics
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import (
     column,
@@ -47,7 +47,7 @@ LATENCY_HEADS = tuple(name.removesuffix("_us") for name in LATENCIES)
 TARGETS_NAMED = 3  # systems under load that a title names one by one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LoadRow:
     """A rung, or a transaction type or a load of one: means over the repeats; `min_us` and `max_us` over all of them.
 
@@ -439,7 +439,7 @@ _Sizes: TypeAlias = Mapping[str, tuple[float, float]]
 """(bytes without indexes, bytes of indexes) by table, and of all tables under ""."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SolveRow:
     """One rung of a set of queries: `solve` and `geomean` are estimates, s.
 
@@ -453,7 +453,7 @@ class SolveRow:
     relative: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SizeRow:
     """The size of a table, or of all tables (`table` ""), in one mode, bytes.
 

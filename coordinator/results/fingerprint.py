@@ -8,7 +8,7 @@ from typing import Any
 
 from proveout.coordinator.results.results import RunResults
 from proveout.core import json_data
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.core.json_data import from_plain
 from proveout.core.numbers import number
 from proveout.dsl import engines
@@ -26,7 +26,7 @@ CLIENT = "driver."
 GIB = 2**30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Difference:
     """A fact that differs; `before` or `after` is "" where it is missing."""
 
@@ -38,7 +38,7 @@ class Difference:
         return f"{self.fact}: {self.before or 'none'} -> {self.after or 'none'}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Fingerprint:
     """A host, or with `system` a system on it, or a piece of `equipment` (without a host). `facts` are those measured
     at the last start or resume, `declared` those of the plan; `digest` is `sha256:<hex>` of both.
@@ -186,7 +186,7 @@ HARDWARE = (
 """The measured facts that are shown of every host; all of them are in the environment."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FactRow:
     """A fact: "" where it is not declared, measured or expected.
 
@@ -201,7 +201,7 @@ class FactRow:
     held: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TestedNode:
     """A host, a system or a piece of equipment. `rows` are declared or expected facts, `hardware` the other measured
     ones."""
@@ -289,7 +289,7 @@ KINDS = ("table", "index", "constraint", "trigger", "statistics", "further")
 """The first words of the names of objects."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Schema:
     """A system before the first iteration of a stage. `objects`: by name, with their definitions; `digest`:
     `sha256:<hex>` of them. `facts`: with the settings."""
@@ -308,7 +308,7 @@ class Schema:
         return ", ".join(f"{n} {kind if n == 1 else plural[kind]}" for kind, n in counts.items())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SchemaChange:
     """The objects that are `added`, `gone` and `altered` at a stage, since the stage `since`."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from proveout.coordinator.results.results import FUNCTIONS, RunResults, StageResult, environment
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.json_data import number_at
 from proveout.core.numbers import percent, rung_name, size
 from proveout.dsl.expr.evaluation import ExpressionFault, evaluate, metric_of
@@ -16,7 +16,7 @@ from proveout.proto.events import IterationFinished, Outcome, WaitLine
 _ENDS = ("mean", "lower", "upper")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Reproduction:
     """A published number and its measured counterpart, both in the unit of `metric` ("" for anything computed).
 
@@ -75,7 +75,7 @@ def measured(text: str, tree: Mapping[str, Any]) -> tuple[Mapping[str, Any] | No
     return {"mean": float(found)}, ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WaitRow:
     """A foreground wait event over all repeats of a rung: seconds, the share of their DB time, and, where the server
     counts them, the waits and their mean time."""
@@ -123,7 +123,7 @@ MAKES_DATA = ("populate", "sql")
 """The kinds of steps that make the data of a cell."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Member:
     """A cell, a ladder or a rung with its iterations."""
 

@@ -35,7 +35,7 @@ from proveout.coordinator.results.estimates import (
     with_versus,
 )
 from proveout.core import statistics
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.core.numbers import first_pieces, rate_unit
 from proveout.core.statistics import CONFIDENCE
 from proveout.dsl import metrics
@@ -78,7 +78,7 @@ FUNCTIONS: Mapping[str, evaluation.Function] = {"ratio": statistics.ratio}
 # ---- frozen results ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RungResult:
     """A rung: its tree of estimates ({} when no iteration was valid), the iterations that they are made of, and those
     left out.
@@ -205,7 +205,7 @@ class StageResult:
         return (*self.other_loads, f"{self.id}, at {at} threads: {first}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunResults:
     """A run as recorded in its journal; Unix times in seconds, 0 when not known. `overrides` are the `-p` of its
     command, where that is known."""

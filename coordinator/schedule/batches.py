@@ -20,7 +20,7 @@ from proveout.coordinator.schedule.state import (
     Unresolved,
 )
 from proveout.coordinator.schedule.tasks import propagations, task_deadline_s, task_key
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl.compile.stage_rules import NEVER
 from proveout.dsl.operations import sql
@@ -130,7 +130,7 @@ PLAN_WRONG, INFRASTRUCTURE_FAILED = 2, 4
 _REFUSED = frozenset({"refused", "failed"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Problem:
     """A finding with its place: `hosts` are those of which the agents have it, `system` is "" for one of a host."""
 

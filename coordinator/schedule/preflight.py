@@ -9,7 +9,7 @@ from proveout.coordinator.measure.outages import machine_of
 from proveout.coordinator.schedule.batches import batch, exit_code, problems
 from proveout.coordinator.schedule.state import Turn
 from proveout.coordinator.schedule.tasks import tuning_endpoints
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.numbers import count_of
 from proveout.dsl import engines
 from proveout.dsl.operations.sql import Sql as SqlTuning
@@ -61,7 +61,7 @@ SERVER_BYTES = 64 << 20
 """The least that a new server takes; a system in a file takes its rows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Moment:
     """The state of a run at a preflight: systems that run, connected hosts, finished stages, (workload, system) with
     its rows; `again`: the second step, with the plan's tunings in place. `wait` as in `CheckSystem`."""

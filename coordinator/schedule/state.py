@@ -11,7 +11,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from proveout.coordinator.results.results import RunResults, fold, with_alone
 from proveout.coordinator.schedule.rate_search import Rates
-from proveout.core.data_classes import dataclass, field, replace
+from proveout.core.data_classes import dataclass, field, record, replace
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Stage, Windows
 from proveout.dsl.plan.topology import Expression
@@ -52,7 +52,7 @@ from proveout.proto.wire.tasks import ClusterSecrets, Endpoint, Task, TaskSpec
 # ---- answers of the result evaluator -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Undecided:
     """A verdict that more repeats of a ladder may decide, the `chance` that all that the plan allows do, and `within`:
     the farther end of its value's interval from the limit, as a share of the limit, where both are known."""
@@ -62,7 +62,7 @@ class Undecided:
     within: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ConditionResult:
     """The outcome of a condition, and the numbers that it read."""
 
@@ -70,14 +70,14 @@ class ConditionResult:
     evidence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Unresolved:
     """The reason why a deferred value cannot be resolved: an earlier stage has no result."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ProbeDue:
     """The next probe of a search; `number` from 1."""
 
@@ -86,7 +86,7 @@ class ProbeDue:
     rate: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SearchReplayed:
     """A search after its finished probes: one report for each, then the next probe or the answer."""
 
@@ -97,14 +97,14 @@ class SearchReplayed:
 # ---- inputs ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Tick:
     """Time has passed, at least to `state_machine.wake_s(state)`."""
 
     at_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AgentReady:
     """A dialled agent answered."""
 
@@ -112,7 +112,7 @@ class AgentReady:
     up: AgentUp
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AgentGone:
     """An agent could not be reached, or its session is lost."""
 
@@ -121,7 +121,7 @@ class AgentGone:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class MessageReceived:
     """An agent sent a message. The loop keeps samples to itself, except the first of a task, which shows that the task
     runs, and those of replication lag before a load starts."""
@@ -131,7 +131,7 @@ class MessageReceived:
     message: AgentMessage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FaultStepped:
     """The task `key` has reported a step of a fault, on the clock of the coordinator."""
 
@@ -140,7 +140,7 @@ class FaultStepped:
     seen: FaultSeen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FaultDue:
     """The condition of a fault of the iteration holds for the numbers of the last second."""
 
@@ -148,7 +148,7 @@ class FaultDue:
     fault: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Summarised:
     """The samples of an iteration are summarised and stored."""
 
@@ -156,7 +156,7 @@ class Summarised:
     finished: IterationFinished
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CoordinatorFailed:
     """The coordinator itself has failed (a full disk, for example)."""
 
@@ -164,7 +164,7 @@ class CoordinatorFailed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Interrupted:
     """The user interrupts the run; the second interrupt ends it at once."""
 
@@ -186,7 +186,7 @@ Input: TypeAlias = (
 # ---- commands ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Dial:
     """Connect to these hosts' agents (starting the local ones); each answers with AgentReady or AgentGone. Those that
     reboot have as many seconds to answer, from another boot."""
@@ -195,7 +195,7 @@ class Dial:
     rebooting: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SendMessage:
     """Send a message to an agent."""
 
@@ -203,7 +203,7 @@ class SendMessage:
     message: Task | Trigger | Finish | Cancel
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class GatherSamples:
     """Keep the samples of an iteration from now on. `hosts` by task key, `captures`: names by task key; `loads`: those
     of a stage that has several; `faults`: names of faults by task key."""
@@ -215,7 +215,7 @@ class GatherSamples:
     faults: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StartLoads:
     """Start the armed loads and faults `(host, key)` together, `in_s` from the input's time. The captures, which run
     already, are sent that time too: some sample at the edges of the measure window."""
@@ -226,7 +226,7 @@ class StartLoads:
     captures: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Summarise:
     """Summarise an iteration; the answer is `Summarised`. `loads`, `captures` and `faults`: results by task key;
     the loop has the samples.
@@ -243,21 +243,21 @@ class Summarise:
     faults: Mapping[str, TaskResult] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DiscardSamples:
     """Discard the samples of a void iteration."""
 
     id: IterationId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Emit:
     """Journal an event and show it."""
 
     event: Event
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class KeepOutput:
     """Keep the raw output of a program as the file `name` of the run."""
 
@@ -265,7 +265,7 @@ class KeepOutput:
     text: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CloseSessions:
     """Close the sessions of agents."""
 
@@ -273,7 +273,7 @@ class CloseSessions:
     keep_data: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class EndRun:
     """End the run; `keep_data` leaves the systems' data for a resume."""
 
@@ -446,7 +446,7 @@ def _stage(progress: RunProgress, event: Event) -> RunProgress:  # noqa: PLR0911
 # ---- parameters of a run ------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Timing:
     """Bounds on every wait, seconds. Tasks have deadlines of their own (`tasks.task_deadline_s`); these come on top.
 
@@ -466,7 +466,7 @@ class Timing:
     losses_max: int = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Setup:
     """The parameters of one coordinator process of a run.
 
@@ -553,7 +553,7 @@ Purpose: TypeAlias = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Dialling:
     """Waiting for agents to connect."""
 
@@ -561,7 +561,7 @@ class Dialling:
     until_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Batch:
     """Waves of tasks; the tasks of a wave run at once, the next wave begins when all have ended well.
 
@@ -584,7 +584,7 @@ class Batch:
     kept_rows: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Occurrence:
     """The newest occurrence of a fault with a condition; `over`: the tasks that have reported its end; `over_s`: when
     the last of them did."""
@@ -594,7 +594,7 @@ class Occurrence:
     over_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Iterating:
     """One iteration: arming -> running -> summarising.
 
@@ -625,7 +625,7 @@ class Iterating:
         return {key: key.rpartition("/")[2] for key, name in self.faults.items() if name == fault}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Waiting:
     """A pause of the plan."""
 
@@ -634,7 +634,7 @@ class Waiting:
     until_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Draining:
     """Waiting for cancelled tasks; no step begins before they have ended."""
 
@@ -646,7 +646,7 @@ Step: TypeAlias = Dialling | Batch | Iterating | Waiting | Draining
 # ---- state -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Ending:
     """The reason for the end of the run, while systems stop. `hurried` skips the parts that agents do when their leases
     end."""
@@ -657,7 +657,7 @@ class Ending:
     hurried: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Cluster:
     """A Ray cluster of client agents: the address of its head, and the hosts that are in it, the head's first."""
 
@@ -665,7 +665,7 @@ class Cluster:
     hosts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Tuned:
     """A list of tunings that is in place on a host: the plan's own ("") or a stage's; `systems`: the part that tunes
     systems."""

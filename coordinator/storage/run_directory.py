@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from proveout.coordinator.storage import journal
 from proveout.coordinator.storage.journal import FILE, StorageFailed, load_bounded, plan_data
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.core.directories import is_full
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import from_plain
@@ -61,7 +61,7 @@ class RunNotFound(ProveoutError):
     exit_code = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Command:
     """The arguments of `proveout run`, or with `noise` of `proveout noise`. Paths are absolute."""
 
@@ -307,7 +307,7 @@ class Finished(NotResumable):
     up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Resumable:
     """A run that can go on. `crashed`: its last coordinator did not say goodbye, so its agents may still be leaving."""
 

@@ -31,7 +31,7 @@ from dataclasses import replace
 from typing import Any
 
 from proveout.coordinator.results.results import FUNCTIONS
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.numbers import RATIO, SEARCH, Notation, ends, interval, notation, one_digit
 from proveout.core.statistics import NO_INFORMATION, Estimate, difference, ratio, repeats_to_decide
 from proveout.dsl import metrics
@@ -74,7 +74,7 @@ NEEDED = "repeats would decide it"
 PERHAPS_NEVER = "perhaps never: the value is near the limit"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Judged:
     """The outcome of an expression, and its evidence. `open`: undecided, but a narrower interval would decide it;
     `lacking`: undecided, because a number is not there. `deciding`: a pair for each comparison, in an undecided
@@ -254,7 +254,7 @@ BEYOND = 1e12
 UNANSWERED = "as transactions had no answer within 1 s after the load"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Bounded:
     """A number that a text reads at the position `at`, and the estimate of its least values."""
 
@@ -288,7 +288,7 @@ def _is_monotone(node: Syntax) -> bool:
     return all(map(_is_monotone, children(node)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Bound:
     """A lower bound of a time: as measured, and (None where the repeats are too few) with its confidence."""
 
@@ -591,7 +591,7 @@ def reads_points(text: str) -> bool:
     return any(not _is_counted(text[node.of.start : node.of.end], shares=True) for node in points)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Read:
     """An estimate that an expression reads: its text, its name in evidence, its metric, and the statistic of it that is
     read."""

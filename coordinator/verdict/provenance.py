@@ -28,7 +28,7 @@ from proveout.coordinator.results.results import (
     not_interleaved,
 )
 from proveout.coordinator.verdict.checks import NEEDED, PERHAPS_NEVER, STATISTICS, Judged
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.json_data import at_path
 from proveout.core.numbers import SOUGHT, rung_name, together
 from proveout.dsl.expr.syntax import (
@@ -51,7 +51,7 @@ from proveout.dsl.workloads.conformance import LOGICAL_FAILURES
 from proveout.proto.events import IterationFinished, ValidityFinding
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Voids:
     """The attempts behind a check in one stage, and how many of them were void, with the checks that voided them;
     `limit`: the share that the plan allows."""
@@ -72,7 +72,7 @@ class Voids:
         return f"{self.void} of {self.attempts} attempts of {self.stage} void ({share}, limit {most})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Provenance:
     """Iterations by name; `excluded` names those that are invalid after all reruns, each with its reason.
 
@@ -185,7 +185,7 @@ def _alone(node: Syntax, results: RunResults) -> Iterator[tuple[str, Rung]]:
             yield alone.id, rung
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Behind:
     """The rungs behind a reference to a stage, with their counted iterations and excluded repeats; the fewest valid
     repeats of a rung with excluded ones."""

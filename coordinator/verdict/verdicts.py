@@ -26,7 +26,7 @@ from proveout.coordinator.schedule.state import (
 from proveout.coordinator.schedule.tasks import propagations
 from proveout.coordinator.verdict.checks import Judged, holds_for_interval, judge
 from proveout.coordinator.verdict.provenance import Provenance, advise, provenance
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.core.numbers import count_of, number, percent, quantity
 from proveout.core.statistics import BlockSlope, block_slope, chance_to_decide, repeats_confidence
 from proveout.dsl.expr.evaluation import ExpressionFault
@@ -61,7 +61,7 @@ from proveout.proto.events import (
 # restored or changed the system's data.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Span:
     """The time between two readings of one number: where it ended, by how much it went up, what clients saw of it.
 

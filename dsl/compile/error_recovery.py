@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.dsl.plan.bounds import ID_PATTERN, RESERVED_IDS
 from proveout.dsl.plan.stages import Cell, Stage
 from proveout.dsl.schema.models import CaptureEntry, HostEntry, SystemEntry
@@ -15,7 +15,7 @@ from proveout.dsl.schema.stage_models import STAGES
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Draft:
     """A stage entry of the document: kind, body and the id it has or gets; `stage` is None when it did not compile.
 

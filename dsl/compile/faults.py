@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import Where
 from proveout.dsl.compile.symbols import Scope, StageNames, where_of
 from proveout.dsl.compile.tuning import compile_tuning, is_fault, settings, unknown_operation
@@ -37,7 +37,7 @@ def compile_faults(scope: Scope, section: Node | None, path: str, windows: Windo
     return tuple(fault for fault in found if fault is not None) if all(found) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Entry:
     scope: Scope
     node: Node

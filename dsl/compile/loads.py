@@ -17,7 +17,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.core.errors import Where
 from proveout.core.numbers import threads
 from proveout.core.units import length
@@ -358,7 +358,7 @@ PROBLEMS_MAX = 10
 COLUMNS = ("seconds,rate", "seconds,threads")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LevelTable:
     """The rows of a table: seconds, ascending from 0, and the level there."""
 
@@ -476,7 +476,7 @@ Wave: TypeAlias = RateWave | ThreadsWave
 EXCLUDED = ("measure", "rate", "passes", "within")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Phases:
     """The phases of a ladder: their levels, of one kind, and their names with their lengths."""
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.core.errors import Where
 from proveout.dsl.compile.error_recovery import Draft
 from proveout.dsl.compile.symbols import Scope, where_of
@@ -50,7 +50,7 @@ EACH = "each_repeat"
 Axes = Mapping[str, Sequence[Scalar]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Place:
     """The origin of a stage: its index in the file's list, and its cell if it has one; `broken` marks a matrix with
     errors. `step_of` is the ladder that a step belongs to, `side` is `before`, `after` or `EACH`. `alone`: the load

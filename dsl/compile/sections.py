@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError, Where
 from proveout.dsl import engines
 from proveout.dsl.compile.result_names import provisioned_problems
@@ -46,7 +46,7 @@ _SECRET = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
 _FORM = "http://127.0.0.1:9100/metrics"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Captured:
     """A capture as it is written: its hosts are words, and an exporter's numbers are those of its `metrics`."""
 

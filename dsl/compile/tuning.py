@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import Where
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.operations.operation import Line, Misfit, Operation, UnitName
@@ -80,7 +80,7 @@ def unknown_operation(key: str, known: Sequence[str]) -> tuple[str, str]:
     return f"unknown key `{key}`", did_you_mean(key, known)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Entry:
     scope: Scope
     node: Node
@@ -195,7 +195,7 @@ class _Entry:
 # ---- conflicts -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Set:
     tuning: Tuning
     host: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.units import format_duration, length
 from proveout.dsl import engines
 from proveout.dsl.operations.sql import copies_after
@@ -42,7 +42,7 @@ def onward(system: System) -> str | None:
     return f"{system.propagates_to} (a publication and a slot here, a subscription there, both removed afterwards)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TuningLine:
     """A tuning on a host. `words`: its special properties; `stage` is the one that applies it, "" for the plan's
     own."""
@@ -56,7 +56,7 @@ class TuningLine:
     keep: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TuningSum:
     """The numbers of tunings of a host: looked at only, set back when the run ends, kept after it; of these, how many
     destroy data."""

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.numbers import count_of
 from proveout.core.units import format_duration
 from proveout.dsl.explain.changes import TuningLine, TuningSum
@@ -19,7 +19,7 @@ from proveout.dsl.plan.topology import Value
 Lines = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CellStages:
     """The stages of a cell with their numbers in the plan."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.numbers import count_of
 from proveout.dsl import engines
 from proveout.dsl.compile.stage_rules import left_out
@@ -21,7 +21,7 @@ from proveout.dsl.rules import host_rules
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HostPart:
     """The actions of one host in a stage."""
 
@@ -32,7 +32,7 @@ class HostPart:
 SYSTEM_START_S = 2.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CellLine:
     """A cell of the matrix `of`: the id of its ladder, and its labels, (axis, value)."""
 
@@ -41,7 +41,7 @@ class CellLine:
     labels: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StageLine:
     """A stage: at most `iterations` iterations (0: it has none), about `seconds` seconds; from `seconds_min` when it
     may end early. `order`: the order in which its rungs run, where that is not the one in which they are listed.
@@ -59,7 +59,7 @@ class StageLine:
     cell: CellLine | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HostLine:
     """A host: how it is reached and what its agent must be allowed to do."""
 
@@ -69,7 +69,7 @@ class HostLine:
     privileges: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SystemLine:
     """A system: where it comes from and with which settings."""
 
@@ -81,7 +81,7 @@ class SystemLine:
     propagates_to: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FactsLine:
     """Declared and expected facts of a host, a system or a piece of equipment: values and conditions by name."""
 
@@ -93,7 +93,7 @@ class FactsLine:
     expect: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Timetable:
     """All that a run of the plan would do. `untimed` are the stages whose time cannot be estimated."""
 

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import dataclass, field, record
 from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import RUNGS, by_mean, evaluate
 from proveout.dsl.expr.syntax import (
@@ -53,7 +53,7 @@ class Boolean:
     """True or false."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Group:
     """Names and their types; `absent` are names that do not exist here, with (reason, way out); `rungs` makes it a
     ladder.
@@ -176,7 +176,7 @@ PARAMS = "params"
 NO_RUNG = "has no rung of"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Fault:
     """Something wrong `offset` characters into an expression; `unknown_root`: the first name of a path is unknown."""
 
@@ -186,7 +186,7 @@ class Fault:
     unknown_root: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Checked:
     """The result of checking: faults, root names read, and the text with `params.x` filled in."""
 

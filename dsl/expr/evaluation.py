@@ -23,7 +23,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.numbers import RATIO
 from proveout.core.numbers import threads as counted
 from proveout.dsl.expr.syntax import (
@@ -78,7 +78,7 @@ class MissingData(ExpressionFault):
 # ---- the logical skeleton ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Comparison:
     """A leaf `left operator right`; both sides are expressions of their own."""
 
@@ -88,14 +88,14 @@ class Comparison:
     right: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Bare:
     """A leaf that is a boolean by itself."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AllOf:
     """`a && b`: holds when every part holds."""
 
@@ -103,7 +103,7 @@ class AllOf:
     parts: tuple[Logic, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AnyOf:
     """`a || b`: holds when one part holds."""
 
@@ -111,7 +111,7 @@ class AnyOf:
     parts: tuple[Logic, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Not:
     """`!a`."""
 
@@ -119,7 +119,7 @@ class Not:
     part: Logic
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Either:
     """`condition ? then : otherwise`, all three logical."""
 

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.core.numbers import threads
 from proveout.dsl.expr.checking import KEYED, NO_RUNG, Boolean, Estimate, Group, Shape, shape_of
 from proveout.dsl.metrics import lower_is_better
@@ -33,7 +33,7 @@ _KEYED = re.compile(rf'({"|".join(KEYED)})\("([^"]+)"\)')
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Result:
     """A rung, an iteration or a stage: `text` is its expression.
 
@@ -56,7 +56,7 @@ class Result:
         return self.cell or self.rung
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Leaf:
     """A number of a result; `name` is what `*` stands for, "" without one."""
 

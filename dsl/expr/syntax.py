@@ -11,13 +11,13 @@ from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
 from proveout.core.units import plain_number
 from proveout.dsl.plan.bounds import RESERVED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Token:
     """A word of the text: `kind` is number, name, string, operator or end."""
 
@@ -27,7 +27,7 @@ class Token:
     end: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Mistake:
     """A wrong notation, the characters `start` … `end`, and the text in its place; None where it is not certain."""
 
@@ -190,7 +190,7 @@ class ExpressionFault(ProveoutError):
         super().__init__(what, way_out=way_out)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Node:
     """A piece of syntax and the characters `start` … `end` it was read from."""
 
@@ -198,35 +198,35 @@ class Node:
     end: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Number(Node):
     """A number; always a double."""
 
     value: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Text(Node):
     """A quoted string, as in `hosts["db-1"]`."""
 
     value: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Flag(Node):
     """`true` or `false`."""
 
     value: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Name(Node):
     """A root name: a stage, or a metric of the iteration."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Member(Node):
     """`of.name`; `name_start` is where the name stands."""
 
@@ -235,7 +235,7 @@ class Member(Node):
     name_start: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Index(Node):
     """`of["key"]`."""
 
@@ -243,7 +243,7 @@ class Index(Node):
     key: Syntax
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Call(Node):
     """`function(arguments)`; `x.at(4)` is `at(x, 4)`."""
 
@@ -251,14 +251,14 @@ class Call(Node):
     arguments: tuple[Syntax, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Group(Node):
     """Something in parentheses."""
 
     inner: Syntax
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Unary(Node):
     """`!x` or `-x`."""
 
@@ -266,7 +266,7 @@ class Unary(Node):
     operand: Syntax
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Binary(Node):
     """`left operator right`."""
 
@@ -275,7 +275,7 @@ class Binary(Node):
     right: Syntax
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Choice(Node):
     """`condition ? then : otherwise`."""
 
@@ -543,7 +543,7 @@ def _number(token: Token, text: str) -> float:
 MISTAKES_MAX = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Mended:
     """The faults, with offsets into the text as written, and the tree of `text`; None where it cannot be parsed."""
 

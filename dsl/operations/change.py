@@ -11,7 +11,7 @@ import difflib
 import shlex
 from typing import Literal, TypeAlias, assert_never
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.dsl.operations.facts import ABSENT, FileFact
 
 DIFF_LINES_MAX = 200
@@ -19,7 +19,7 @@ WITHIN_S = 60.0
 """The time limit of a program."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WriteFile:
     """Make a file have this content, mode and owner. `validator` names a program of the agent's policy that must accept
     it first.
@@ -50,7 +50,7 @@ class WriteFile:
     kind: Literal["write_file"] = "write_file"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RemoveFile:
     """Take a file away."""
 
@@ -59,7 +59,7 @@ class RemoveFile:
     kind: Literal["remove_file"] = "remove_file"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SetText:
     """Write an attribute below /proc or /sys. `before` is the value that undo writes; blanks between words do not
     count.
@@ -88,7 +88,7 @@ class SetText:
 UnitVerb: TypeAlias = Literal["start", "stop", "restart", "reload", "enable", "disable"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class UnitAction:
     """An action on a systemd unit; `undo` restores the state before. One of the two may be "": nothing is done on that
     side."""
@@ -99,7 +99,7 @@ class UnitAction:
     kind: Literal["unit_action"] = "unit_action"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Command:
     """A program by its argv, without a shell; the agent's policy must list it. Empty on the side where nothing is to be
     run.
@@ -122,7 +122,7 @@ class Command:
     kind: Literal["command"] = "command"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class KeepSpans:
     """Save the data that a program is about to overwrite on a device: `spans` of (offset, length), bytes. Nothing is
     changed by it.
@@ -137,7 +137,7 @@ class KeepSpans:
     kind: Literal["keep_spans"] = "keep_spans"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Statement:
     """A statement in a system of the plan and the one that undoes it; "" where nothing is to be run. Both must be
     idempotent.
@@ -161,7 +161,7 @@ class Statement:
 ServerVerb: TypeAlias = Literal["kill", "stop", "shut_down", "abort", "promote"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ServerAction:
     """An action on the server of a system that this agent has started, and what undoes it.
 
@@ -182,7 +182,7 @@ class ServerAction:
         return "continue" if self.verb == "stop" else "start"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TakeSpace:
     """Take room of a file system with a file of this size, which the host allocates without writing it; undoing removes
     the file.
@@ -198,7 +198,7 @@ class TakeSpace:
     kind: Literal["take_space"] = "take_space"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BusyCpus:
     """Keep each of these CPUs busy for a share of its time, by child processes that end with the agent."""
 
@@ -207,7 +207,7 @@ class BusyCpus:
     kind: Literal["busy_cpus"] = "busy_cpus"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CopyData:
     """Let the run work on a copy of the data of a system that runs already; undoing puts the original back, and drops
     the copy. `text` says what that is, for people."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
 
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import dataclass, field, record
 
 # ---- questions -----------------------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ Query: TypeAlias = (
 # ---- answers -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FileFact:
     """The file at a path: permission bits in `mode`; `content` of a regular file only."""
 
@@ -180,7 +180,7 @@ class FileFact:
 ABSENT = FileFact(kind="absent")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class UnitFact:
     """A unit: does it run, and does it start with the host? `enabled` is None where it has no meaning (static,
     masked)."""
@@ -190,7 +190,7 @@ class UnitFact:
     state: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Output:
     """Exit code and standard output of a tool."""
 
@@ -201,7 +201,7 @@ class Output:
 ServerState: TypeAlias = Literal["runs", "stopped", "down", "promoted"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ServerFact:
     """A server: it runs, as a standby or after its promotion too, its processes are stopped, or it is down. `data`: its
     data directory."""
@@ -211,7 +211,7 @@ class ServerFact:
     is_standby: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PlaceFact:
     """The agent's host by its name in the plan, the TCP port that it listens on (0: none), and the IP addresses of its
     network namespace."""
@@ -221,7 +221,7 @@ class PlaceFact:
     addresses: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SpaceFact:
     """A file system: free for users other than root, bytes; and the size of the file, 0 when it is not there."""
 
@@ -229,7 +229,7 @@ class SpaceFact:
     taken_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BusyFact:
     """The CPUs that the agent may use, and those of them that it keeps busy, to `share` of their time."""
 
@@ -238,7 +238,7 @@ class BusyFact:
     share: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CopyFact:
     """The copy of a system's data. `made`: this run works on one already; `objections`: why none can be made; `text`:
     the database with its size, and where the original stays."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.linux import UNIT_KINDS
 from proveout.dsl.operations.change import Change, SetText, WriteFile
 from proveout.dsl.operations.facts import Facts, FileFact
@@ -128,7 +128,7 @@ Mode: TypeAlias = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Step:
     """The result of an operation on the facts of a host.
 
@@ -141,7 +141,7 @@ class Step:
     restarts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Misfit:
     """The reason that an operation cannot be used in a plan, and the way out."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 
 CaptureKind: TypeAlias = Literal[
     "os", "waits", "lag", "prometheus", "sizes", "sql", "command", "awr", "ttstats", "statements"
@@ -20,7 +20,7 @@ and `ttstats` take two snapshots of a system's statistics, and its report on the
 system that took the most time, and their plans."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CaptureDeclaration:
     """One kind of capture.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.dsl.plan.bounds import ARGUMENTS_MAX, EXIT_CODES_MAX, VALUES_MAX, WHERE_MAX
 from proveout.dsl.plan.keys import Element, key, made
 from proveout.dsl.plan.scalars import Duration, Every, Form, Id, Percentage, Size, Text, TextOrNumber
@@ -22,7 +22,7 @@ regular expression matches; its named groups are the columns.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OutputRows(Element):
     """The form of a program's output, which becomes rows with named columns; `output: csv` in short."""
 
@@ -59,7 +59,7 @@ Argv: TypeAlias = Annotated[tuple[TextOrNumber, ...], Form(min_length=1, max_len
 ExitCodes: TypeAlias = Annotated[tuple[int, ...], Form(min_length=1, max_length=EXIT_CODES_MAX)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Command:
     """A program with its arguments, without a shell."""
 
@@ -96,7 +96,7 @@ Columns: TypeAlias = Annotated[
 """The texts of columns, by column."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class MeasuredValue(Element):
     """A number from a column of a table, named in the plan with its unit at the end: max_iops, size_bytes, lag_s."""
 
@@ -139,7 +139,7 @@ def _value_text(value: str | float | bool) -> str:
 WaitedFor: TypeAlias = Annotated[str, Form(written=str | int | float | bool, after=_value_text)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WaitUntil(Element):
     """A wait until a query gives a value."""
 
@@ -161,7 +161,7 @@ Problem = tuple[str, tuple[str | int, ...], str]
 """(message, keys that lead to the faulty value in a `tool` stage, way out)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FioJob:
     """The fio job of each host."""
 

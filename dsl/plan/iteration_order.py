@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import threads
 from proveout.dsl.plan.plan import Plan
@@ -118,7 +118,7 @@ class NoRung(ProveoutError):
     exit_code = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class NoiseArms:
     """The rung (a ladder of the plan and its number of threads), and the number of repeats of each arm."""
 

@@ -31,7 +31,7 @@ from typing import (
     get_type_hints,
 )
 
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.dsl.plan.scalars import BROKEN, Form
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ Record = TypeVar("Record")
 _MODELS: dict[tuple[object, ...], type[BaseModel]] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Key:
     """A key: its `text` for people, its `name` in plans where that is not the field's, and bounds as pydantic has them.
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Load, Open, Phased, Search, Stage
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 WHOLE = Fraction(1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Part:
     """A load of a stage. `stage`: the stage with this load alone; its rungs are still those of all loads.
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from itertools import accumulate, pairwise
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.dsl.plan.keys import OMITTED
 
 PHASES_MAX = 100
@@ -27,7 +27,7 @@ RECOVERED_WITHIN = 0.20
 """The default of `recovered_within`: the deviation of throughput and response that counts as recovered."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Level:
     """The level of a load over a time: transactions a second, or threads that are active."""
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.core.errors import NOWHERE, Where
 from proveout.core.numbers import threads
 from proveout.dsl.plan.keys import OMITTED, Element, key, keys_of
@@ -38,7 +38,7 @@ POSITION: Mapping[str, bool] = {"position": True}
 """Of a field: it is a position, as every `where` is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Parameter:
     """One of the plan's `params` with the value that this compilation used (durations in s, sizes in bytes, rates in
     1/s)."""
@@ -49,7 +49,7 @@ class Parameter:
     help: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Check(Element):
     """A condition that must hold."""
 
@@ -67,7 +67,7 @@ class Check(Element):
     where: Where = NOWHERE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Published(Element):
     """A number of a publication, beside the number of this run."""
 
@@ -83,7 +83,7 @@ class Published(Element):
     where: Where = NOWHERE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RelativeTo(Element):
     """The divisor of the numbers of a chart; a text alone is its `of`."""
 
@@ -107,7 +107,7 @@ class RelativeTo(Element):
         return " ".join(filter(None, (self.transaction, of, rung)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ChartPoint:
     """A number of a chart: the heading of its panel, its place on the axis and its series ("" for a single one).
 
@@ -129,7 +129,7 @@ Divisor: TypeAlias = Annotated[RelativeTo, Form(before=_of, or_text=True)]
 ByLabel: TypeAlias = Annotated[Mapping[str, Text], Form(written=dict[str, Text], min_length=1)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ChartNumbers(Element):
     """The numbers of a chart, as plans write them."""
 
@@ -151,7 +151,7 @@ class ChartNumbers(Element):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Chart(Element):
     """Numbers of results that the plan names, as bars beside each other, or as lines over the rungs of ladders."""
 
@@ -176,7 +176,7 @@ def relation(relative_to: str, *, up_is_better: bool) -> str:
     return f"relative to {relative_to} = {sense}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Plan:
     """A whole study, compiled. Every name in it resolves, every value is typed; see the field types.
 

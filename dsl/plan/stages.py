@@ -11,7 +11,7 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.core.errors import NOWHERE, Where
 from proveout.core.numbers import Sought
 from proveout.core.units import format_duration, length
@@ -40,7 +40,7 @@ from proveout.dsl.plan.scalars import (
 from proveout.dsl.plan.topology import Expression, System, Value, WrittenExpression
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Tuning:
     """A change to machines, undone at the end of the run."""
 
@@ -76,7 +76,7 @@ TIMES_MAX = 100
 """The most times that one fault begins in one iteration."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Between(Element):
     """A part of the measure window."""
 
@@ -89,7 +89,7 @@ BetweenInstants: TypeAlias = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Fault(Element):
     """A change to hosts or systems that is in place for a time of the measure window of each iteration, and is undone
     (healed) then. It begins `at` an instant, at random instants `between` two, or `when` a condition holds."""
@@ -169,7 +169,7 @@ ID_MAX = 56
 """Characters of a cell's id, so that its steps' ids fit into a stage id too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Cell:
     """`of` is the id that the plan gives the stage; `labels` are (axis, value) in the order of its axes."""
 
@@ -243,7 +243,7 @@ MEASURE: Window = "measure"
 """The window that counts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WindowDeclaration:
     """A window of an iteration: its key in plans, its name for people, and the word behind its length in `explain`.
 
@@ -281,7 +281,7 @@ def measured_from_s(windows: object) -> float:
     return sum(length_s for _, length_s in takewhile(lambda item: item[0].name != MEASURE, lengths_s(windows).items()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Windows:
     """The windows of an iteration. Only the measure window counts."""
 
@@ -317,7 +317,7 @@ class Windows:
         return max(math.floor(ends + _SECOND_SLACK) - math.ceil(begins - _SECOND_SLACK), 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Think:
     """The pause of a terminal between two transactions: `mean_s`, always or as the mean of an exponential
     distribution."""
@@ -326,7 +326,7 @@ class Think:
     distribution: Literal["constant", "exponential"] = "exponential"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Closed:
     """Closed arrival: each thread fires again when its last transaction has ended, and its think time is over.
 
@@ -337,7 +337,7 @@ class Closed:
     kind: Literal["closed"] = "closed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Open:
     """Open arrival: an absolute schedule at `rate` transactions a second in total, whatever the server does."""
 
@@ -346,7 +346,7 @@ class Open:
     kind: Literal["open"] = "open"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Phased:
     """Arrival that changes over the measure window: the `levels` follow each other in it.
 
@@ -373,7 +373,7 @@ Arrival: TypeAlias = Closed | Open | Phased
 VOID_FRACTION_MAX = 0.40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Limits(Element):
     """The limits of an iteration. Those of the client and the measurement (`start_skew`, `client_cpu`, a load process's
     `pause`) void it, and it runs again. Those of the system (`errors`, `achieved`, `pause`) mark it: it counts, and no
@@ -419,7 +419,7 @@ class Limits(Element):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Pool(Element):
     """Where load workers run, other than as processes of the client agents."""
 
@@ -453,7 +453,7 @@ OnDisconnect: TypeAlias = Literal["reconnect", "retry", "fail"]
 (`reconnect`); it runs again with the same inputs (`retry`); or the load ends (`fail`)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Sessions(Element):
     """The connections of a load; by default each thread keeps one of its own."""
 
@@ -491,7 +491,7 @@ OWN_SESSIONS = Sessions()
 """Each terminal keeps a connection of its own, and makes another one when it is lost."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Outline:
     """A stage in the words of `proveout explain`: about `seconds` each time that it runs; `work`: (host, action), those
     of a host in order."""
@@ -544,7 +544,7 @@ class StageKind(Element):
         raise NotImplementedError(type(self).__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Populate(StageKind):
     """Create the workload's schema in each system and load it, the same rows in each."""
 
@@ -563,7 +563,7 @@ class Populate(StageKind):
         return self.into
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Load:
     """One of several loads that a stage runs at the same time: `workload` on `target`, generated by `clients`.
 
@@ -589,7 +589,7 @@ class Load:
     where: Where = NOWHERE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Ladder(StageKind):
     """Run the workload with growing numbers of threads, each repeated."""
 
@@ -674,7 +674,7 @@ class Ladder(StageKind):
         return 1 if self.repeat_min is None else self.repeat - self.repeat_min + 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SearchBounds(Element):
     """The bounds that a probe must keep in addition to `accept`."""
 
@@ -691,7 +691,7 @@ class SearchBounds(Element):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Around(Element):
     """A ladder around the answer of a search, which is a rung of it too."""
 
@@ -703,7 +703,7 @@ FULL_LENGTH_MAX = 4
 """Full-length iterations of a search, at most, for each of its `confirmations`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Search(StageKind):
     """Find the highest rate, or the most threads, at which `accept` holds."""
 
@@ -765,7 +765,7 @@ class Search(StageKind):
         return self.probes_max + (len(self.around.threads) * self.around.repeat if self.around else 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Sql(StageKind):
     """Run statements once each, in order; each commits by itself. Then wait until a query gives a value, then take
     numbers from a query."""
@@ -822,7 +822,7 @@ class Sql(StageKind):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CommandRun(StageKind):
     """Run a program that the host's policy lists, and take numbers from its output."""
 
@@ -850,7 +850,7 @@ class CommandRun(StageKind):
         return Outline(title=title, seconds=self.repeat * 1.0, detail=detail, work=((self.host, does),))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Reset(StageKind):
     """Bring systems to a known state."""
 
@@ -880,7 +880,7 @@ class Reset(StageKind):
         return self.systems
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Pause(StageKind):
     """Do nothing for a while."""
 
@@ -895,7 +895,7 @@ class Pause(StageKind):
         return Outline(title=f"wait {length(self.duration_s)}", seconds=self.duration_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Tune(StageKind):
     """Change machines in the middle of the plan."""
 
@@ -916,7 +916,7 @@ class Tune(StageKind):
         return Outline(title=f"tune {', '.join(hosts)}: {names}", seconds=tunings_s(self.tunings), work=work)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Revert(StageKind):
     """Undo the changes of a `tune` stage before the end of the run."""
 
@@ -934,7 +934,7 @@ class Revert(StageKind):
         return Outline(title=title, seconds=tunings_s(tunings), work=work)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Restart(StageKind):
     """Stop a system that proveout has started, and start it on its data."""
 
@@ -953,7 +953,7 @@ class Restart(StageKind):
         return Outline(title=title, seconds=3.0, work=((plan.system(self.system).host, f"restart {self.system}"),))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Reboot(StageKind):
     """Reboot hosts, wait for their agents, and check that the changes of the run that are to last have survived."""
 
@@ -978,7 +978,7 @@ class Reboot(StageKind):
         return Outline(title=f"reboot {', '.join(self.hosts)}", seconds=120.0, detail=detail, work=work)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Drop(StageKind):
     """Drop the tables that a populate has made."""
 
@@ -1001,7 +1001,7 @@ class Drop(StageKind):
         return Outline(title=title, seconds=1.0 * len(self.systems), work=work)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Tool(StageKind):
     """Run an outside program, fio, on hosts with growing I/O depths, each repeated."""
 
@@ -1037,7 +1037,7 @@ Measuring: TypeAlias = Ladder | Search | Tool
 """The stages that have iterations."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Condition:
     """The condition of a stage: it runs when the stages that it `needs` have ended well and `when` holds, else it is
     left out."""

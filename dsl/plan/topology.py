@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl import engines
 from proveout.dsl.plan.bounds import INSTANCES_MAX, METRIC_PATTERN, NAME_PATTERN, SCRAPES_MAX, SETTINGS_MAX
@@ -20,7 +20,7 @@ from proveout.dsl.plan.scalars import Every, Form, Id, Name, Roles, Selector, Se
 Value: TypeAlias = "str | int | float | bool | tuple[Value, ...] | None"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Expression:
     """A CEL expression that waits for results; `needs` are the ids of the stages whose results it reads."""
 
@@ -33,7 +33,7 @@ WrittenExpression: TypeAlias = Annotated[Expression, Form(written=Text, after=la
 """An expression, whose place and needs the compiler adds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Workload:
     """A workload of a plan."""
 
@@ -43,7 +43,7 @@ class Workload:
     where: Where = NOWHERE  # its position in the plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TextPosition:
     """Where a text begins that a database judges, such as a statement: its `path` in the plan.
 
@@ -64,7 +64,7 @@ NodeKind: TypeAlias = Literal["host", "system", "storage", "switch", "network", 
 FactValue: TypeAlias = str | int | float | bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Host(Element):
     """A host of the plan."""
 
@@ -82,7 +82,7 @@ class Host(Element):
         return self.address == "local"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Secret:
     """A reference to a secret; its value is read late, on the coordinator, and never stored.
 
@@ -109,7 +109,7 @@ Provision: TypeAlias = Literal["embedded", "pgbouncer"]
 """A server that comes with an engine, or a PgBouncer in front of one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class System(Element):
     """A database under test."""
 
@@ -185,7 +185,7 @@ class System(Element):
         return engines.of(self.engine).propagates_by_itself
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Expectation:
     """A condition on the fact `fact`, which may have `*` in its name: one of the values, within bounds (in the fact's
     unit), matched by an RE2 `pattern`; all that are given hold."""
@@ -198,7 +198,7 @@ class Expectation:
     where: Where = NOWHERE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Declared(Element):
     """Equipment on which no agent can run: an array, a switch, a network, a closed appliance or server."""
 
@@ -238,7 +238,7 @@ Labels: TypeAlias = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Scrape(Element):
     """A number of an exporter: the series of a metric, perhaps only those with some labels, as one."""
 
@@ -279,7 +279,7 @@ def _kinds(chosen: Callable[[CaptureDeclaration], bool]) -> str:
     return ", ".join(kind.name for kind in CAPTURES.values() if chosen(kind))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Capture(Element):
     """An observation while a load runs."""
 

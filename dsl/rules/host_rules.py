@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
 from proveout.core import errors, units
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import NOWHERE, ProveoutError, Where
 from proveout.core.numbers import size
 from proveout.dsl import engines
@@ -67,7 +67,7 @@ _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]+\])"
 _HOST_AND_PORT = re.compile(rf"{_HOST}:(\d{{1,5}})")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Objection:
     """The reason why something must not be done, and the way out. `at`: the keys from the part that was checked to the
     faulty value."""
@@ -437,7 +437,7 @@ SHOWN_MAX = 4
 _WORDS = {"true": "on", "yes": "on", "false": "off", "no": "off"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Unmet:
     """An expectation that does not hold: the value that was found, "" where there is none, and the wanted one."""
 

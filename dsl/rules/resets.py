@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator
 from urllib.parse import urlsplit
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import PlanProblem
 from proveout.dsl import engines
 from proveout.dsl.plan import iteration_order
@@ -87,7 +87,7 @@ STATISTICS = "ANALYZE"
 SHOWN_MAX = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SinceCopy:
     """An sql stage that has changed a system since it was copied, with the DDL among its statements; `populated`: the
     copy is of a populate, and not of what was there before the run."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.dsl import engines
 from proveout.dsl.plan.topology import Host, Secret, System
 
@@ -70,7 +70,7 @@ class Place:
         return host if self.port is None else f"{host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Uses:
     """The names of secrets in a text, and the places that they are sent to."""
 

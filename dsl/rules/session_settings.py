@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.dsl import engines
 from proveout.dsl.engines import Dialect
 from proveout.dsl.plan.stages import Sessions
@@ -183,7 +183,7 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN = re.compile(r"[A-Za-z0-9_ .,:;/+*=()%@-]*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Rules:
     """The settings of one engine's connections.
 

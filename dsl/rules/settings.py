@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 
 # The rule allows: a name passes when it belongs to a family whose settings are numbers, switches and words. What names
 # a program, a plugin, a file, a folder or an address is in no family. MySQL takes any unambiguous beginning of an
@@ -101,7 +101,7 @@ FILES = {"postgres": "postgres_settings.json", "mysql": "mariadb_settings.json"}
 """The table of each engine that has one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Setting:
     """One setting. `kind`: bool, int, real, enum, set or text; `low` and `high` are in `unit` where there is one."""
 
@@ -112,7 +112,7 @@ class Setting:
     words: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Table:
     """The settings of a server that a plan may give, and the names of those that it may not; `server` is its name with
     the version that the table is of."""

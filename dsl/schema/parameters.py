@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from proveout.core import units
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import dataclass, field, record
 from proveout.core.errors import Where
 from proveout.dsl.plan.plan import Parameter
 from proveout.dsl.plan.stages import Cell, Label, ids, written
@@ -58,7 +58,7 @@ _READERS: Mapping[str, Reader] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Parameters:
     """The plan's parameters by name: `values` for the record, `nodes` for substitution; `broken` ones have neither."""
 
@@ -161,7 +161,7 @@ def _typed_scalar(kind: str, node: Scalar, path: str, problems: Problems) -> Val
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Limits:
     """The bounds and choices of a parameter's value, or of every value of a list; the texts are as the plan writes
     them."""
@@ -315,7 +315,7 @@ def _moved(node: Node, where: Where) -> Node:
     return node
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Field:
     """One parameter. `default` "" where every run must give a value; `low`, `high` "" where there is no bound; texts as
     the plan has them."""
@@ -386,7 +386,7 @@ def _written(node: Node | None) -> str:
 _MATRIX = re.compile(r"\$\{\s*matrix\.([A-Za-z_][A-Za-z0-9_]*)\s*\}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CellValues:
     """Puts the values of a cell in the place of `${matrix.axis}`."""
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import dataclass, field, record
 from proveout.core.errors import Where
 from proveout.dsl.source.loader import BYTES_MAX, Document, load
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, did_you_mean
@@ -45,7 +45,7 @@ class Group:
 Groups = dict[str, Group]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Host:
     """A host: its name, its groups without `all` and `ungrouped`, the nearest first, and its variables."""
 

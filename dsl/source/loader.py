@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import dataclass, field, record
 from proveout.core.errors import Where
 from proveout.dsl.plan.topology import TextPosition
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq
@@ -160,7 +160,7 @@ REPAIRS_MAX = 20
 """Mistakes of syntax per file; the last one ends the reading."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Document:
     """The name of a file in messages, and the line that one begins with."""
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import TypeAlias
 
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import dataclass, field, record
 from proveout.core.errors import NOWHERE, PlanError, PlanProblem, Where
 
 SHOWN_MAX = 100
@@ -21,7 +21,7 @@ MESSAGE_MAX = 400
 Plain: TypeAlias = "str | int | float | bool | list[Plain] | dict[str, Plain] | None"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Scalar:
     """A value as written (`text`) and as read (`value`).
 
@@ -42,7 +42,7 @@ class Scalar:
         return Where(file=self.where.file, line=self.where.line, column=column)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Seq:
     """A list."""
 
@@ -50,7 +50,7 @@ class Seq:
     where: Where
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Map:
     """A mapping, in the order of the file; keys are unique."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import yaml
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 
 _WORD = re.compile(r"[^\s:,\[\]{}]+")
 _KEY_WITHOUT_SPACE = re.compile(r"([A-Za-z_][\w.-]*):([^\s:/].*)")
@@ -20,7 +20,7 @@ _SIGNS = "%@`*&!>|"
 _CANNOT_START = re.compile(r"found character '(.)' that cannot start any token")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Repair:
     """Characters that are missing at a place; `line` and `column` count from 0."""
 
@@ -36,7 +36,7 @@ class Repair:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SyntaxProblem:
     """`line` and `column` count from 1; without a `repair` the rest of the file cannot be read."""
 
@@ -47,7 +47,7 @@ class SyntaxProblem:
     repair: Repair | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Place:
     """The error with its marks; lines and columns count from 0. `begin` is where the construct began."""
 

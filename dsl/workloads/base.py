@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.dsl.engines import Dialect
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Outcome(enum.IntEnum):
     LOGICAL_FAILURE = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Statement:
     """One SQL statement: `name` (unique in its workload), `text` per dialect, argument and result column types.
 
@@ -141,7 +141,7 @@ def keys_themselves(keys: Any) -> Source:
     return lambda: keys
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TransactionType:
     """A kind of transaction: its share of the mix, its body, its share of logical failures where the specification
     gives one.
@@ -184,7 +184,7 @@ class TransactionType:
     thinking_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Table:
     """A table of the population: columns in COPY order with their numpy/SQL kind, rows made slice by slice.
 
@@ -202,7 +202,7 @@ class Table:
     rows: Callable[[int, int], Sequence[npt.NDArray[np.generic]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Population:
     """Tables to load: `units` rows of the driving table, DDL before and after the load per dialect, expected
     cardinalities.
@@ -221,7 +221,7 @@ class Population:
     slice_units: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Invariant:
     """Something that the data must satisfy whatever the load has done: two whole numbers, which one statement reads,
     are equal.

@@ -24,7 +24,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.distributions import chi2_above
 from proveout.dsl.plan.topology import Workload
 from proveout.dsl.workloads.kinds import build, of_workload
@@ -38,7 +38,7 @@ EXPECTED_MIN = 5.0  # Pearson's χ² wants as many expected in every cell
 Z = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Seen:
     """Counts of one transaction type in the measure window; `others` were drawn but neither succeeded nor failed
     logically."""
@@ -49,7 +49,7 @@ class Seen:
     others: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Finding:
     """The result of one check, with the numbers that it is based on as a sentence."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.dsl.engines import DIALECTS, Dialect
 
 Columns = tuple[tuple[str, str], ...]
@@ -41,7 +41,7 @@ _TYPES: Mapping[Dialect, Mapping[str, str]] = {
 """A kind that is not there is called so by the dialect itself; SQLite has TEXT for all others, and no lengths."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TableShape:
     """A table: columns as `base.Table` has them, NOT NULL unless `nullable`; `primary_key` as SQL, empty for none;
     `foreign_keys` (columns, table that has them under the same names); `indexes` (`INDEX name` or `UNIQUE INDEX name`,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.dsl.plan.topology import Value
 from proveout.proto.wire.results import TaskError, TaskResult, TaskSample
 from proveout.proto.wire.tasks import SignedTask
@@ -20,7 +20,7 @@ PACKAGE = f"proveout.agent.v{PROTOCOL_VERSION}"
 """The package of `agent.proto`, so the name of the service says the version too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Hello:
     """The coordinator opens a session. An agent that has seen a higher epoch of the run refuses."""
 
@@ -36,7 +36,7 @@ class Hello:
     gather_s: float = 0.0  # samples may wait so long to go as one message, s, 0 to the lease; 0: each goes at once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Beat:
     """A heartbeat, which renews the lease, and a probe of the clocks."""
 
@@ -44,7 +44,7 @@ class Beat:
     sent_ns: int  # instant of sending, coordinator's monotonic clock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Start:
     """Start the armed load, or the armed fault, of a task. Ignored when it has ended."""
 
@@ -52,14 +52,14 @@ class Start:
     t0_ns: int  # T0, agent's monotonic clock: the coordinator adds the offset that beats have measured
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Finish:
     """End a capture, or a fault with a condition, gracefully: it answers its result."""
 
     key: str  # key of the task
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Trigger:
     """The condition of a fault holds: an occurrence begins now. Ignored where it has begun already."""
 
@@ -67,7 +67,7 @@ class Trigger:
     number: int  # number of the occurrence, from 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Cancel:
     """Stop a task and undo what it holds; it ends with TaskFailed `cancelled`."""
 
@@ -75,7 +75,7 @@ class Cancel:
     reason: str  # for people
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Goodbye:
     """The run is over: the agent ends all of its tasks and systems and forgets its state, and a child agent exits."""
 
@@ -86,7 +86,7 @@ CoordinatorMessage: TypeAlias = Hello | Beat | SignedTask | Start | Trigger | Fi
 """Whatever a coordinator sends: Hello first, then any of the others until Goodbye or the end of the stream."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Welcome:
     """The agent's answer to Hello."""
 
@@ -100,14 +100,14 @@ class Welcome:
     audit: str = ""  # head of the agent's audit log, hex; "" if it cannot be read
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Refused:
     """The agent will not serve this session (stale epoch, other version, busy); the stream ends after it."""
 
     reason: str  # for people
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BeatReply:
     """Answer to a Beat, sent before all that waits."""
 
@@ -117,21 +117,21 @@ class BeatReply:
     replied_ns: int  # instant of sending this answer, agent's monotonic clock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TaskAccepted:
     """The agent has the task, and has stored its key."""
 
     key: str  # key of the task
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TaskArmed:
     """A load or a fault is ready to start: the agent waits for Start."""
 
     key: str  # key of the task
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TaskProgress:
     """The progress of a task, sent at any time while it runs. It moves the task's deadline to 600 s after it plus four
     times the time so far."""
@@ -152,7 +152,7 @@ def deadline_after_progress_s(elapsed_s: float) -> float:
     return 600.0 + 4.0 * elapsed_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TaskDone:
     """A task's result; sent once, and again when the same task is sent again."""
 
@@ -160,7 +160,7 @@ class TaskDone:
     result: TaskResult  # the result of that kind of task
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TaskFailed:
     """The failure of a task, after the processes that it started have stopped; sent as TaskDone is."""
 
@@ -168,7 +168,7 @@ class TaskFailed:
     error: TaskError  # the reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Sample:
     """A sample of a task, sent while it runs."""
 
@@ -177,14 +177,14 @@ class Sample:
     sample: TaskSample  # the sample of that kind of task
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Samples:
     """Samples that have waited for each other (see Hello.gather_s)."""
 
     samples: tuple[Sample, ...]  # in order, 2 to 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LogLine:
     """Something that people may want to know."""
 

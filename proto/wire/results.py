@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.dsl.plan.stages import Window
 from proveout.dsl.plan.topology import Value
 from proveout.proto.wire.tasks import Endpoint
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Histogram:
     """A log-linear histogram of nanoseconds, 3 significant digits, HdrHistogram's bucket layout, sparse.
 
@@ -25,7 +25,7 @@ class Histogram:
     max_ns: int = 0  # longest time, exact; 0 without times
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SessionResult:
     """The connections of a load in its measure window."""
 
@@ -39,7 +39,7 @@ class SessionResult:
     rerun: int = 0  # transactions run again after a connection was lost, when their commit was not known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CheckFinding:
     """Something that a preflight check found."""
 
@@ -67,7 +67,7 @@ FINDINGS = PLAN_FINDINGS | {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Checked:
     """The result of a preflight check."""
 
@@ -79,7 +79,7 @@ class Checked:
 # otherwise.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SystemStarted:
     """A system is up."""
 
@@ -92,7 +92,7 @@ class SystemStarted:
     schema: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TableCount:
     """Rows in a table after population, and the range that the specification gives."""
 
@@ -102,7 +102,7 @@ class TableCount:
     expected_high: int  # the most
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Populated:
     """A population: rows per table with what was expected, and the time that it took."""
 
@@ -116,7 +116,7 @@ class Populated:
         return sum(table.rows for table in self.tables)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TableDifference:
     """One table compared: row counts and order-independent checksums on both sides."""
 
@@ -132,7 +132,7 @@ class TableDifference:
         return self.source_rows == self.sink_rows and self.source_checksum == self.sink_checksum
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Compared:
     """Source and sink after the last change was applied."""
 
@@ -141,7 +141,7 @@ class Compared:
     drain_s: float  # the wait, s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class InvariantCheck:
     """One invariant of a workload."""
 
@@ -150,14 +150,14 @@ class InvariantCheck:
     evidence: str  # the two numbers that it compares, as a sentence for users
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FactsRead:
     """A machine's part of the environment's fingerprint (see `agent/host_facts.py`)."""
 
     facts: tuple[tuple[str, Value], ...] = ()  # (name, value), sorted by name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class InvariantsChecked:
     """All invariants of a workload, as one system has them."""
 
@@ -166,14 +166,14 @@ class InvariantsChecked:
     tallies: tuple[tuple[str, int], ...] = ()  # what it counts of transactions (`TransactionType.counted`), by name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PoolFormed:
     """A Ray node is up."""
 
     address: str  # `name:port` of the GCS of its cluster
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SqlDone:
     """Statements were executed."""
 
@@ -183,7 +183,7 @@ class SqlDone:
     values: tuple[tuple[str, float], ...] = ()  # numbers of the query by name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CommandDone:
     """A program has ended well."""
 
@@ -192,14 +192,14 @@ class CommandDone:
     output: str = field(repr=False)  # what it has written
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Done:
     """It is done; there is nothing to say about it but how long it took."""
 
     seconds: float = 0.0  # duration, s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TransactionCounts:
     """Outcomes of one transaction type."""
 
@@ -216,7 +216,7 @@ class TransactionCounts:
         return sum(count for _, count in self.errors)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TransactionLoad:
     """One transaction type in one window. Fields after the first four are only in the result of a load."""
 
@@ -234,7 +234,7 @@ class TransactionLoad:
     schedule_at_least: Histogram = field(default_factory=Histogram)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LoadSecond:
     """The transactions that ended in one second of the load, all workers of one agent merged; by end time, so it sums
     to throughput.
@@ -250,7 +250,7 @@ class LoadSecond:
     bins: bytes = field(default=b"", repr=False)  # tenths of it (`proto.wire.histogram`), where the task requests them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Stall:
     """A time in which no transaction of a load ended, in ns after the start of its measure window (negative: before
     it)."""
@@ -262,7 +262,7 @@ class Stall:
     waiting: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Hang:
     """A terminal that ended no transaction in the measure window: it waited for one answer."""
 
@@ -272,7 +272,7 @@ class Hang:
     answered: bool = False  # the answer came
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Handling:
     """The lateness with which a load worker, or several together, handled answers in the measure window."""
 
@@ -287,7 +287,7 @@ class Handling:
     runqueue_fraction: float | None = None  # the same of the thread that waited longest, over the window
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PhaseLoad:
     """The transactions of one phase of the measure window, as LoadResult has those of all of it."""
 
@@ -300,7 +300,7 @@ class PhaseLoad:
     done: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CommitReading:
     """Differences found by reading commits back, in ns after the start of the measure window."""
 
@@ -313,7 +313,7 @@ class CommitReading:
     unread: int = 0  # terminals whose row could not be read
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TrackedCommits:
     """The tracked commits of a load."""
 
@@ -321,7 +321,7 @@ class TrackedCommits:
     readings: tuple[CommitReading, ...] = ()  # the readings that differ
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LoadResult:
     """An agent's whole load: the measure window merged, and what judges it.
 
@@ -368,7 +368,7 @@ class LoadResult:
     server_starts_ms: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Reading:
     """One number of a capture."""
 
@@ -377,7 +377,7 @@ class Reading:
     label: str = ""  # tells instances apart; "" = the one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CaptureSample:
     """Readings of one capture at one instant. Counters are cumulative where their metric ends in `_total`.
 
@@ -389,7 +389,7 @@ class CaptureSample:
     readings: Sequence[Reading]  # the numbers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CaptureResult:
     """A capture that ended."""
 
@@ -423,7 +423,7 @@ not be undone).
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TuningState:
     """A tuning and what became of it."""
 
@@ -436,7 +436,7 @@ class TuningState:
     line: int = 0  # as in TaskError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TuningDone:
     """A tuning task's answer."""
 
@@ -449,7 +449,7 @@ FaultStepKind: TypeAlias = Literal["begins", "in_place", "healing", "healed", "f
 change could not be made, or not be undone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FaultStep:
     """A step of an occurrence of a fault on a host, sent at that instant."""
 
@@ -464,7 +464,7 @@ TaskSample: TypeAlias = LoadSecond | CaptureSample | FaultStep
 """The samples that a task streams while it runs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FaultOccurrence:
     """One occurrence of a fault on a host: the instants of its steps, agent's monotonic clock."""
 
@@ -478,7 +478,7 @@ class FaultOccurrence:
     staleness_s: float | None = None  # age of the newest commit that a standby had when its promotion began, s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FaultInjected:
     """A fault on a host."""
 
@@ -504,7 +504,7 @@ TaskResult: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TaskError:
     """The reason why a task failed."""
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.dsl.plan.bounds import RATE_MAX, STANDBYS_MAX, STATEMENTS_MAX, THREADS_MAX, VALUES_MAX, WEEK_S
 from proveout.dsl.plan.commands import NO_WAIT, Command, FioJob, MeasuredValue, WaitUntil
 from proveout.dsl.plan.phases import Level
@@ -38,7 +38,7 @@ Pem: TypeAlias = Annotated[str, Form(max_length=PEM_MAX)]
 MeasuredValues: TypeAlias = Annotated[tuple[MeasuredValue, ...], Form(max_length=VALUES_MAX)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Endpoint:
     """How to reach a system. May hold passwords: not logged."""
 
@@ -100,7 +100,7 @@ class TaskKind:
         return (*getattr(of, "endpoints", ()), *one)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StartSystem(TaskKind):
     """Provision a system: initialise if its data is not there yet, start, answer SystemStarted."""
 
@@ -112,7 +112,7 @@ class StartSystem(TaskKind):
     named = "start:{0.system.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StopSystem(TaskKind):
     """Stop a provisioned system."""
 
@@ -122,7 +122,7 @@ class StopSystem(TaskKind):
     named = "stop:{0.system}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class InspectSystem(TaskKind):
     """Connect to a system that runs already: check that it answers; version and settings for the fingerprint."""
 
@@ -137,7 +137,7 @@ SnapshotAction: TypeAlias = Literal["save", "restore", "keep"]
 """Keep the data (`save`), bring it back (`restore`), or save it unless there is a copy (`keep`)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SnapshotSystem(TaskKind):
     """Keep or bring back the data of a provisioned system, which is stopped and started for it, or of a database file
     that the dsn of the system names."""
@@ -152,7 +152,7 @@ class SnapshotSystem(TaskKind):
 POPULATE_STEPS = ("prepare", "load", "finish")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PopulateSystem(TaskKind):
     """Create the schema of a workload and load it; answer Populated."""
 
@@ -180,7 +180,7 @@ class PopulateSystem(TaskKind):
         return self.workload
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LinkSystems(TaskKind):
     """Set up asynchronous propagation of a workload's tables; await the initial sync.
 
@@ -204,7 +204,7 @@ class LinkSystems(TaskKind):
         return self.workload if self.copy_data else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CompareSystems(TaskKind):
     """Await that all committed on the source is applied on the sink, then compare the tables; answer Compared."""
 
@@ -225,7 +225,7 @@ class CompareSystems(TaskKind):
         return self.workload
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ReadFacts(TaskKind):
     """Tell what this machine is and how it is set; answer FactsRead."""
 
@@ -237,7 +237,7 @@ class ReadFacts(TaskKind):
     limit_s = 30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CheckedText:
     """A statement or a query of the plan to prepare."""
 
@@ -247,7 +247,7 @@ class CheckedText:
     settled: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CheckedLoad:
     """A load to prepare: its statements on a connection with its settings."""
 
@@ -265,7 +265,7 @@ USES = ("populate", "checkpoint", "propagate")
 """Uses of a system, beyond statements, that need rights of their own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CheckSystem(TaskKind):
     """Log in to a running system and check what a plan needs of it; answer Checked, with all that is wrong.
 
@@ -284,7 +284,7 @@ class CheckSystem(TaskKind):
     when_away = "repeat"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OfferedRate:
     """The highest rate of loads with a driver from one host."""
 
@@ -294,7 +294,7 @@ class OfferedRate:
     beside: bool = False  # the server is on the same host
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CheckedCommand:
     """A program that a plan runs."""
 
@@ -302,7 +302,7 @@ class CheckedCommand:
     argv: tuple[str, ...]  # program and arguments, with the form of each value that is not known yet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CheckHost(TaskKind):
     """Check what a run needs of this host; answer Checked. Nothing is changed."""
 
@@ -323,7 +323,7 @@ class CheckHost(TaskKind):
     limit_s = 30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CheckInvariants(TaskKind):
     """Ask a system whether what a workload must conserve is conserved; answer InvariantsChecked."""
 
@@ -338,7 +338,7 @@ class CheckInvariants(TaskKind):
         return self.workload
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunSql(TaskKind):
     """Execute statements, wait, and read numbers; answer SqlDone."""
 
@@ -354,7 +354,7 @@ class RunSql(TaskKind):
     when_away = "ask"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunCommand(TaskKind):
     """Run a program of the host's policy; answer CommandDone."""
 
@@ -371,7 +371,7 @@ class RunCommand(TaskKind):
         return self.command.within_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Checkpoint(TaskKind):
     """Ask the system to write out its dirty pages, so that the next iteration does not pay for the last one."""
 
@@ -381,7 +381,7 @@ class Checkpoint(TaskKind):
     when_away = "repeat"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RestoreCopy(TaskKind):
     """Make the data of a running system again from the copy that its tuning `database_copy` keeps."""
 
@@ -391,7 +391,7 @@ class RestoreCopy(TaskKind):
     when_away = "repeat"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ApplyTuning(TaskKind):
     """Make these changes to the host, all or none of them; answer TuningDone.
 
@@ -412,14 +412,14 @@ class ApplyTuning(TaskKind):
         return 60.0 * len(self.tunings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class VerifyTuning(TaskKind):
     """Look whether what was applied is still in place; answer `TuningDone`, changing nothing."""
 
     named = "verify-tuning"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RevertTuning(TaskKind):
     """Undo what was applied, the last change first; answer TuningDone."""
 
@@ -429,7 +429,7 @@ class RevertTuning(TaskKind):
     limit_s = 600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RebootHost(TaskKind):
     """Reboot this host at the end of the session, which the coordinator ends after the answer; the changes of the run
     stay, for `hold_s` without it. Refused unless the agent is a service, and the policy permits it."""
@@ -444,7 +444,7 @@ ThinkTime: TypeAlias = Literal["constant", "exponential"]
 """Think times under closed arrival: all alike, or exponentially distributed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LoadShare:
     """This agent's part of the load: `count` terminals from number `first` on, of the `total` over all agents.
 
@@ -465,7 +465,7 @@ class LoadShare:
     levels: tuple[Level, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ClusterSecrets:
     """The credentials of a run's Ray cluster. Not logged."""
 
@@ -474,7 +474,7 @@ class ClusterSecrets:
     authority_key: Pem = field(repr=False)  # its key (PEM), with which each node makes its own certificate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FormPool(TaskKind):
     """Start a Ray node: the head of a cluster, or one that joins it; answer PoolFormed."""
 
@@ -493,7 +493,7 @@ Placement: TypeAlias = Literal["spread", "pack"]
 """Ray's strategies of placement groups, both without a guarantee."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LoadPool:
     """The place of an agent's load workers: see `plan.Pool`."""
 
@@ -502,7 +502,7 @@ class LoadPool:
     placement: Placement = "spread"  # of Ray actors: over many nodes, or on few
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunLoad(TaskKind):
     """Arm a load: connect and prepare, report TaskArmed, wait for Start, run the windows, answer LoadResult.
 
@@ -544,7 +544,7 @@ class RunLoad(TaskKind):
         return self.tracked and self.bins
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class InjectFault(TaskKind):
     """Arm a fault, report TaskArmed, wait for Start; apply the tunings of this host at each time, and undo them; answer
     FaultInjected. A FaultStep is sent for each step."""
@@ -568,7 +568,7 @@ class InjectFault(TaskKind):
         return self.windows.total_s + 60.0 * len(self.tunings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PrepareFio(TaskKind):
     """Make the files that a job works on, as large as they must be, or look whether its devices may be used; answer
     Done."""
@@ -583,7 +583,7 @@ class PrepareFio(TaskKind):
         return self.job.jobs * self.job.size_bytes / FILE_BYTES_PER_S_MIN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunFio(TaskKind):
     """Arm fio, report TaskArmed, wait for Start, run it through ramp-up and measure window, answer LoadResult.
 
@@ -606,7 +606,7 @@ class RunFio(TaskKind):
         return self.windows.total_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunCapture(TaskKind):
     """Start a capture now, stream a CaptureSample at a time until Finish; answer CaptureResult."""
 
@@ -666,7 +666,7 @@ TaskSpec: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Task:
     """One piece of work for one agent."""
 
@@ -675,7 +675,7 @@ class Task:
     deadline_s: float  # counts from its arrival, s; above 0 and at most 30 days; TaskProgress moves it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SignedTask:
     """A task with the signature of the run's coordinator, which covers the bytes that are sent.
 

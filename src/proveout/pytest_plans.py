@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pytest
 
 from proveout.coordinator.live.event_feed import RunProcess, last_lines
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 
 if TYPE_CHECKING:
     from proveout.dsl.plan.plan import Check, Plan
@@ -38,7 +38,7 @@ class RunFailed(Exception):
     """The run reached no verdicts; the text is the reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PlanRun:
     """A run that was judged: its directory, and `result.json`."""
 

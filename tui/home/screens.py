@@ -22,7 +22,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Button, DataTable, Footer, Input, Select, Static, Tab, Tabs
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.numbers import clock, number, safe
 from proveout.tui.services import PLAN_GROUPS, Field, Form, Found, HomeServices, Ladder, PlanCard, RunCard, Start
 from proveout.tui.style import BAD, MUTED, coloured, matches
@@ -45,7 +45,7 @@ SHOWN_MAX = 500
 """Runs that are listed; the filter looks at all of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HomeView:
     """Plans and runs by path, in the order to show them. `plans_scanned`: the folders have been read once."""
 

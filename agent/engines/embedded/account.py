@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from proveout.agent.errors import TaskFault
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 
 INITDB_ACCOUNT = "nobody"
 UID_FIRST, UID_LAST = 60_720, 61_183
@@ -17,7 +17,7 @@ SOCKET_PATH_MAX = 107
 SOCKET_NAME_RESERVE = len("/proveout-pg-12345678/socket-99/.s.PGSQL.5432.lock")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Account:
     """The numeric user and group of a server; `initialise` is the user and group of `initdb`."""
 

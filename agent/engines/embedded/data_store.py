@@ -21,7 +21,7 @@ from pathlib import Path
 from proveout.agent.engines.embedded import supervisor
 from proveout.agent.engines.embedded.account import UID_FIRST, UID_LAST
 from proveout.agent.errors import TaskFault
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.directories import describe, is_full, is_used_up
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import Endpoint
@@ -29,7 +29,7 @@ from proveout.proto.wire.tasks import Endpoint
 ROLE_FILE = "superseded.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ServerRole:
     """A standby has the endpoint of its `primary`, a PgBouncer that of its database. A primary has `standbys`; commits
     wait for the `synchronous` ones of them."""
@@ -47,7 +47,7 @@ class ServerRole:
 ALONE = ServerRole()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Promotion:
     """A finished promotion. `seconds`: from the request until the server accepted writes. `staleness_s`: the age of the
     newest commit that it had, at the request; None when it has replayed none since its start."""
@@ -56,7 +56,7 @@ class Promotion:
     staleness_s: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Successor:
     """The promoted standby that has replaced a primary, and the folder of its `system.json`."""
 
@@ -106,7 +106,7 @@ POINTER = "system"
 """The file of the session's folder that holds the path of the folder with `system.json`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class State:
     """The content of `system.json`. `generation` counts restores: it names the socket that replication uses.
 

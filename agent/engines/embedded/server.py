@@ -23,7 +23,7 @@ from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.data_store import ALONE, Promotion, ServerRole, Successor
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, Workspace, is_locked, to_its_end
 from proveout.agent.errors import TaskFault
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.directories import USED_UP_BYTES, is_used_up
 from proveout.dsl.operations.change import ServerVerb
 from proveout.dsl.operations.facts import ServerState
@@ -480,7 +480,7 @@ LEVEL_POLL_S = 0.05
 GroupT = TypeVar("GroupT", bound="GroupServer[Any]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Primary:
     """A running primary on this machine: its session's folder, the folder of its `system.json`, and what is in it."""
 

@@ -17,7 +17,7 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.constants import CLIENT
 
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.core.errors import ProveoutError
 
 SCHEMES = ("mysql", "mariadb")
@@ -35,7 +35,7 @@ class MalformedDsn(ProveoutError):
         super().__init__(f"the dsn of a MySQL system {what}", way_out=f"write it as {FORM}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Address:
     """A server's address, and the user that connects. `unix_socket` replaces host and port."""
 

@@ -28,7 +28,7 @@ from proveout.agent.engines.embedded.server import (
 )
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, USER, Workspace
 from proveout.agent.errors import TaskFault
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.dsl.operations.parameter_names import WAY_OUT
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.settings import mysql_objection
@@ -107,7 +107,7 @@ def free_port() -> int:
         return int(asking.getsockname()[1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Client:
     """MariaDB's client program, run in a workspace as the server's user. Methods block. TaskFault."""
 

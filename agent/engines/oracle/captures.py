@@ -13,7 +13,7 @@ from proveout.agent.engines.oracle.driver import NO_TABLE, ErrorText, error_text
 from proveout.agent.engines.oracle.sql import Opener, ReportConnection, connect_fault, open_labelled, statement_fault
 from proveout.agent.engines.sessions import CaptureConnection
 from proveout.agent.errors import TaskFault
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.proto.wire.results import Reading
 from proveout.proto.wire.tasks import Endpoint
 
@@ -139,7 +139,7 @@ NAMES = ", ".join(f"'{name}'" for name in COUNTS)
 STATISTICS = f"SELECT inst_id, name, value FROM gv$sysstat WHERE name IN ({NAMES})"  # noqa: S608 - constants
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Counters:
     """The rows of the views at one moment: instances (id, start), events, time model, hosts, statistics."""
 

@@ -14,7 +14,7 @@ import oracledb
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.recording import tapped
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Row, Statement
 
@@ -40,7 +40,7 @@ _HELP = re.compile(r"\s*Help: https?://\S+")
 _ORA = re.compile(r"ORA-\d{5}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ErrorText:
     """An error: its code as a DBA looks it up (`ORA-00942`), and its message on one line, with its codes."""
 

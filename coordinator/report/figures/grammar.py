@@ -36,7 +36,7 @@ from proveout.coordinator.report.figures.timeline import Timeline
 from proveout.coordinator.report.summary import ladder_comparisons
 from proveout.coordinator.report.tables import cell_of, climbing, ladders, on_target, titled
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.numbers import axis_unit, half_width, level, notation, rung_name, safe
 from proveout.dsl.plan.stages import Cell, label_text, written
 from proveout.dsl.schema.models import FigureName
@@ -44,7 +44,7 @@ from proveout.dsl.schema.models import FigureName
 Draw: TypeAlias = Callable[[RunResults, Timeline], Iterator[Figure]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Declared:
     """A figure that a plan can name; `needs` is the reason where it is missing."""
 
@@ -124,7 +124,7 @@ def legend(values: Sequence[Mapping[str, Any]], **more: Any) -> Spec:
 #   users, four with 400) are the places of one series.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Case:
     """A rung of a stage at a place of the axis; `series` is "" where there is one alone."""
 
@@ -134,7 +134,7 @@ class Case:
     series: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Cases:
     """`of` is the id of the matrix, "" without one; `place` the title of the axis, "" where each place is named."""
 
@@ -221,7 +221,7 @@ _UNITLESS = ("", "%", "1/s")
 """Units that an axis does not name: its numbers or the heading of its panel say enough."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Point:
     """A number of a figure: `estimate` has `mean` and, where known, `lower`, `upper`, `n`.
 

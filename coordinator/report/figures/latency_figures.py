@@ -30,7 +30,7 @@ from proveout.coordinator.report.figures.figure import (
 from proveout.coordinator.report.figures.grammar import figure, groups, heading, label, legend
 from proveout.coordinator.report.figures.timeline import COLUMNS_MAX, PER_DECADE, LoadSeries, Timeline
 from proveout.coordinator.results.results import RunResults, StageResult
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.numbers import column, number, rung_name
 from proveout.core.numbers import quantity as amount
 from proveout.proto.wire import histogram
@@ -63,7 +63,7 @@ def peaks_of(stages: Sequence[StageResult], found: Sequence[LoadSeries]) -> list
     return [one for one in found if (one.stage, one.rung) in tops]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Choice:
     """The rungs of a group, of which a page shows the chosen one: on a page from a list, in a picture the `first`.
 

@@ -57,7 +57,7 @@ from proveout.coordinator.report.tables import (
 from proveout.coordinator.results.estimates import GROUP, PATHS, VERSUS
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, not_interleaved
 from proveout.core import statistics
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import (
     bounds,
@@ -588,7 +588,7 @@ _SHOWN = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RatioRow:
     """One number of a load at a rung: estimates of it and of its base, the load alone or the first load, and of their
     ratio."""

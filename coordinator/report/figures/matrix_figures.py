@@ -28,7 +28,7 @@ from proveout.coordinator.report.figures.timeline import Timeline
 from proveout.coordinator.report.tables import cell_of, climbing, on_target
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core import statistics
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.json_data import at_path
 from proveout.core.numbers import SOUGHT, bounds, half_width, number, rung_name, safe, sought
 from proveout.core.numbers import quantity as amount
@@ -47,7 +47,7 @@ _FARTHEST = 100.0
 """The axis ends at this factor, and at 1 over it: intervals of few repeats reach much farther."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Factor:
     """A cell's number with its factor against the first cell; `factor` is {} where it cannot be computed."""
 

@@ -43,7 +43,7 @@ from proveout.coordinator.report.section_tables import label as cost_label
 from proveout.coordinator.report.tables import CPU_NUMBERS, cell_of, climbing, columns, host_trees, ladders, machines
 from proveout.coordinator.results.published import WaitRow, wait_rows, wait_systems
 from proveout.coordinator.results.results import RunResults, StageResult
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import bounds, half_width, number, percent, rung_name, safe, seconds, threads
 from proveout.core.numbers import quantity as amount
@@ -304,7 +304,7 @@ NAMES_MAX = 300
 """Pixels of the names at the left of bars."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Bar:
     """A rung, or one of its systems: its waits, the seconds that were measured, and the transactions in them. The names
     of its events are `named_apart`."""
@@ -447,7 +447,7 @@ _EQUIPMENT = 70
 _LETTERS = 36
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Drawn:
     """A host's box: where it is, px; and its systems with the height of each one's middle."""
 

@@ -17,7 +17,7 @@ from proveout.coordinator.measure.captures import APART_MIN_S
 from proveout.coordinator.measure.samples import read_columns, read_rows
 from proveout.coordinator.report.tables import ladders, machines
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.core.json_data import number_at
 from proveout.proto.events import FaultMeasured, IterationFinished
 from proveout.proto.wire import histogram
@@ -39,7 +39,7 @@ Points = tuple[tuple[float, float], ...]
 """(seconds after the begin of the fault, value)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FaultWindow:
     """One occurrence of a fault with what was recorded around it; all times are seconds after its begin.
 
@@ -177,7 +177,7 @@ _COLUMNS = (
 _Ints: TypeAlias = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LoadPoint:
     """A time of the load: `start_s`, `end_s`; transactions and errors a second; percentiles in ms, None without any."""
 
@@ -194,7 +194,7 @@ class LoadPoint:
         return (self.start_s + self.end_s) / 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LatencyCell:
     """The count of transactions that ended between two times with a response time between two bounds, ms."""
 
@@ -205,7 +205,7 @@ class LatencyCell:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LoadSeries:
     """A rung: the repeat that stands for it over time, and the response times of all its valid repeats.
 
@@ -448,7 +448,7 @@ GAP_S = 3.0
 """Seconds without a reading after which a line is broken."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Line:
     """Readings of one iteration: at `times` (s since the run began) these `values`. `name`: the host."""
 
@@ -458,7 +458,7 @@ class Line:
     values: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Span:
     """The measure window of an iteration, s since the run began."""
 
@@ -467,7 +467,7 @@ class Span:
     end_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Timeline:
     """CPU busy as fractions, lag in seconds (of the whole iteration, ramps too), the measure windows, the times around
     faults, and the load of chosen rungs over time."""

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads import ddl
 from proveout.dsl.workloads.hlr import Hlr
@@ -47,7 +47,7 @@ Slots = frozenset[int]
 FullAndAfter = Callable[[int, int, bool], float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Share:
     """Success fractions of one transaction: on a fresh load, after long ageing, and the extremes of any age between."""
 

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.dsl.workloads import ddl
 from proveout.dsl.workloads.base import Invariant, Population, Statement, Table
 from proveout.dsl.workloads.conformance import Finding, Seen, judge_expected, judge_mix
@@ -260,7 +260,7 @@ OVERDRAWN = Statement(
 LOW_BALANCE = 1_000  # cents
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Amounts:
     """The amounts of a profile: credits with that probability, from … to (cents, both included); likewise debits."""
 

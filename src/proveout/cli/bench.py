@@ -24,7 +24,7 @@ from proveout.cli.database_address import Address, Database, Unusable, log_in, p
 from proveout.cli.options import Headless, RunsDir
 from proveout.cli.plan_writer import SCHEMA, Draft, Load, Target, Timing, plan_name, write, write_schema
 from proveout.core import units
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.core.errors import INTERRUPTED
 from proveout.core.numbers import count_of, threads_by_rung
 from proveout.core.numbers import seconds as seconds_text
@@ -228,7 +228,7 @@ def unit(option: str, read: Callable[[object], float], text: str) -> float:
         raise typer.BadParameter(str(fault), param_hint=option) from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Asked:
     """The options of the command line; `rungs` is empty and `scale` None where it leaves the choice."""
 
@@ -246,7 +246,7 @@ class Asked:
 # ---- the databases ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Side:
     """One of the databases; `database` is None for one that proveout starts, with `settings`. `place`: 0, or 1 for that
     of --compare."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines
 
@@ -51,7 +51,7 @@ class Unusable(ProveoutError):
     exit_code = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Address:
     """A database. `make(password, schema)` is its dsn, `password` as it was typed; both are None and "" of an
     embedded system. `name`: the database, file or user, for names of files."""
@@ -186,7 +186,7 @@ def _need(engine: str) -> None:
         raise Unusable(fault.what, way_out=fault.way_out) from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Database:
     """A database that answers. `variable`: the environment variable with its password, "" where none is needed;
     `version`: of the server or library."""

@@ -16,7 +16,7 @@ import typer
 
 from proveout.cli.options import STARTERS
 from proveout.cli.plan_writer import SCHEMA, NotWritten, plan_name, write, write_schema
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import safe
 
@@ -44,7 +44,7 @@ class NotRead(ProveoutError):
     exit_code = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Imported:
     """A plan without its first lines, and `left`: the settings that are not in it, `file:line: setting (reason)`."""
 

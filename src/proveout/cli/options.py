@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
 
 Words: TypeAlias = list[str | tuple[str, str]]
@@ -181,7 +181,7 @@ MetricsAddress: TypeAlias = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Access:
     """Credentials and folders that the command line names."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from proveout.cli.messages import describe
 from proveout.cli.options import Annotations
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ PLAN_OUTPUTS = ("junit", "codequality")
 """The files that problems of a plan can be written to, by option."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Checked:
     """A plan with its problems; without one, the notes on it."""
 

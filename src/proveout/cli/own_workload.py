@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from proveout.agent.engines.statement_errors import rules_of
 from proveout.cli.database_address import Database, Unusable
 from proveout.cli.plan_writer import Load, quoted
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import dataclass, field, record
 from proveout.dsl.workloads import sql_text
 from proveout.dsl.workloads.sql_text import Token
 
@@ -50,7 +50,7 @@ _NOT_AN_ALIAS = frozenset(
 _COMPARISONS = frozenset("<>=!")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Transaction:
     """A transaction to write: its statements, and its binds with their generators. `about`: a comment; `expect_one`:
     its statement finds one row; `scan`: the table of many rows that it reads whole, "" for none."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from proveout.cli.database_address import Unusable
 from proveout.cli.own_workload import Generator, Transaction
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.dsl.workloads import sql_text
 
 _SET = re.compile(r"\\set\s+(?P<name>\w+)\s+(?P<value>.+)", re.DOTALL)
@@ -28,7 +28,7 @@ THETA_MAX = 5.0
 """Of `zipf`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Script:
     """A script: its commands with the number of their first line."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import typer
 
 from proveout.core import units
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import field, record
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import threads as count_threads
 from proveout.dsl import engines
@@ -28,7 +28,7 @@ SCHEMA_MARK = "Made by proveout bench, which drops it"
 """The comment of a schema of the bench's own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Target:
     """A database of a draft. `dsn`: "" for one that proveout starts, with `settings`; `schema`: one of its own to make,
     "" for none; `secret`: the environment variable with its password, "" for none, and `to`, the host that it may be
@@ -48,7 +48,7 @@ class Target:
         return ", ".join([engines.of(self.engine).title, *(f"{name}={value}" for name, value in self.settings.items())])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Timing:
     """Windows of each iteration in seconds, and how often each rung is measured."""
 
@@ -63,7 +63,7 @@ class Timing:
         return self.ramp_up_s + self.measure_s + self.ramp_down_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Load:
     """A workload to write. `lines`: those of its mapping, without indentation; `data`: those of the workload that
     populate loads where it is another one; `populates`: whether populate makes its tables; `unknown`: what its writer
@@ -77,7 +77,7 @@ class Load:
     scans: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Draft:
     """A plan to write. `head`: lines of its first comment; `rate`: as in plans, "" for closed arrival; `keep`: what
     populate makes stays; `about_s`: how long it takes, all included; `in_slices`: of a half second the targets take

@@ -9,6 +9,8 @@ that puts the one of the standard decorator into its place when the first instan
 same as those of any dataclass.
 
 A class that inherits from a dataclass, and one with an argument that is not below, is the standard decorator's alone.
+`record` is the dataclass of most values: frozen, with slots, its fields given by name.
+
 `dataclasses.fields`, `replace`, `asdict` and `inspect.signature` work as for any dataclass, and a standard one may
 inherit from one of these. Type checkers see the standard decorator.
 
@@ -24,14 +26,18 @@ import operator
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
-__all__ = ("dataclass", "field", "replace")
+__all__ = ("dataclass", "field", "record", "replace")
 
 T = TypeVar("T")
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
+
+    @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+    def record(cls: type[T]) -> type[T]: ...
+
 else:
 
     def dataclass(cls=None, /, *, frozen=False, slots=False, kw_only=False, **more):
@@ -43,6 +49,8 @@ else:
             return _made(cls, frozen=frozen, slots=slots, kw_only=kw_only)
 
         return decorate if cls is None else decorate(cls)
+
+    record = dataclass(frozen=True, slots=True, kw_only=True)
 
 
 _KEPT = ("__annotations__", "__doc__", "__module__", "__post_init__")

@@ -9,13 +9,13 @@ import re
 from importlib import import_module
 from typing import Any
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 
 # Expected failures are values while they are collected (`PlanProblem`) and one exception at the edge (`PlanError`).
 # Bugs raise other exceptions.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Where:
     """A position in a plan file."""
 
@@ -56,7 +56,7 @@ def one_line(fault: BaseException) -> str:
     return " ".join(str(fault).split())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PlanProblem:
     """One thing wrong in a plan: `key` is the dotted path in the document, `hint` what was expected or meant."""
 

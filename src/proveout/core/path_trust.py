@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
 
 LINKS_MAX = 40
@@ -26,7 +26,7 @@ LINKS_MAX = 40
 _SQLITE_SUFFIXES = ("", "-journal", "-wal", "-shm")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Exposure:
     """A permission that lets other users change or replace a file, and the command that fixes it."""
 

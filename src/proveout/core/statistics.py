@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, record
 from proveout.core.distributions import (
     chi2_quantile,
     coins_below,
@@ -833,7 +833,7 @@ def _standardised(found: Estimate, limit: float) -> float | None:
 # ---- iterations in the order of time -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Following:
     """Iterations that follow each other: their von Neumann ratio, the one expected of independent ones, and the share
     of random orders with a ratio as small."""
