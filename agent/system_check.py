@@ -73,7 +73,6 @@ class _SystemCheck:
         self._done = False
 
     def run(self) -> list[CheckFinding]:
-        """All findings."""
         try:
             engine = driver(self._end.engine)
         except Exception as fault:  # noqa: BLE001 - a client of another package may fail in any way
@@ -257,7 +256,6 @@ def _file_findings(spec: CheckSystem) -> Iterator[CheckFinding]:
 
 
 def _writes(loads: Iterable[CheckedLoad]) -> bool:
-    """Whether one of the loads changes rows."""
     from proveout.dsl.workloads.kinds import writes  # noqa: PLC0415 - see the module's head
 
     return any(writes(load.workload) for load in loads)

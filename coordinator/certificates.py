@@ -124,7 +124,6 @@ class Authority:
 
     @property
     def certificate(self) -> x509.Certificate:
-        """Its own certificate."""
         return self._certificate
 
     @property

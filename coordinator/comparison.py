@@ -765,7 +765,6 @@ def _compared(shape: Shape) -> Shape:
 
 
 def judge(condition: Condition, compared: ComparedRuns) -> Judgement:
-    """Judge the condition over one comparison."""
     found = list(_judged(condition, compared))
     for outcome in ("PASS", "INCONCLUSIVE", "FAIL"):
         evidence = tuple(words for one, words in found if one == outcome)

@@ -312,7 +312,6 @@ class Board:
             self.add(DROPPED, 1.0)
 
     def add(self, family: Family, amount: float, *labels: object) -> None:
-        """Count on."""
         before = self._series[family.name].get(tuple(_label(label) for label in labels), 0.0)
         self.put(family, float(before) + amount, *labels)
 
@@ -383,7 +382,6 @@ class Instruments:
         self._ended_stages: set[str] = set()
 
     def __call__(self, stamped: Stamped) -> None:
-        """Take in one event."""
         match stamped.event:
             case RunStarted() as event:
                 self._started(event, stamped.unix_s)
@@ -698,7 +696,6 @@ class _Desk:
             writer.transport.abort()
 
     async def close(self) -> None:
-        """Disconnect all clients."""
         for task in list(self._served):
             task.cancel()
         await asyncio.gather(*self._served, return_exceptions=True)

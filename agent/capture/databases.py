@@ -87,7 +87,6 @@ class SizeObserver:
         self._catalogue.abort()
 
     def close(self) -> None:
-        """Close the connection."""
         self._catalogue.close()
 
 

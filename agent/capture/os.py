@@ -120,7 +120,6 @@ class Counters:
         self._namespace = list(network_namespace())
 
     def close(self) -> None:
-        """Close the files."""
         for descriptor, _ in self._files:
             os.close(descriptor)
         self._files = []
@@ -391,7 +390,6 @@ class HostObserver:
         """Nothing to do: /proc does not block."""
 
     def close(self) -> None:
-        """Close the files."""
         self._counters.close()
 
 

@@ -136,7 +136,6 @@ class Exporter:
                 held.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Hang up."""
         self._connection.close()
 
 
@@ -213,11 +212,9 @@ class ExporterObserver:
         ]
 
     def abort(self) -> None:
-        """Break the connection."""
         self._exporter.abort()
 
     def close(self) -> None:
-        """Hang up."""
         self._exporter.close()
 
 

@@ -284,7 +284,6 @@ class QueryObserver:
             session.abort()
 
     def close(self) -> None:
-        """Close the connection."""
         self._ended = True
         self._drop()
 

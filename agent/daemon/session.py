@@ -160,7 +160,6 @@ class Outbox:
             await self._taken.wait()
 
     def drop_beat_replies(self) -> None:
-        """Drop the replies to beats of a stream that has ended."""
         self._beats.clear()
 
     async def take(self) -> AgentMessage | None:
@@ -267,7 +266,6 @@ class Session:
 
     @property
     def attached(self) -> bool:
-        """Whether a stream is attached."""
         return self._attachment is not None and self._attachment.open
 
     @property

@@ -160,7 +160,6 @@ class AgentJournal:
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def close(self) -> None:
-        """Close the file."""
         self._db.close()
 
 

@@ -85,7 +85,6 @@ class TaskRunner:
         self._send(Sample(key=self.key, sequence=self._sequence, sample=sample))
 
     def log(self, level: str, text: str) -> None:
-        """Send a log line."""
         self._send(LogLine(level=level, text=sanitize(text)))
 
     def armed(self) -> None:
@@ -102,7 +101,6 @@ class TaskRunner:
         return await self._triggers.get()
 
     async def finished(self) -> None:
-        """Wait for `Finish`."""
         await self._finish.wait()
 
     # ---- control by the session -------------------------------------------------------------------------------------
@@ -117,7 +115,6 @@ class TaskRunner:
         self._triggers.put_nowait(number)
 
     def finish(self) -> None:
-        """Handle `Finish`."""
         self._finish.set()
 
     def stop(self, code: str, reason: str) -> None:

@@ -91,9 +91,7 @@ class Loader(Protocol):
         """Run one statement in its own transaction."""
         ...
 
-    def count(self, table: str) -> int:
-        """Return the number of rows of a table."""
-        ...
+    def count(self, table: str) -> int: ...
 
     def settle(self) -> None:
         """Wait until everything committed so far is on disk."""
@@ -103,9 +101,7 @@ class Loader(Protocol):
         """Drop the tables."""
         ...
 
-    def close(self) -> None:
-        """Disconnect."""
-        ...
+    def close(self) -> None: ...
 
 
 @record
@@ -161,9 +157,7 @@ class Observer(Protocol):
         """Make a `look` that does not end fail; called from another thread."""
         ...
 
-    def close(self) -> None:
-        """Close what is open."""
-        ...
+    def close(self) -> None: ...
 
 
 class Catalogue(Protocol):
@@ -178,9 +172,7 @@ class Catalogue(Protocol):
         """Cancel a query, from another thread."""
         ...
 
-    def close(self) -> None:
-        """Close the connection."""
-        ...
+    def close(self) -> None: ...
 
 
 class QuerySession(Protocol):
@@ -194,9 +186,7 @@ class QuerySession(Protocol):
         """Make a query that does not end fail; called from another thread. The session is of no use afterwards."""
         ...
 
-    def close(self) -> None:
-        """Close the connection; idempotent."""
-        ...
+    def close(self) -> None: ...
 
 
 def row_text(value: Any) -> str:
@@ -227,9 +217,7 @@ class ReportSession(Protocol):
         """Make a call that does not end fail; called from another thread. The session is of no use afterwards."""
         ...
 
-    def close(self) -> None:
-        """Close the connection; idempotent."""
-        ...
+    def close(self) -> None: ...
 
 
 @record
@@ -259,9 +247,7 @@ class DataCopy(Protocol):
     The data that was there before `save` must outlive a kill at any moment: `release` then restores it.
     """
 
-    def state(self) -> CopyState:
-        """Look, and change nothing."""
-        ...
+    def state(self) -> CopyState: ...
 
     def save(self) -> None:
         """Keep the data as it is now. Called where `state` has no objections."""
@@ -324,9 +310,7 @@ class StatementSession(Protocol):
         """Make a call that does not end fail; called from another thread. The session is of no use afterwards."""
         ...
 
-    def close(self) -> None:
-        """Close the connection; idempotent."""
-        ...
+    def close(self) -> None: ...
 
 
 # ---- the adapter -----------------------------------------------------------------------------------------------------

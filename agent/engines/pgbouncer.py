@@ -158,5 +158,4 @@ class EmbeddedPooler(Embedded[Pooler]):
         super().__init__(Pooler(system, data_root, on_death))
 
     def take_role(self, role: ServerRole, system: System) -> None:
-        """See `Pooler.take_role`."""
         self._server.take_role(role, system)

@@ -63,7 +63,6 @@ class Conversation:
     hidden: frozenset[str] = frozenset()
 
     def note(self, exchange: Exchange) -> Exchange:
-        """Add an exchange."""
         self.exchanges.append(exchange)
         return exchange
 
@@ -296,7 +295,6 @@ class RecordedSession:
         self.count = 0
 
     def prepare(self, statement: Statement) -> tuple[Statement, Any]:
-        """Prepare a statement. StatementFailure."""
         with _timed(self._conversation.note(Exchange(statement=named("prepare", statement, self._dialect)))):
             return statement, self._session.prepare(statement)
 
@@ -324,7 +322,6 @@ class RecordedSession:
         self._session.cancel()
 
     def close(self) -> None:
-        """End the connection."""
         self._session.close()
 
 

@@ -68,7 +68,6 @@ class CaptureConnection(Generic[C]):
                 self._cancel(connection)
 
     def close(self) -> None:
-        """Close the connection; idempotent."""
         self._aborted = True
         self.drop()
 
@@ -140,7 +139,6 @@ class LagSessions(Generic[C]):
         self._sink.abort()
 
     def close(self) -> None:
-        """Close both connections."""
         self._source.close()
         self._sink.close()
 

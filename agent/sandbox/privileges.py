@@ -101,7 +101,6 @@ class Privileges:
 
     @classmethod
     def for_endpoint(cls, endpoint: Endpoint, policy: Policy) -> Privileges:
-        """`for_engine` for one system."""
         return cls.for_engine(endpoint.engine, "" if endpoint.provisioned else endpoint.dsn, policy)
 
     @classmethod

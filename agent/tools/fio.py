@@ -413,7 +413,6 @@ class Snapshot:
 
     @property
     def has_latencies(self) -> bool:
-        """Whether there are response times."""
         return any(side.response.counts for side in self.sides.values())
 
     @property

@@ -169,7 +169,6 @@ class Program:
         return code
 
     async def kill(self) -> None:
-        """Kill the program and its children; idempotent."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(ConnectionError, RuntimeError):
@@ -226,12 +225,10 @@ class ToolFolder:
         )
 
     def free_bytes(self) -> int:
-        """Free bytes of the file system."""
         found = os.fstatvfs(self._descriptor)
         return found.f_bavail * found.f_frsize
 
     def used_bytes(self) -> int:
-        """Bytes used by the files."""
         return sum(item.stat(follow_symlinks=False).st_blocks * 512 for item in os.scandir(self._descriptor))
 
     async def close(self, *, keep_data: bool) -> None:

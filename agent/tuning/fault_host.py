@@ -111,7 +111,6 @@ class HostDisturbances:
     # ---- changes ---------------------------------------------------------------------------------------------------
 
     def make(self, change: Disturbance) -> None:
-        """Make a change. TaskFault if that fails."""
         match change:
             case ServerAction(system=system, verb=verb):
                 server = self._server(system)
@@ -126,7 +125,6 @@ class HostDisturbances:
                 assert_never(change)
 
     def undo(self, change: Disturbance) -> None:
-        """Undo a change. TaskFault if that fails."""
         match change:
             case ServerAction(system=system, undo=action):
                 if action and (server := self._server(system)) is not None:

@@ -534,17 +534,11 @@ class Units(Protocol):
 class Disturbances(Protocol):
     """The servers of a session, the room of a disk, the CPUs and the network of the agent, as faults use them."""
 
-    def answer(self, query: DisturbanceQuery) -> Fact:
-        """Answer a query. TaskFault if that is not possible."""
-        ...
+    def answer(self, query: DisturbanceQuery) -> Fact: ...
 
-    def make(self, change: Disturbance) -> None:
-        """Make a change. TaskFault if that fails."""
-        ...
+    def make(self, change: Disturbance) -> None: ...
 
-    def undo(self, change: Disturbance) -> None:
-        """Undo a change. TaskFault if that fails."""
-        ...
+    def undo(self, change: Disturbance) -> None: ...
 
     def compare(self, change: Disturbance) -> Literal["before", "made", "other"]:
         """Compare the host with a change."""
@@ -720,7 +714,6 @@ class Host:
         return None
 
     def make(self, change: Change) -> None:  # noqa: PLR0912 - one per kind of change
-        """Make a change. TaskFault if that fails."""
         match change:
             case WriteFile():
                 self.files.write(change.path, change.content, change.mode, change.owner, change.group)

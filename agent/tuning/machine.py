@@ -96,7 +96,6 @@ def network_is_gone(other: str) -> bool:
 
 
 def boot() -> str:
-    """The id of this boot of the kernel."""
     try:
         return Path(host_facts.BOOT_ID).read_text(encoding="ascii").strip()
     except OSError:
@@ -203,7 +202,6 @@ class FileLock:
         return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
 
     def write(self, holder: Holder) -> None:
-        """Write the holder to the file."""
         data = json.dumps(asdict(holder)).encode()
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, data, 0)

@@ -80,5 +80,4 @@ def read(directory: Path) -> Hold | None:
 
 
 def forget(directory: Path) -> None:
-    """Remove the hold, if there is one."""
     (directory / FILE).unlink(missing_ok=True)

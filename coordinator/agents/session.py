@@ -63,7 +63,6 @@ class ClockEstimate:
 
     @property
     def pair(self) -> tuple[int, int]:
-        """Offset and bound."""
         return self.offset_ns, self.uncertainty_ns
 
 

@@ -655,7 +655,6 @@ class Host:
         return {"removed": [one[1] for one in record["made"]]}
 
     def close(self) -> None:
-        """Release the lock."""
         if self._lock >= 0:
             LOCK.unlink(missing_ok=True)
             os.close(self._lock)

@@ -77,7 +77,6 @@ class Target:
 
     @property
     def port(self) -> str:
-        """The port of the agent."""
         return self.address.rpartition(":")[2]
 
 

@@ -53,7 +53,6 @@ class Wheel:
 
     @property
     def version(self) -> str:
-        """The version of the distribution."""
         return _parts(self.path)["version"]
 
     @property

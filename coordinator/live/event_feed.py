@@ -77,7 +77,6 @@ class RunProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs."""
         return self._process.poll() is None
 
     def stop(self) -> None:
@@ -313,7 +312,6 @@ class Tail:
             self._reached = max(sequence, self._reached or 0)
 
     def now_unix_s(self) -> float:
-        """Now."""
         return time.time()
 
     async def stop(self) -> bool:

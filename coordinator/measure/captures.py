@@ -76,7 +76,6 @@ class Recording:
 
     @property
     def samples(self) -> int:
-        """The number of samples."""
         return len(self._times)
 
     @property
@@ -180,7 +179,6 @@ class Recording:
         return np.sum(found, axis=0) if found else None
 
     def covered_s(self, window: Window) -> float:
-        """Length of the covered part of the window, s."""
         return self.coverage(window) * window.seconds
 
     def sum_rate(self, metric: str, window: Window) -> float | None:

@@ -42,7 +42,6 @@ class Gaps:
 
     @property
     def lengths_ns(self) -> Table:
-        """The time without service of each."""
         return self.until_ns - self.begins_ns
 
     def joined(self, low: npt.NDArray[np.bool_]) -> Gaps:
@@ -72,7 +71,6 @@ class BinSeries:
 
     @property
     def starts_ns(self) -> Table:
-        """The start of each bin."""
         return self.origin_ns + np.arange(len(self.table), dtype=np.int64) * histogram.WIDTH_NS
 
     def column(self, number: int, otherwise: int) -> Table:
@@ -531,7 +529,6 @@ def _usual(
 
 
 def _runs(counts: Counts, chosen: Mask) -> Iterator[Counts]:
-    """The counts of each unbroken run of chosen bins."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], chosen.astype(np.int8), [0]))))
     for first, last in zip(edges[::2], edges[1::2], strict=True):
         yield counts[first:last]

@@ -117,7 +117,6 @@ def _merge_counts(counts: Sequence[TransactionCounts]) -> TransactionCounts:
 
 
 def length_s(load: LoadResult) -> float:
-    """Length of a load's measure window, seconds."""
     return (load.measure_end_ns - load.measure_start_ns) / 1e9
 
 

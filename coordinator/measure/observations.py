@@ -64,7 +64,6 @@ class Observed:
 
     @property
     def limits(self) -> Limits:
-        """The stage's limits."""
         return self.stage.limits
 
     @property

@@ -355,7 +355,6 @@ def shares_machine(plan: Plan, stage: Measuring, boots: Mapping[str, str]) -> bo
 
 
 def same_machine(one: Host, other: Host, boots: Mapping[str, str]) -> bool:
-    """Whether two hosts are on one machine."""
     boot = boots.get(one.name)
     return machine_of(one, boots) == machine_of(other, boots) or (bool(boot) and boot == boots.get(other.name))
 
@@ -428,7 +427,6 @@ def _cores(seen: Observed, host: str) -> float:
 
 
 def judge_pauses(seen: Observed) -> Iterator[ValidityFinding]:
-    """A finding for each pause that exceeds its limit."""
     limit_s = seen.limits.pause_s_max
     for host, load in seen.loads.items():
         paused_s = load.pause_longest_ns / 1e9

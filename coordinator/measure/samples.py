@@ -87,7 +87,6 @@ class Captured(_Kept[CaptureSample]):
         self._values = array("d")
 
     def append(self, sample: CaptureSample) -> None:
-        """Keep one more."""
         readings = Readings.of(sample.readings)
         self._named.append(self._names.setdefault(readings.names, readings.names))
         self._captures.append(sample.capture)
@@ -162,7 +161,6 @@ class Seconds(_Kept[LoadSecond]):
         self._bins: list[Piece] = []
 
     def append(self, second: LoadSecond) -> None:
-        """Keep one more."""
         self._numbers.append(second.second)
         self._windows.append(second.window)
         self._start_ns.append(second.start_ns)

@@ -61,7 +61,6 @@ class Captured:
     boots: Mapping[str, str]
 
     def os_of(self, host: str) -> Recording:
-        """The os capture of a host."""
         for (name, captured), recording in self.recordings.items():
             if captured == host and self.plan.capture(name).kind == "os":
                 return recording

@@ -87,7 +87,6 @@ def run_answer(compared: ComparedRuns) -> str:
 
 
 def _short_answer(compared: ComparedRuns) -> str:
-    """The answer of one of several runs."""
     run, numbers, count = compared.names[1], main_numbers(compared), len(compared.differences)
     told = "; ".join(_throughput(run, numbers)) or "no number can be compared"
     apart = f"; {count_of(count, 'difference')} of plan or environment" if count else ""

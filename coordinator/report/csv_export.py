@@ -64,7 +64,6 @@ def columns(results: RunResults) -> tuple[str, ...]:
 
 
 def label_columns(results: RunResults) -> tuple[str, ...]:
-    """The columns of labels; () for a run without a matrix."""
     cells = [cell for name in results.stages if (cell := cell_of(results, name)) is not None]
     axes = dict.fromkeys(f"matrix.{axis}" for cell in cells for axis, _ in cell.labels)
     return ("matrix", *axes) if cells else ()

@@ -311,7 +311,6 @@ _RESULT = Subject(
 
 
 def result_document(results: RunResults) -> dict[str, Any]:
-    """The document as plain data."""
     return _RESULT.of(results)
 
 

@@ -49,7 +49,6 @@ def cost_section(results: RunResults) -> Iterator[Section]:
 
 
 def has_cost(rung: RungResult) -> bool:
-    """Whether a rung has a number of the servers' cost."""
     return bool(rung.tree.get("cost", {}).keys() - {"client_cpu_us"})
 
 
@@ -124,7 +123,6 @@ def cost_columns(results: RunResults) -> tuple[str, ...]:
 
 
 def cost_values(item: IterationFinished, columns: Sequence[str]) -> dict[str, Any]:
-    """The numbers of an iteration in these columns."""
     return {column: number_at(item.metrics, *column.split(".")) for column in columns}
 
 
@@ -206,7 +204,6 @@ TEXT_SHOWN = 100
 
 
 def statement_section(results: RunResults) -> Iterator[Section]:
-    """The statements of the ladders that have some."""
     found = tuple(
         Section(title=tables.titled(results, stage.id), blocks=tuple(blocks))
         for stage in tables.ladders(results)

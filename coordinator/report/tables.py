@@ -104,7 +104,6 @@ NumberColumn: TypeAlias = tuple[str, str, list[str]]
 
 
 def columns(numbers: Iterable[Number], trees: Iterable[Mapping[str, Any]]) -> list[NumberColumn]:
-    """The columns of these numbers, for `document.Table.of`."""
     rows = list(trees)
     return [found for one in numbers for found in one.columns(rows)]
 
@@ -418,7 +417,6 @@ def tool_title(results: RunResults, stage: StageResult) -> str:
 
 
 def io_columns(stage: StageResult) -> list[NumberColumn]:
-    """The rungs of a tool."""
     repeats = [counted(len(rung.iterations), len(rung.excluded)) for rung in stage.rungs]
     numbers = columns(IO_NUMBERS, (rung.tree for rung in stage.rungs))
     return [("I/O depth", "r", [str(rung.threads) for rung in stage.rungs]), *numbers, ("repeats", "r", repeats)]

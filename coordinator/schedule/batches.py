@@ -421,7 +421,6 @@ def batch_failed(
 
 
 def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  # noqa: PLR0912 - one arm per kind of task
-    """Record the result of a task."""
     spec, host = step.specs[key], key.rpartition("/")[2]
     match spec, result:
         case StartSystem(system=system), SystemStarted():

@@ -250,7 +250,6 @@ def _margin_s(stage: Measuring) -> float:
 
 
 def stage_of(turn: Turn, step: Iterating) -> Measuring:
-    """The stage that an iteration belongs to."""
     stage = turn.state.plan.stage(step.id.stage)
     assert isinstance(stage, (Ladder, Search, Tool))  # noqa: S101  # only these have iterations
     return stage

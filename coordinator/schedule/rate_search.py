@@ -121,7 +121,6 @@ class Tried:
 
     @property
     def accepted(self) -> bool | None:
-        """Whether the rate was accepted."""
         return self.judged.accepted
 
 
@@ -242,7 +241,6 @@ class SearchState:
         return max(ERROR, 0.5**self.confirmations)
 
     def full(self, phase: Phase = "confirm") -> tuple[Tried, ...]:
-        """The full-length iterations of a phase."""
         return tuple(one for one in self.tried if one.probe.phase == phase)
 
 

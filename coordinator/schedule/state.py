@@ -342,7 +342,6 @@ class RunProgress:
 
     @property
     def results(self) -> RunResults:
-        """The results so far."""
         return with_alone(self.folded)
 
     def of_stage(self, stage: str) -> tuple[IterationFinished, ...]:
@@ -732,7 +731,6 @@ class Turn:
         self.commands: list[Command] = []
 
     def set(self, **changes: object) -> None:
-        """Replace fields of the state."""
         self.state = replace(self.state, **changes)
 
     def emit(self, event: Event) -> None:

@@ -138,7 +138,6 @@ def is_dispensable(plan: Plan, host: str, without: Collection[str], finished: Co
 
 
 def _client_groups(stage: Populate | Drop | Ladder | Search | Tool) -> tuple[tuple[str, ...], ...]:
-    """The clients of each load of a stage."""
     if isinstance(stage, Ladder | Search):
         return tuple(part.stage.clients for part in parts(stage))
     return (stage.clients,)
@@ -393,7 +392,6 @@ def exporter_name(capture: Capture) -> str:
 
 
 def admin_name(system: str) -> str:
-    """The name of the endpoint of a system's `admin`."""
     return f"admin:{system}"
 
 

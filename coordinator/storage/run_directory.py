@@ -83,7 +83,6 @@ class RunDirectory:
 
     @property
     def name(self) -> str:
-        """The run's id."""
         return self.path.name
 
     @property

@@ -71,7 +71,6 @@ class Loads:
 
     @property
     def targets(self) -> list[str]:
-        """The target of each load."""
         return [load.target for load in self.loads] or [self.target]
 
 

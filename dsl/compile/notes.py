@@ -100,7 +100,6 @@ _HINT = "a higher rate, a longer time before it, or `arrival: constant`"
 
 
 def unknown_recoveries(stages: Sequence[Stage], problems: Problems) -> tuple[PlanProblem, ...]:
-    """The notes of all ladders."""
     return tuple(
         PlanProblem(
             message=f"note: {text}", where=stage.where, key="stages", hint=_HINT, source_line=problems.line(stage.where)

@@ -342,7 +342,6 @@ def _without_ratios(load: Group) -> Group:
 
 
 def _load(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what: str) -> Group:
-    """The tree of the one load of `stage`."""
     members: dict[str, Shape] = dict(_group(metrics.LOAD, leaf, what).members)
     workload = plan.workload(stage.workload)
     transaction = {name: _group(metrics.TRANSACTION, leaf, name) for name in transactions(workload)}

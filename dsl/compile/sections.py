@@ -74,7 +74,6 @@ class _Captured:
         return bool(found)
 
     def selected(self) -> tuple[str, ...] | None:
-        """The hosts that `on` selects."""
         return self.scope.select_hosts(self.capture.hosts or ["all"], where_of(self.node, "on"), f"{self.path}.on")
 
     def one_host(self) -> str | None:
@@ -208,7 +207,6 @@ def _query(one: _Captured) -> Capture | None:
 
 
 def sql_stage(stage: Sql, body: Map, system: System | None, problem: Report) -> Sql | None:
-    """The stage; None when its system or its metrics are not possible."""
     if not (stage.statements or stage.wait_until.query or stage.query):
         problem("this sql stage does nothing", hint="give it `statements`, `wait_until`, or `query` and `metrics`")
     if bool(stage.query) != bool(stage.values):
@@ -245,7 +243,6 @@ def checked_command(command: Command, problem: Report) -> Command | None:
 
 
 def command_stage(stage: CommandRun, body: Map, host: Host | None, problem: Report) -> CommandRun | None:
-    """The stage; None when its host, its command or its metrics are not possible."""
     command = checked_command(stage.command, problem)
     fine = measured_values(stage.values, body, problem, sampled=False, taken=STAGE_NUMBERS)
     return replace(stage, command=command) if fine and host is not None and command is not None else None

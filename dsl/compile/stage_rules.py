@@ -340,7 +340,6 @@ class _Walk:
             self.writes_through(part.stage)
 
     def part(self, stage: Ladder | Search) -> None:
-        """One load of a stage."""
         system = self.scope.systems[stage.target]
         workload = self.scope.workloads[stage.workload]
         objection = load_problem(workload, system.engine)

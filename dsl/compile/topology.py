@@ -44,7 +44,6 @@ _PASSWORD = re.compile(
 
 
 def add_topology(scope: Scope, root: Map) -> None:
-    """Compile `secrets:` and `topology:` into `scope`."""
     _add_secrets(scope, root.get("secrets"))
     node = root.get("topology")
     if node is None:

@@ -160,7 +160,6 @@ SAFETY = "or as soon as the iteration, the agent's lease or the agent ends"
 
 
 def fault_lines(stage: Ladder) -> tuple[str, ...]:
-    """The lines on all faults of a ladder."""
     return tuple(line for fault in stage.faults for line in _lines(fault))
 
 
@@ -181,7 +180,6 @@ def _lines(fault: Fault) -> Iterator[str]:
 
 
 def begins(fault: Fault) -> str:
-    """When a fault begins, in words."""
     apart = f", at least {format_duration(fault.apart_s)} apart" if fault.apart_s else ""
     times = "once" if fault.times == 1 else f"{fault.times} times"
     if fault.when is not None:

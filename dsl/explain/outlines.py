@@ -362,7 +362,6 @@ def _commits(stage: Ladder | Search) -> tuple[str, ...]:
 
 
 def _arrival(arrival: Arrival) -> str:
-    """An arrival in words."""
     match arrival:
         case Closed(think=Think(mean_s=mean_s, distribution=distribution)):
             return f"closed arrival with {distribution} think times of {format_duration(mean_s)}"
@@ -380,7 +379,6 @@ def _arrival(arrival: Arrival) -> str:
 
 
 def _rate(rate: float | Expression) -> str:
-    """A rate, or the expression that it waits for."""
     if not isinstance(rate, Expression):
         return f"{rate:,.6g}/s"
     known = f", known when {' and '.join(rate.needs)} has ended" if rate.needs else ""

@@ -116,7 +116,6 @@ class Timetable:
 
 
 def timetable(plan: Plan) -> Timetable:
-    """The timetable of a compiled plan."""
     stages = tuple(_stage_line(plan, stage) for stage in plan.stages)
     start = tunings_s(plan.tunings) + SYSTEM_START_S * sum(system.provision is not None for system in plan.systems)
     return Timetable(

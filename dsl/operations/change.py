@@ -176,7 +176,6 @@ class ServerAction:
 
     @property
     def undo(self) -> Literal["start", "continue", ""]:
-        """The action that undoes it."""
         if self.verb == "promote":
             return ""
         return "continue" if self.verb == "stop" else "start"
@@ -248,7 +247,6 @@ def only_undoes(change: Change) -> bool:
 
 
 def diff(change: Change) -> tuple[str, ...]:  # noqa: PLR0911, PLR0912 - one per kind of change
-    """A change as text for people."""
     match change:
         case WriteFile():
             lines = _file_diff(change.path, change.before, change.content, _access(change), validator=change.validator)

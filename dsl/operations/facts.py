@@ -173,7 +173,6 @@ class FileFact:
 
     @property
     def exists(self) -> bool:
-        """Whether anything is there."""
         return self.kind != "absent"
 
 
@@ -279,7 +278,6 @@ class Facts:
         return self.ask(TextQuery(path))
 
     def paths(self, pattern: str) -> tuple[str, ...]:
-        """The paths that match."""
         return self.ask(PathsQuery(pattern))
 
     def link(self, path: str) -> str | None:
@@ -287,5 +285,4 @@ class Facts:
         return self.ask(LinkQuery(path))
 
     def rows(self, system: str, statement: str) -> Rows:
-        """The rows of a query."""
         return self.ask(RowsQuery(system, statement))

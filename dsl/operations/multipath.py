@@ -404,7 +404,6 @@ def _link(link: str) -> None:
 
 
 def _checked(key: str, value: str) -> None:
-    """A value to assign, checked by the rules of its key."""
     if key == "MODE" and (not OCTAL.fullmatch(value) or int(value, 8) & _WORLD_WRITE):
         raise custom(f'MODE {value} is not a mode, as "0660", or makes the device writable for all users')
     if key in ("OWNER", "GROUP") and not re.fullmatch(ACCOUNT, value):

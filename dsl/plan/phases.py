@@ -42,12 +42,10 @@ class Level:
 
     @property
     def is_constant(self) -> bool:
-        """Whether it stays the same."""
         return not self.amplitude and min(self.values) == max(self.values)
 
     @property
     def first(self) -> float:
-        """The level at its start."""
         return self.values[0]
 
     @property
@@ -87,7 +85,6 @@ class Level:
 
     @property
     def last(self) -> float:
-        """The level at its end."""
         return self.at(self.for_s)
 
     def lines(self) -> Iterator[tuple[float, float, float, float]]:
@@ -97,7 +94,6 @@ class Level:
         yield from (line for line in zip(self.at_s, ends, self.values, after, strict=True) if line[1] > line[0])
 
     def scaled(self, share: float) -> Level:
-        """A share of it."""
         return replace(self, values=tuple(value * share for value in self.values), amplitude=self.amplitude * share)
 
 

@@ -23,7 +23,6 @@ def blocks(ladder: Ladder) -> int:
 
 
 def slice_s(ladder: Ladder) -> float:
-    """The length of a slice, seconds."""
     return ladder.windows.measure_s / (blocks(ladder) * len(ladder.loads))
 
 

@@ -66,7 +66,6 @@ class Statement:
 
     @property
     def changes(self) -> bool:
-        """Whether it changes rows."""
         return not self.reads if self.writes is None else self.writes
 
 
@@ -132,7 +131,6 @@ def walk(steps: Sequence[Step], inputs: Sequence[Row]) -> Body:
 
 
 def placed(places: tuple[int, ...], values: Row) -> Row:
-    """The values at these places."""
     return tuple([values[place] for place in places])
 
 
@@ -245,9 +243,7 @@ class Ordered(Protocol):
     by weights."""
 
     @property
-    def in_order(self) -> bool:
-        """Whether it is."""
-        ...
+    def in_order(self) -> bool: ...
 
 
 @runtime_checkable
@@ -264,9 +260,7 @@ class WorkloadKind(Protocol):
     """A workload ready to run, made by its module's `build(parameters)`."""
 
     @property
-    def transactions(self) -> tuple[TransactionType, ...]:
-        """The mix."""
-        ...
+    def transactions(self) -> tuple[TransactionType, ...]: ...
 
     @property
     def population(self) -> Population:

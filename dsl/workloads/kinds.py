@@ -111,7 +111,6 @@ def of_workload(workload: Workload) -> BaseModel:
 
 
 def transactions(workload: Workload) -> tuple[str, ...]:
-    """The names of a workload's transactions."""
     kind, model = _kind(workload)
     return tuple(kind.transactions(model))
 

@@ -114,7 +114,6 @@ R = TypeVar("R", bound=Ranged)
 
 
 def division_problem(model: Ranged, instances: int) -> str | None:
-    """See `WorkloadExtension.division_problem`."""
     keys = model.last - model.first + 1
     return None if keys >= instances else f"{keys} {model.KEYS[1]} cannot be divided over {instances} instances"
 

@@ -133,7 +133,6 @@ class ProgramOutput(model_of(OutputRows)):  # type: ignore[misc]
 
     @property
     def as_rows(self) -> OutputRows:
-        """The form of the rows."""
         rows = OutputRows.of_written(self)
         by_default = self.log and not (self.format or self.pattern)
         return replace(rows, format="csv") if by_default else rows
@@ -258,7 +257,6 @@ class Program(_Strict):
 
     @property
     def fields(self) -> frozenset[str]:
-        """The fields that its arguments have."""
         return fields_of(self.argv)
 
     @property

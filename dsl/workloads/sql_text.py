@@ -66,7 +66,6 @@ class Token:
 
     @property
     def name(self) -> str:
-        """The name of an identifier, without its quotes."""
         return self.text[1:-1] if self.kind == "quoted" else self.text
 
 

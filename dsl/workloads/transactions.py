@@ -124,7 +124,6 @@ def row_draw(
 
 
 def everywhere(text: str) -> Mapping[Dialect, str]:
-    """One text that every dialect takes."""
     return dict.fromkeys(DIALECTS, text)
 
 
@@ -195,7 +194,6 @@ def counting(first: int = 0, of: Callable[[Ints], Column] = lambda numbers: numb
 
 
 def constant(kind: str, value: int | str) -> Bind:
-    """Always the same."""
     return Bind(kind, lambda _, count, __: np.full(count, value))
 
 
@@ -221,7 +219,6 @@ class Declared:
 
     @property
     def invariants(self) -> tuple[Invariant, ...]:
-        """None, by default."""
         return ()
 
     def __init__(self, parameters: Any) -> None:
@@ -241,7 +238,6 @@ class Declared:
         return None
 
     def counted(self, transaction: str) -> Statement | None:
-        """See `TransactionType.counted`."""
         return None
 
     @cached_property

@@ -321,7 +321,6 @@ def widened(histogram: Histogram, width: int) -> Histogram:
 
 
 def count(histogram: Histogram) -> int:
-    """The number of values."""
     return sum(histogram.counts)
 
 

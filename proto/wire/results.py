@@ -112,7 +112,6 @@ class Populated:
 
     @property
     def rows(self) -> int:
-        """The rows of all tables."""
         return sum(table.rows for table in self.tables)
 
 
@@ -212,7 +211,6 @@ class TransactionCounts:
 
     @property
     def error_count(self) -> int:
-        """All errors, whatever their class."""
         return sum(count for _, count in self.errors)
 
 

@@ -211,7 +211,6 @@ class DuckdbSession:
         return DuckdbPrepared(statement, parsed[0])
 
     def execute(self, prepared: DuckdbPrepared, arguments: Sequence[Any]) -> None:
-        """Execute, fetch all, and count."""
         try:
             rows = self._execute(prepared.parsed, arguments).fetchall()
         except duckdb.Error as error:
@@ -226,7 +225,6 @@ class DuckdbSession:
         return [tuple(map(_plain, row)) for row in self._rows]
 
     def cancel(self) -> None:
-        """Interrupt what runs."""
         with contextlib.suppress(duckdb.Error):
             self._connection.interrupt()
 

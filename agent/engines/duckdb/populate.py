@@ -68,14 +68,12 @@ class DuckdbLoader:
         return loaded
 
     def execute(self, statement: str) -> None:
-        """Run one statement by itself."""
         try:
             self._connection.execute(statement)
         except duckdb.Error as error:
             raise fault(f"run {statement[:100]!r}", self._dsn, error) from None
 
     def count(self, table: str) -> int:
-        """The number of rows of a table."""
         try:
             found = self._connection.execute(f"SELECT count(*) FROM {table}").fetchall()  # noqa: S608
         except duckdb.Error as error:
@@ -89,7 +87,6 @@ class DuckdbLoader:
             raise fault("read the journal of the load", self._dsn, error) from None
 
     def table_exists(self, name: str) -> bool:
-        """Whether there is such a table."""
         return bool(self.rows(f"SELECT 1 FROM duckdb_tables() WHERE lower(table_name) = '{name.lower()}'"))  # noqa: S608
 
     def settle(self) -> None:
@@ -97,12 +94,10 @@ class DuckdbLoader:
         self.execute("CHECKPOINT")
 
     def undo(self) -> None:
-        """Remove the tables."""
         for statement in self._population.drop["duckdb"]:
             self.execute(statement)
 
     def close(self) -> None:
-        """Close the file."""
         self._connection.close()
 
 

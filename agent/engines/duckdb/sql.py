@@ -140,8 +140,6 @@ class DuckdbQueries(FileReader):
     """See `adapter.QuerySession`."""
 
     def rows(self, query: str, most: int) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
-        """Return names of columns and rows."""
-
         def fetch(connection: duckdb.DuckDBPyConnection) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
             connection.execute(query)
             return [str(column[0]) for column in connection.description or ()], connection.fetchmany(most)
@@ -193,7 +191,6 @@ class EmbeddedDuckdb(DatabaseFile):
                 raise TaskFault("invalid", f"system {self.system.name!r}: {objection}")
 
     def endpoint(self) -> Endpoint:
-        """Return the path with the settings."""
         return Endpoint(
             system=self.system.name,
             engine="duckdb",

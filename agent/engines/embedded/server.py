@@ -443,15 +443,12 @@ class Embedded(Generic[S]):
         await to_its_end(self._server.stop)
 
     async def save_snapshot(self) -> None:
-        """See `EmbeddedServer.save_snapshot`."""
         await to_its_end(self._server.save_snapshot)
 
     async def restore_snapshot(self) -> None:
-        """See `EmbeddedServer.restore_snapshot`."""
         await to_its_end(self._server.restore_snapshot)
 
     async def close(self, *, keep_data: bool) -> None:
-        """See `EmbeddedServer.close`."""
         await to_its_end(lambda: self._server.close(keep_data=keep_data))
 
 
@@ -549,7 +546,6 @@ class GroupServer(EmbeddedServer[G]):
 
     @property
     def is_standby(self) -> bool:
-        """See `EmbeddedServer.is_standby`."""
         return self._primary is not None and not self._promoted
 
     @property
@@ -717,9 +713,7 @@ class EmbeddedGroup(Embedded[GroupT]):
         return self._server.promotion
 
     def take_role(self, role: ServerRole, system: System) -> None:
-        """See `GroupServer.take_role`."""
         self._server.take_role(role, system)
 
     async def promote(self) -> Promotion:
-        """See `GroupServer.promote`."""
         return await to_its_end(self._server.promote)

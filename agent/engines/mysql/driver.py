@@ -65,7 +65,6 @@ class MysqlSession(WireSocket):
         return only(self.prepare_all((statement,)))
 
     def prepare_all(self, statements: Sequence[Statement]) -> list[WirePrepared | StatementFailure]:
-        """See `PreparesTogether`."""
         return [
             start if isinstance(start, StatementFailure) else WirePrepared(each, message(*start))
             for each, start in zip(statements, self.starts_of(statements), strict=True)

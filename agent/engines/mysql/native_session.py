@@ -31,14 +31,12 @@ class NativeSession(Wire):
         return only(self.prepare_all((statement,)))
 
     def prepare_all(self, statements: Sequence[Statement]) -> list[Prepared | StatementFailure]:
-        """See `PreparesTogether`."""
         return [
             start if isinstance(start, StatementFailure) else Prepared(each, *start)
             for each, start in zip(statements, self._opened.starts_of(statements), strict=True)
         ]
 
     def fileno(self) -> int:
-        """The socket."""
         return self._opened.fileno()
 
     def cancel(self) -> None:

@@ -147,7 +147,6 @@ class MysqlLoader:
                 yield len(rows[0]), send(table, rows)
 
     def execute(self, statement: str) -> None:
-        """Run one statement by itself."""
         try:
             with self._connection.cursor() as cursor:
                 cursor.execute(statement)
@@ -155,14 +154,12 @@ class MysqlLoader:
             raise fault(f"run {statement[:100]!r}", error) from None
 
     def count(self, table: str) -> int:
-        """All rows of a table."""
         return int(self._one(f"SELECT count(*) FROM {table}")[0])  # noqa: S608 - a name of ours
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         return self._rows(query)
 
     def table_exists(self, name: str) -> bool:
-        """Whether there is such a table."""
         return bool(self._rows(f"{COMMENT_OF} '{name}'"))
 
     def settle(self) -> None:
@@ -171,12 +168,10 @@ class MysqlLoader:
             self.execute("FLUSH ENGINE LOGS")
 
     def undo(self) -> None:
-        """Remove the tables."""
         self._drop_ours()
         self.execute(f"DROP TABLE IF EXISTS {self._intention}")
 
     def close(self) -> None:
-        """Disconnect."""
         self._connection.close()
 
     def _without_binary_log(self) -> None:

@@ -215,9 +215,7 @@ _EOF_LENGTH_MAX = 9
 class File(Protocol):
     """A byte stream that never waits: None when nothing can be read or written now."""
 
-    def fileno(self) -> int:
-        """The descriptor."""
-        ...
+    def fileno(self) -> int: ...
 
     def read(self, size: int, /) -> bytes | None:
         """At most so many bytes; b"" at the end."""
@@ -235,7 +233,6 @@ class TlsFile:
         self._socket = socket
 
     def fileno(self) -> int:
-        """The descriptor."""
         return self._socket.fileno()
 
     def read(self, size: int, /) -> bytes | None:
@@ -249,7 +246,6 @@ class TlsFile:
         return data
 
     def write(self, data: bytes, /) -> int | None:
-        """See `File`."""
         try:
             return self._socket.send(data)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -316,13 +312,11 @@ class WireSocket:
         return self.file.fileno()
 
     def send(self, prepared: WirePrepared, arguments: Sequence[Any]) -> None:
-        """See `PolledSession`."""
         message = prepared.message(arguments)
         self._sent, self._columns, self._rows = prepared, None, None
         send_all(self.file, message)
 
     def receive(self) -> bool:
-        """See `PolledSession`."""
         try:
             piece = self.file.read(READ_BYTES)
         except OSError as error:
@@ -349,7 +343,6 @@ class WireSocket:
         return False
 
     def exchange(self, prepared: WirePrepared, arguments: Sequence[Any]) -> bool:
-        """See `PolledSession`."""
         self.send(prepared, arguments)
         return self.receive()
 

@@ -219,11 +219,9 @@ class MysqlQueries:
             raise fault_of(self._endpoint, error) from None
 
     def abort(self) -> None:
-        """Break the connection."""
         with suppress(OSError, AttributeError):  # it may be closed already
             self._connection._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection."""
         with suppress(OSError, pymysql.err.Error):
             self._connection.close()

@@ -214,7 +214,6 @@ class OracleObserver:
         self._session.abort()
 
     def close(self) -> None:
-        """Close the connection."""
         self._session.close()
 
     def _counters(self) -> Counters:

@@ -91,7 +91,6 @@ class OracleLoader:
         return loaded
 
     def execute(self, statement: str) -> None:
-        """Run one statement by itself."""
         try:
             self._run(statement)
             self._connection.commit()
@@ -99,14 +98,12 @@ class OracleLoader:
             raise statement_fault(f"cannot run {statement[:100]!r}", error_text(error)) from None
 
     def count(self, table: str) -> int:
-        """All rows of a table."""
         return int(self._ask(f"SELECT COUNT(*) FROM {table}", {})[0][0])  # noqa: S608 - our own table's name
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         return self._ask(query, {})
 
     def table_exists(self, name: str) -> bool:
-        """Whether there is such a table."""
         return bool(self._comments(name))
 
     def settle(self) -> None:
@@ -118,7 +115,6 @@ class OracleLoader:
         self._drop_intention()
 
     def close(self) -> None:
-        """Disconnect."""
         with contextlib.suppress(oracledb.Error):
             self._connection.close()
 

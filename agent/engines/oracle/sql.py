@@ -101,7 +101,6 @@ class ReportConnection:
             self._connection.cancel()
 
     def close(self) -> None:
-        """Close the connection; idempotent."""
         with suppress(oracledb.Error):
             self._connection.close()
 
@@ -161,7 +160,6 @@ class OracleQueries:
             self._connection.cancel()
 
     def close(self) -> None:
-        """Close the connection."""
         _close(self._connection)
 
 

@@ -239,7 +239,6 @@ class WaitObserver:
         self._session.abort()
 
     def close(self) -> None:
-        """Close the connection."""
         self._session.close()
 
 
@@ -349,12 +348,10 @@ class PostgresStatements:
             raise statement_fault(self._endpoint, error) from None
 
     def abort(self) -> None:
-        """Break the connection."""
         with suppress(OSError):
             break_connection(self._connection)
 
     def close(self) -> None:
-        """Close the connection."""
         with suppress(psycopg.Error):
             self._connection.close()
 

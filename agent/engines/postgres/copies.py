@@ -235,7 +235,6 @@ class TemplateCopy:
         return self.name + NEW
 
     def state(self) -> CopyState:
-        """Look, and change nothing."""
         if objection := too_long(self.new):
             return CopyState(made=False, objections=(objection,))
         with self._session() as db:

@@ -146,7 +146,6 @@ class LibpqAnswer:
     decoders: Sequence[Callable[[bytes], Any]]
 
     def rows(self) -> list[Row]:
-        """The rows, decoded."""
         return decoded(self.result, self.decoders)
 
 
@@ -271,11 +270,9 @@ class PostgresSession:
         return self._conn
 
     def fileno(self) -> int:
-        """The socket."""
         return self._conn.socket
 
     def prepare(self, statement: Statement) -> PostgresPrepared:
-        """Prepare one statement."""
         return only(self.prepare_all((statement,)))
 
     def prepare_all(self, statements: Sequence[Statement]) -> list[PostgresPrepared | StatementFailure]:
@@ -309,7 +306,6 @@ class PostgresSession:
         )
 
     def send(self, prepared: PostgresPrepared | LibpqPipeline, arguments: Sequence[Any]) -> None:
-        """Send one prepared statement, or a group."""
         try:
             if isinstance(prepared, LibpqPipeline):
                 self._sent, self._group = None, prepared
@@ -367,11 +363,9 @@ class PostgresSession:
         return decoded(self._result, self._sent.decoders)
 
     def pipeline(self, prepared: dict[str, PostgresPrepared]) -> LibpqPipeline:
-        """See `Pipelines`."""
         return LibpqPipeline(self._conn, prepared)
 
     def results(self) -> list[Result]:
-        """See `Pipelines`."""
         return [] if self._group is None else list(self._group.answers)
 
     def cancel(self) -> None:

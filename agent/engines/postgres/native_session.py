@@ -89,14 +89,12 @@ class NativeSession(Wire):
         return only(self.prepare_all((statement,)))
 
     def prepare_all(self, statements: Sequence[Statement]) -> list[Prepared | StatementFailure]:
-        """See `PreparesTogether`."""
         self.pause()
         return [
             each if isinstance(each, StatementFailure) else _wired(each) for each in self._libpq.prepare_all(statements)
         ]
 
     def fileno(self) -> int:
-        """The socket."""
         return self._libpq.fileno()
 
     def cancel(self) -> None:

@@ -49,9 +49,7 @@ _INTEGER, _FIXED, _TRIMMED, _DECIMAL = range(4)  # the codes of `copy_rows_nativ
 class _Rows(Protocol):
     """`copy_rows_native.Rows`."""
 
-    def encode(self, columns: list[Any], masks: list[Any], rows: int) -> memoryview:
-        """See there."""
-        ...
+    def encode(self, columns: list[Any], masks: list[Any], rows: int) -> memoryview: ...
 
 
 def binary_encoder(columns: Columns) -> Encoder:
@@ -325,7 +323,6 @@ class PostgresLoader:
             raise fault(f"run {text[:100]!r}", error) from None
 
     def count(self, table: str) -> int:
-        """All rows of a table."""
         row = self._one(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(table)), ())
         return int(row[0])
 
@@ -336,7 +333,6 @@ class PostgresLoader:
             raise fault("read the journal of the load", error) from None
 
     def table_exists(self, name: str) -> bool:
-        """Whether there is such a table."""
         return bool(self._one(sql.SQL("SELECT to_regclass(%s) IS NOT NULL"), (name,))[0])
 
     def settle(self) -> None:
@@ -344,13 +340,11 @@ class PostgresLoader:
         self.execute("SELECT txid_current()")  # a transaction without an id would have nothing to wait for
 
     def undo(self) -> None:
-        """Remove the tables."""
         self._refuse_foreign_tables()
         for statement in self._population.drop["postgres"]:
             self.execute(statement)
 
     def close(self) -> None:
-        """Disconnect."""
         self._connection.close()
 
     @contextmanager

@@ -63,7 +63,6 @@ class Ends:
 
     @property
     def name(self) -> str:
-        """The link's name."""
         return link_name(self.source.system, self.sink.system)
 
     @property
@@ -120,7 +119,6 @@ def link_name(source: str, sink: str) -> str:
 
 
 def tables_of(workload: Workload) -> tuple[str, ...]:
-    """The names of the workload's tables."""
     return tuple(table.name for table in build(workload).population.tables)
 
 

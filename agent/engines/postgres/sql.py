@@ -341,11 +341,9 @@ class PostgresQueries:
             raise statement_fault(self._endpoint, error) from None
 
     def abort(self) -> None:
-        """Break the connection."""
         with contextlib.suppress(OSError, psycopg.Error):
             break_connection(self._connection)
 
     def close(self) -> None:
-        """Close the connection."""
         with contextlib.suppress(psycopg.Error):
             self._connection.close()

@@ -146,7 +146,6 @@ class SqliteSession:
         return SqlitePrepared(statement, text, statement.reads)
 
     def execute(self, prepared: SqlitePrepared, arguments: Sequence[Any]) -> None:
-        """Execute, fetch all, and count."""
         try:
             if prepared.reads:
                 rows = self._rows = self._execute(prepared.text, arguments).fetchall()
@@ -162,7 +161,6 @@ class SqliteSession:
         return self._rows
 
     def cancel(self) -> None:
-        """Interrupt what runs."""
         with contextlib.suppress(apsw.ConnectionClosedError):
             self._connection.interrupt()
 

@@ -88,14 +88,12 @@ class SqliteLoader:
         return loaded
 
     def execute(self, statement: str) -> None:
-        """Run one statement by itself."""
         try:
             self._connection.execute(statement)
         except apsw.Error as error:
             raise fault(f"run {statement[:100]!r}", error, self._file) from None
 
     def count(self, table: str) -> int:
-        """All rows of a table."""
         try:
             return int(self._connection.execute(f"SELECT count(*) FROM {table}").get)  # noqa: S608
         except apsw.Error as error:
@@ -108,7 +106,6 @@ class SqliteLoader:
             raise fault("read the journal of the load", error, self._file) from None
 
     def table_exists(self, name: str) -> bool:
-        """Whether there is such a table."""
         return bool(self.rows(f"SELECT 1 FROM sqlite_master WHERE type = 'table' AND lower(name) = '{name.lower()}'"))  # noqa: S608
 
     def settle(self) -> None:
@@ -119,13 +116,11 @@ class SqliteLoader:
             raise fault("write the load back into the file", error, self._file) from None
 
     def undo(self) -> None:
-        """Remove the tables."""
         self._refuse_foreign_tables()
         for statement in self._population.drop["sqlite"]:
             self.execute(statement)
 
     def close(self) -> None:
-        """Close the file."""
         self._connection.close()
 
     def _refuse_foreign_tables(self) -> None:

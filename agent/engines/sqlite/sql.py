@@ -127,7 +127,6 @@ class SizeCatalogue:
             return None
 
     def close(self) -> None:
-        """Close the file."""
         self._connection.close(True)
 
 
@@ -156,7 +155,6 @@ class SqliteQueries:
         return names, found
 
     def close(self) -> None:
-        """Close the file."""
         self._connection.close(True)
 
 
@@ -266,7 +264,6 @@ class EmbeddedSqlite(DatabaseFile):
                 )
 
     def endpoint(self) -> Endpoint:
-        """Return the path."""
         return Endpoint(
             system=self.system.name,
             engine="sqlite",

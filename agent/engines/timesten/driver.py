@@ -86,7 +86,6 @@ def cursor(endpoint: Endpoint) -> AbstractContextManager[Any]:
 
 
 def queries(endpoint: Endpoint) -> sql.OracleQueries:
-    """See `oracle.sql.OracleQueries`."""
     return sql.OracleQueries(endpoint, open_thick)
 
 
@@ -146,7 +145,6 @@ class TimesTenLoader(OracleLoader):
         self.execute("CALL ttDurableCommit")
 
     def table_exists(self, name: str) -> bool:
-        """Whether there is such a table."""
         return bool(self._ask("SELECT table_name FROM user_tables WHERE table_name = :name", {"name": name.upper()}))
 
     def undo(self) -> None:

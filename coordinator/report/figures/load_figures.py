@@ -494,7 +494,6 @@ def _ideal(name: str, rungs: Sequence[RungResult], highest: float) -> list[dict[
 
 
 def _top(values: Rows) -> float:
-    """The top of the throughput axis."""
     return HEADROOM * max(float(value["tps"]) for value in values)
 
 

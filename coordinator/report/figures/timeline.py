@@ -365,7 +365,6 @@ def _points(load: _Load) -> Iterator[LoadPoint]:
 
 
 def _cells(load: _Load) -> Iterator[LatencyCell]:
-    """The cells that are not empty."""
     for start_s, end_s, rows in _bins(load, COLUMNS_MAX):
         response = load.response(rows)
         if not response.indices:

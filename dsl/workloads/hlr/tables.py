@@ -218,7 +218,6 @@ def columns(population: int) -> Mapping[str, ddl.Columns]:
 
 
 def shapes(parameters: Hlr) -> tuple[ddl.TableShape, ...]:
-    """The tables with their keys."""
     return tuple(
         ddl.TableShape(
             name=name,

@@ -53,7 +53,6 @@ class Prepaid(Ranged):
 
     @property
     def accounts(self) -> int:
-        """Rows in ACCOUNTS."""
         return self.population * self.accounts_per_customer
 
     @property

@@ -322,7 +322,6 @@ class PrepaidWorkload(Declared):
         }
 
     def expected(self, transaction: str) -> tuple[float, float]:
-        """See `expected_shares`."""
         low, high = expected_shares(self.parameters)[transaction]
         fresh = fresh_change(self.parameters) if transaction == "ChangeBalance" else high
         return 1.0 - fresh, 1.0 - low

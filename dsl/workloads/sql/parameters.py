@@ -242,7 +242,6 @@ class Generator(_Strict):
 
     @property
     def source(self) -> str:
-        """The generator's source, one of SOURCES."""
         return next(source for source in SOURCES if self._of(source) is not None)
 
     @property
@@ -430,7 +429,6 @@ class Custom(_Strict):
 
 
 def text_for(texts: Mapping[Engine, Any], dialect: str) -> Any:
-    """The text (or texts) for a dialect; None when there is none for it."""
     return texts.get(dialect, texts.get("any"))  # type: ignore[call-overload]
 
 
@@ -639,7 +637,6 @@ def _mismatch(column: sql_text.Column, generator: Generator) -> str | None:
 
 
 def _longest(generator: Generator) -> int:
-    """Characters of the longest text that a generator gives; 0 when it gives none."""
     if generator.text is not None:
         return generator.text[1]
     if generator.pick is not None:

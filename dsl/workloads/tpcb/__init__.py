@@ -46,12 +46,10 @@ class Tpcb(Ranged):
 
     @property
     def tellers(self) -> int:
-        """Rows in pgbench_tellers."""
         return self.scale * TELLERS_PER_BRANCH
 
     @property
     def accounts(self) -> int:
-        """Rows in pgbench_accounts."""
         return self.scale * self.accounts_per_branch
 
 

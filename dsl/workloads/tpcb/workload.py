@@ -197,7 +197,6 @@ class TpcbWorkload(Declared):
         return {**rows, "delta": whole(-DELTA_MAX, DELTA_MAX)}
 
     def expected(self, transaction: str) -> tuple[float, float]:
-        """None of them fails logically."""
         return 0.0, 0.0
 
     @cached_property

@@ -459,7 +459,6 @@ class Source:
         self._numbers, self._octets = self._numbers.take(rows, axis=0), self._octets.take(rows, axis=0)
 
     def number(self, low: int, high: int) -> Ints:
-        """A number of low … high for each row."""
         drawn = self._numbers[:, self._number].astype(np.uint64)
         self._number += 1
         return low + (drawn * np.uint64(high - low + 1) >> np.uint64(32)).astype(np.int64)
@@ -499,7 +498,6 @@ class Source:
 
 
 def item(parameters: Tprocc, first: int, count: int) -> Rows:
-    """ITEM: 100,000 rows whatever the warehouses."""
     low, high = share(parameters, first, count, ITEMS)
     source = Source(parameters.seed, Purpose.ITEM, low, high - low, numbers=6, letters=74)
     ids = np.arange(low + 1, high + 1)
@@ -515,7 +513,6 @@ def warehouse(parameters: Tprocc, first: int, count: int) -> Rows:
 
 
 def stock(parameters: Tprocc, first: int, count: int) -> Rows:
-    """STOCK: every item in every warehouse."""
     low, high = share(parameters, first, count, parameters.warehouses * ITEMS)
     source = Source(parameters.seed, Purpose.STOCK, low, high - low, numbers=4, letters=24 * DISTRICTS + 50)
     rows = np.arange(low, high)

@@ -77,7 +77,6 @@ class Tproch(BaseModel):
 
     @property
     def units(self) -> int:
-        """Units of the population."""
         return round(self.scale * UNITS_PER_SCALE)
 
     @property

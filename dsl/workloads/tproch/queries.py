@@ -355,7 +355,6 @@ class Draw:
         return int(self._random.integers(low, high + 1))
 
     def one(self, values: Sequence[Any]) -> Any:
-        """One of the values."""
         return values[self.whole(0, len(values) - 1)]
 
     def several(self, values: Sequence[Any], count: int) -> list[Any]:
@@ -363,7 +362,6 @@ class Draw:
         return [values[index] for index in self._random.permutation(len(values))[:count].tolist()]
 
     def year(self) -> date:
-        """1 January of a year from 1993 to 1997."""
         return date(self.whole(1993, 1997), 1, 1)
 
     def month(self, first: date, count: int) -> date:

@@ -279,7 +279,6 @@ _WORDS = (*WORDS[0], *WORDS[1], "carefully", "quickly", "final", "ideas", "sleep
 
 
 def order_key(index: int, generation: int) -> int:
-    """The key of the order with this index (from 1) in a generation of keys: bits 3 and 4 hold the generation."""
     return index >> 3 << 5 | generation % 4 << 3 | index & 7
 
 
@@ -500,7 +499,6 @@ class TprochWorkload:
 
     @cached_property
     def transactions(self) -> tuple[TransactionType, ...]:
-        """Those of a pass, see `tproch.transactions`."""
         made = {query_name(number): _query(number) for number in self.parameters.queries}
         made[REFRESH_INSERT] = self._refresh(REFRESH_INSERT, insert_set, INSERT_STATEMENTS, NUMBER["inserted"])
         made[REFRESH_DELETE] = self._refresh(REFRESH_DELETE, delete_set, DELETE_STATEMENTS, NUMBER["deleted"])

@@ -102,7 +102,6 @@ def inserted(key: int) -> Statement:
 
 
 def deleted(key: int) -> Statement:
-    """The loaded rows that are not there."""
     text = everywhere(f"SELECT {key * key} - COUNT(*) FROM vpn_users WHERE vpn_id < {key}")  # noqa: S608
     return Statement(name="deleted", text=text, arguments=(), columns=(int,))
 
@@ -175,7 +174,6 @@ class TptbmWorkload(Declared):
 
     @property
     def repeats(self) -> int:
-        """Operations of a transaction."""
         return self.parameters.ops_per_transaction
 
     def binds(self, transaction: str, stream: int) -> Mapping[str, Bind]:

@@ -258,7 +258,6 @@ class Side:
 
     @property
     def engine(self) -> str:
-        """The name of its engine."""
         return self.address.engine
 
     @property

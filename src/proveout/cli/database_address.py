@@ -199,7 +199,6 @@ class Database:
 
     @property
     def engine(self) -> str:
-        """The name of its engine."""
         return self.address.engine
 
     def rows(self, query: str, most: int = 10_000) -> Sequence[Sequence[Any]]:

@@ -211,7 +211,6 @@ class LocalServices:
         return listed
 
     def run(self, path: str) -> shown.RunCard:
-        """The card of a run, from its journal."""
         from proveout.coordinator.schedule.state import run_progress
         from proveout.coordinator.storage.journal import is_driven, read
 

@@ -292,7 +292,6 @@ class _Board:
             typer.echo(self._line(host, text if not any(map(str.isdigit, text)) else step), err=True)
 
     def end(self, outcome: Outcome) -> None:
-        """Show the outcome of a host."""
         text = f"{outcome.state}: {outcome.text}" if outcome.text else outcome.state
         self._lines[outcome.host] = text
         if self._live is not None:

@@ -111,7 +111,6 @@ def _own(dsn: str, path: Path, *, writes: bool) -> str:
 
 
 def starter(kind: str, stem: str) -> str:
-    """The text of a starter, as the plan `stem`."""
     first = f"# yaml-language-server: $schema={SCHEMA}\n"
     text = _SCHEMA.sub(first, (STARTERS / f"{kind}.yaml").read_text(encoding="utf-8"))
     name = plan_name(stem)

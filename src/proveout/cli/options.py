@@ -92,7 +92,6 @@ verb_group = partial(typer.Typer, no_args_is_help=True, rich_markup_mode=None)
 
 
 def file_option(help: str, metavar: str = "FILE") -> Any:
-    """An option that names a file."""
     return typer.Option(metavar=metavar, help=help)
 
 

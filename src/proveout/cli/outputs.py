@@ -77,7 +77,6 @@ def write_document(
 
 
 def kept(directory: RunDirectory) -> dict[str, str]:
-    """The files that every run has in its directory."""
     record = {NOISE: str(directory.path / "noise.json")} if _noise_arms(directory) is not None else {}
     return {RESULT: str(directory.path / "result.json"), PAGE: str(directory.path / "report.html"), **record}
 

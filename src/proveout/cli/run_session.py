@@ -295,7 +295,6 @@ class LocalRun:
 
 
 def report_path(directory: RunDirectory) -> Path:
-    """The place of the HTML report of a run."""
     return directory.path / "report.html"
 
 

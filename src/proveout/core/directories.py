@@ -119,7 +119,6 @@ def _existing(path: Path) -> Path:
 
 
 def _mount(path: Path) -> Path:
-    """The directory on which the file system of `path` is mounted."""
     try:
         device = path.stat().st_dev
         while path != path.parent and path.parent.stat().st_dev == device:
