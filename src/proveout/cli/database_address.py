@@ -79,7 +79,7 @@ def parse(text: str) -> Address:
     word, colon, version = text.lower().partition(":")
     if word in _EMBEDDED and (not colon or version.isdecimal()) and not Path(text or ".").is_file():
         engine = _EMBEDDED[word]
-        return Address(engine=engine, name=f"{engine}{version}", version=int(version) if version else None)
+        return Address(engine=engine, name=engine, version=int(version) if version else None)
     if scheme in engines.of("postgres").schemes or re.match(r"(?:host|dbname|service|user)\w*\s*=", text):
         return _postgres(text)
     if scheme in engines.of("mysql").schemes:
