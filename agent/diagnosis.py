@@ -87,7 +87,7 @@ def equipment() -> Iterator[Finding]:
         yield _extra(extra, packages)
     for engine in engines.ENGINES.values():
         if engine.server:
-            found = tried(f"{engine.server} to start", partial(_server, engine.name))
+            found = tried(f"{engine.server} to start", partial(_server, engine.name, None))
             yield replace(found, area="equipment", state="ok" if found.state == "ok" else "absent")
     for name, path in (("pgbouncer", shutil.which("pgbouncer", path=pooler.PLACES)), ("fio", shutil.which("fio"))):
         text = _first_line(path, "--version") if path else f"not installed: Debian: apt-get install {name}"
@@ -103,9 +103,9 @@ def tried(name: str, do: Callable[[], object], detail: str = "") -> Finding:
         return Finding(area="plan", name=name, state="missing", detail=fault.what, way_out=fault.way_out)
 
 
-def _server(engine: str) -> str:
+def _server(engine: str, version: int | None) -> str:
     """The version of the server that `provision: embedded` starts. TaskFault when it is not on this host."""
-    return _first_line(str(table.adapter(engine).server_program()), "--version")
+    return _first_line(str(table.adapter(engine).server_program(version)), "--version")
 
 
 def _first_line(*argv: str) -> str:
@@ -145,9 +145,10 @@ def drives(engine: str) -> Finding:
     return tried(f"{engine} driver", partial(table.driver, engine), "can be loaded")
 
 
-def starts(engine: str) -> Finding | None:
+def starts(engine: str, version: int | None) -> Finding | None:
     """Whether a server of an engine can be started; None for an engine without a server."""
-    return tried(f"{engine} server", partial(_server, engine)) if engines.of(engine).server else None
+    name = f"{engine} {version} server" if version else f"{engine} server"
+    return tried(name, partial(_server, engine, version)) if engines.of(engine).server else None
 
 
 # ---- machine settings --------------------------------------------------------------------------------------------
@@ -340,7 +341,7 @@ def _of_system(context: TaskContext, system: System) -> Iterator[CheckFinding]:
             if shutil.which("pgbouncer", path=pooler.PLACES) is None:
                 raise TaskFault("missing", "pgbouncer is not installed", way_out="Debian: apt-get install pgbouncer")
         elif found.stated.server_program:
-            found.server_program()
+            found.server_program(system.version)
     except TaskFault as fault:
         yield _lacks(f"systems.{system.name}", fault)
 

@@ -81,6 +81,7 @@ class Engine:
     | `members` | whether a load can choose among them by `access`, and share or renew its connections (`sessions`) |
     | `propagates_to` | the engines that its changes can go on to |
     | `links_to` | those of them to which proveout itself sets propagation up, and compares the tables |
+    | `versions` | whether a system that proveout starts can be of another `version` than the default |
     | `standbys` | whether a system that proveout starts may have standbys, which can be promoted |
     | `followed` | the settings that a standby has from its primary |
     | `synchronous_max` | how many synchronous standbys a commit can wait for; None for any number |
@@ -142,6 +143,7 @@ class Engine:
     statement_setting: tuple[str, str] | None = None
     propagates_to: tuple[str, ...] = ()
     links_to: tuple[str, ...] = ()
+    versions: bool = False
     standbys: bool = False
     followed: tuple[str, ...] = ()
     synchronous_max: int | None = None
@@ -236,6 +238,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 statement_rights="pg_read_all_stats, and the rights of the statements for EXPLAIN",
                 propagates_to=("postgres",),
                 links_to=("postgres",),
+                versions=True,
                 standbys=True,
                 followed=(
                     "max_connections",

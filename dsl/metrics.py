@@ -152,7 +152,7 @@ INTERFERENCE: Tree = {
 interval over the pairs of the same repeat."""
 
 VERSUS: Tree = {
-    "tps_ratio": "throughput over that of the first load, each in its own slices",
+    "tps_ratio": "throughput over that of the first load, each in its own slices; not there at a fixed rate",
     "avg_ratio": "mean response time over that of the first load",
     "p50_ratio": "median response time over that of the first load",
     "p95_ratio": "95th percentile of the response time over that of the first load",

@@ -101,17 +101,18 @@ def database(postgres_server: str) -> Iterator[str]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _data_of_servers_is_copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Of the servers that a worker starts in its own process only the first one of each engine makes its data
+    """Of the servers that a worker starts in its own process only the first one of each version makes its data
     (`initdb` takes a second of CPU time); the others begin with a copy of that, and their own passwords."""
     base, making = tmp_path_factory.getbasetemp(), threading.Lock()
     run, statements = SupervisorClient.run, postgres_roles.statements
 
     def copied(client: SupervisorClient, argv: list[str], *rest: Any, **more: Any) -> str:
-        made = base / Path(argv[0]).name
-        if made.name not in ("initdb", "mariadb-install-db"):
+        program = Path(argv[0])
+        if program.name not in ("initdb", "mariadb-install-db"):
             return run(client, argv, *rest, **more)
+        made = base / f"{program.name}-{program.parent.parent.name}"
         given = (word.removeprefix("--datadir=") for word in argv if word.startswith("--datadir="))
-        folder = argv[argv.index("-D") + 1] if made.name == "initdb" else next(given)
+        folder = argv[argv.index("-D") + 1] if program.name == "initdb" else next(given)
         with making:
             if made.exists():
                 subprocess.run(["cp", "-a", f"{made}/.", folder], check=True)

@@ -343,7 +343,7 @@ class Adapter:
     driver: Part[Callable[[], Driver]] = Part("driver", needs_client=False)
     """Return a driver. Raises ImportError when the client library is not installed."""
     provision: Part[Provision] = Part("provision")
-    server_program: Part[Callable[[], Path]] = Part("server_program", needs_client=False)
+    server_program: Part[Callable[[int | None], Path]] = Part("server_program", needs_client=False)
     """Return the server's program; TaskFault `missing` when it is not installed."""
     loader: Part[Callable[[str, Population], Loader]] = Part("populate")
     """Connect to a dsn."""

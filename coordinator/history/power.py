@@ -32,6 +32,8 @@ from proveout.core.statistics import (
     repeats_confidence,
     repeats_expected,
 )
+from proveout.core.units import format_duration
+from proveout.dsl.explain.timetable import estimate_s
 from proveout.dsl.plan.plan import Check, Plan
 from proveout.dsl.plan.stages import Ladder
 
@@ -44,12 +46,13 @@ SHOWN: Mapping[str, str] = {"throughput": "tps", "response p99": "response.p99_u
 @record
 class LadderPower:
     """The smallest relative changes that the repeats of a ladder show with 80 %, by the name of the number: at the rung
-    where they are smallest, and largest. `expected`: of `auto` repeats the mean number, where verdicts read it."""
+    where they are smallest, and largest. `expected`: of `auto` repeats the mean number, and the seconds that these
+    take, where verdicts read it."""
 
     id: str
     repeats: int
     changes: Mapping[str, tuple[float, float]]
-    expected: float | None = None
+    expected: tuple[float, float] | None = None
 
 
 @record
@@ -120,7 +123,9 @@ def _ladder(plan: Plan, ladder: Ladder, earlier: Sequence[RunResults]) -> Ladder
     if ladder.repeat_min is not None:
         reading = [check for check in plan.verdicts if ladder.id in check.check.needs]
         apart = [found for check in reading for found in _distances(check, earlier)]
-        expected = repeats_expected(ladder.repeat_min, ladder.repeat, apart) if apart else None
+        if apart:
+            mean = repeats_expected(ladder.repeat_min, ladder.repeat, apart)
+            expected = mean, mean * estimate_s(ladder, plan) / ladder.repeat
     return LadderPower(id=ladder.id, repeats=ladder.repeat, changes=changes, expected=expected)
 
 
@@ -180,7 +185,9 @@ def lines(found: Foreseen) -> Iterator[str]:
     yield f"by {count_of(len(found.runs), 'earlier run')} of this plan (newest {found.runs[0]}), {surely}"
     for one in found.ladders:
         shown = ", ".join(f"{name} {_range(*ends)}" for name, ends in one.changes.items())
-        mean = "" if one.expected is None else f"; about {one.expected:.0f} are expected"
+        mean = ""
+        if one.expected is not None:
+            mean = f"; about {one.expected[0]:.0f} are expected, in {format_duration(one.expected[1])}"
         yield f"  {one.id}: {one.repeats} repeats show changes of {shown} and more{mean}"
     for verdict in found.verdicts:
         yield f"  {verdict.id}: decided with a chance of {percent(verdict.chance)} ({verdict.outcome} last time)"

@@ -274,6 +274,8 @@ def _rate_held(seen: Observed, rate: float) -> ValidityFinding:
     measure_s = seen.read("measure_s") or 0.0
     stage = seen.load
     ended = sum(item.ok + item.logical_failures for item in seen.transactions)
+    if isinstance(stage, Ladder) and stage.versus_s:
+        measure_s /= len(whole.loads) if isinstance(whole := seen.plan.stage(stage.id), Ladder) else 1
     if seen.disturbed:
         quiet = undisturbed(seen)
         measure_s, ended, rate = quiet.seconds, quiet.ended, rate * quiet.level

@@ -133,15 +133,19 @@ def _interference(stage: StageResult) -> Iterator[Block]:
             cells = tuple(ratio_cells(rows))
             yield Table(title=title, heads=RATIO_HEADS[group], rows=cells, layout=RATIO_LAYOUT)
             if group == VERSUS:
-                yield from (Paragraph(in_words(row, stage)) for row in rows if row.name == "tps_ratio")
+                said = "tps_ratio" if any(row.name == "tps_ratio" for row in rows) else "avg_ratio"
+                yield from (Paragraph(in_words(row, stage)) for row in rows if row.name == said)
             yield Paragraph(meaning, "dim")
 
 
 def in_words(row: RatioRow, stage: StageResult) -> str:
     """`Throughput of b over a at 8 threads: 1.05 × (95 % CI 1.03 × … 1.07 ×, n = 15): faster.`"""
     first, (lower, upper) = next(iter(stage.rungs[0].tree[LOADS])), (row.ratio.get(end) for end in ("lower", "upper"))
-    shown = "faster" if lower is not None and lower > 1.0 else "slower" if upper is not None and upper < 1.0 else ""
-    text = f"Throughput of {row.load} over {first} at {threads(row.threads)}: {interval(row.ratio, 'tps_ratio')}"
+    above, below = lower is not None and lower > 1.0, upper is not None and upper < 1.0
+    faster, slower = (above, below) if row.name == "tps_ratio" else (below, above)
+    shown = "faster" if faster else "slower" if slower else ""
+    what = "Throughput" if row.name == "tps_ratio" else "Mean response time"
+    text = f"{what} of {row.load} over {first} at {threads(row.threads)}: {interval(row.ratio, row.name)}"
     return f"{text}: {shown or 'no difference is shown'}."
 
 

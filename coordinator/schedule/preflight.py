@@ -162,7 +162,8 @@ def offered_rates(plan: Plan, host: str) -> tuple[OfferedRate, ...]:
             if rate is not None and engines.of(system.engine).has_driver and host in part.stage.clients:
                 beside = machine_of(plan.host(system.host), {}) == machine_of(plan.host(host), {})
                 key = (f"stages.{stage.id}", system.engine, beside)
-                found[key] = found.get(key, 0.0) + rate / len(part.stage.clients)
+                before = 0.0 if stage.versus_s else found.get(key, 0.0)  # loads in turns have one rate
+                found[key] = before + rate / len(part.stage.clients)
     return tuple(
         OfferedRate(subject=subject, engine=engine, per_s=per_s, beside=beside)
         for (subject, engine, beside), per_s in found.items()

@@ -267,9 +267,12 @@ def _arriving(arrival: Arrival, share: LoadShare) -> LoadShare:
 
 def _in_slices(stage: Ladder | Search, slot: str, part: Part, share: LoadShare) -> LoadShare:
     """A share of a load that takes turns with the others in slices."""
-    assert isinstance(stage, Ladder) and isinstance(part.arrival, Closed)  # noqa: S101 - others have no `versus`
-    level = slices.level(stage, slot, part.name, share.total)
-    return _arriving(Phased(levels=(level,), of="threads", think=part.arrival.think), share)
+    assert isinstance(stage, Ladder)  # noqa: S101 - others have no `versus`
+    level = slices.level(stage, slot, part.name, share.total if share.rate is None else share.rate)
+    if share.rate is not None:
+        return _arriving(Phased(levels=(level,), distribution=share.distribution), share)
+    think = part.arrival.think if isinstance(part.arrival, Closed) else None
+    return _arriving(Phased(levels=(level,), of="threads", think=think), share)
 
 
 def fault_tasks(

@@ -306,14 +306,16 @@ def check_interference(names: StageNames, loads: Loads) -> None:
     names.problem(f"{message} has no interference with others", "interference", hint=hint)
 
 
-EXCLUDED_BY_VERSUS = ("rate", "phases", "passes", "faults", "interference")
+EXCLUDED_BY_VERSUS = ("phases", "passes", "faults", "interference")
 
 
 def check_versus(names: StageNames, entry: LadderKeys, loads: Loads, ladder: Ladder) -> None:
-    """Loads can take turns in slices: several with closed arrival, in a window of enough blocks."""
+    """Loads can take turns in slices: several, closed or at one rate, in a window of enough blocks."""
     for key in EXCLUDED_BY_VERSUS:
         if names.body.get(key) is not None:
             names.problem(f"`versus` and `{key}` exclude each other", key, hint=f"leave `{key}` or `versus` out")
+    if isinstance(entry.rate, RateRamp):
+        names.problem("`versus` and a ramp of the rate exclude each other", "rate", hint="rate: 500/s")
     if len(loads.loads) < 2:
         message, hint = "`versus` needs two `loads` or more", "list them under `loads`, or leave `versus` out"
         names.problem(message, "versus", hint=hint)
@@ -321,7 +323,7 @@ def check_versus(names: StageNames, entry: LadderKeys, loads: Loads, ladder: Lad
     for name, load in (entry.loads or {}).items():
         for key in ("share", "threads", "rate"):
             if getattr(load, key) is not None:
-                message = f"`{key}` of a load that takes turns: each has all threads of the rung"
+                message = f"`{key}` of a load that takes turns: each has all threads and the rate of the rung"
                 names.problem(message, "loads", name, key, hint=f"leave `{key}` out")
         workload = names.scope.workloads[load.workload]
         if has_own_arrival(workload) or is_in_order(workload):

@@ -312,7 +312,7 @@ def _with_ratios(plan: Plan, stage: Ladder | Search, part: Part, load: Group) ->
     """The names of a load with its ratios to the load alone and to the first load, where the stage has these."""
     first, slices = parts(stage)[0].name, isinstance(stage, Ladder) and stage.versus_s > 0.0
     if slices and part.name != first:
-        tree = _group(metrics.VERSUS, ESTIMATE, f"`{part.name}` over `{first}`")
+        tree = _at_rate(_group(metrics.VERSUS, ESTIMATE, f"`{part.name}` over `{first}`"), part)
         load = replace(load, members={**load.members, "versus": tree})
     else:
         turns = (f"the loads of `{stage.id}` do not take turns", "versus: 1s")
@@ -323,15 +323,22 @@ def _with_ratios(plan: Plan, stage: Ladder | Search, part: Part, load: Group) ->
         why = f"`{stage.id}` does not run its loads alone"
         return replace(load, absent={**load.absent, "interference": (why, "interference: true")})
     names = dict.fromkeys(metrics.INTERFERENCE, "")
-    tree = _group(names, ESTIMATE, f"the interference of `{part.name}`")
-    absent: dict[str, tuple[str, str]] = {}
-    if not isinstance(part.arrival, Closed):
-        absent["tps_ratio"] = (f"the load `{part.name}` has a fixed rate", "p99_ratio")
+    tree = _at_rate(_group(names, ESTIMATE, f"the interference of `{part.name}`"), part)
     if "solve_s" not in load.members:
-        absent["solve_ratio"] = load.absent["solve_s"]
-    members = {name: shape for name, shape in tree.members.items() if name not in absent}
-    ratios = replace(tree, members=members, absent=absent)
-    return replace(load, members={**load.members, "interference": ratios})
+        tree = _without(tree, "solve_ratio", load.absent["solve_s"])
+    return replace(load, members={**load.members, "interference": tree})
+
+
+def _at_rate(tree: Group, part: Part) -> Group:
+    """The ratios of a load: at a fixed rate, not that of its throughput."""
+    if isinstance(part.arrival, Closed):
+        return tree
+    return _without(tree, "tps_ratio", (f"the load `{part.name}` has a fixed rate", "p99_ratio"))
+
+
+def _without(tree: Group, name: str, why: tuple[str, str]) -> Group:
+    members = {one: shape for one, shape in tree.members.items() if one != name}
+    return replace(tree, members=members, absent={**tree.absent, name: why})
 
 
 def _without_ratios(load: Group) -> Group:

@@ -27,6 +27,7 @@ from proveout.dsl.rules.host_rules import (
     pooler_problems,
     provision_problems,
     standby_problems,
+    version_problems,
     without_dsn_problems,
 )
 from proveout.dsl.rules.resets import restore_problems
@@ -280,6 +281,7 @@ def _system_is_fine(scope: Scope, node: Map, entry: System, host: Host | None, p
         if not found and entry.provision is None:
             found = [Objection(message="a standby has `provision: embedded`", way_out=_OWN_GROUP)]
         _note(scope, where_of(node, "standby_of"), f"{path}.standby_of", found)
+    _note(scope, where_of(node, "version"), f"{path}.version", version_problems(entry))
     _check_front(scope, node, entry, path)
     _check_dsn(scope, node, entry, path)
     return len(scope.problems.found) == before
@@ -441,9 +443,9 @@ def _standby_problem(primary: System, system: System) -> Objection | None:
     if primary.standby_of is not None:
         hint = f"standby_of: {primary.standby_of}" if primary.standby_of != system.name else ""
         return Objection(message=f"`{primary.name}` is a standby itself, and a standby follows a primary", way_out=hint)
-    if primary.engine != system.engine:
-        message = f"a standby is of the engine of its primary: `{primary.name}` is {primary.engine}"
-        return Objection(message=message)
+    if (primary.engine, primary.version) != (system.engine, system.version):
+        what = f"{primary.engine} {primary.version or ''}".strip()
+        return Objection(message=f"a standby is of the engine and version of its primary: `{primary.name}` is {what}")
     if primary.provision is None:
         message = f"`{primary.name}` runs already; proveout makes standbys of what it starts"
         return Objection(message=message, way_out=_OWN_GROUP)

@@ -21,6 +21,8 @@ def origin(system: System) -> str:
         return f"{kind} standby of {system.standby_of}, started by proveout, removed afterwards"
     if system.in_front_of:
         return f"PgBouncer in front of {system.in_front_of}, started by proveout, removed afterwards"
+    if system.version:
+        return f"version {system.version}, started by proveout, removed afterwards"
     if system.provision:
         return "started by proveout, removed afterwards"
     if system.engine == engines.NO_DATABASE:

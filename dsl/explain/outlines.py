@@ -109,11 +109,12 @@ def ladder(plan: Plan, stage: Ladder) -> Outline:
     """Its rungs, windows, loads and faults."""
     windows, of = stage.windows, "" if stage.cell is None else f"{stage.cell.of} with {stage.cell}: "
     length_s = min(windows.passes * PASS_S, windows.measure_s) if windows.passes else windows.total_s
+    seconds = stage.iterations * (length_s + ITERATION_OVERHEAD_S)
     return Outline(
         title=f"{of}{_title(stage)}",
-        seconds=stage.iterations * (length_s + ITERATION_OVERHEAD_S),
+        seconds=seconds,
         detail=(
-            f"{_rungs(stage)}, {times(stage)}; {_arrival(stage.arrival)}",
+            f"{_rungs(stage)}, {times(stage, seconds / stage.repeat)}; {_arrival(stage.arrival)}",
             _windows(stage),
             *_phases(stage),
             *_details(stage),
@@ -393,14 +394,15 @@ def _rungs(stage: Ladder) -> str:
     return f"{', '.join(map(str, stage.threads))} {what}"
 
 
-def times(stage: Ladder | Tool) -> str:
-    """The number of its repeats in words."""
+def times(stage: Ladder | Tool, each_s: float = 0.0) -> str:
+    """The number of its repeats in words, and how long the expected ones take, where each takes `each_s` seconds."""
     if isinstance(stage, Tool) or stage.repeat_min is None:
         return f"{stage.repeat} times" if stage.repeat > 1 else "once"
     mean = math.ceil(max(repeats_expected(stage.repeat_min, stage.repeat, [apart]) for apart in DISTANCES))
+    within = f" in about {format_duration(mean * each_s)}" if each_s else ""
     return (
         f"{stage.repeat_min} to {stage.repeat} times, until each verdict on it is decided or hardly will be "
-        f"(for one verdict {mean} on average, or fewer)"
+        f"(for one verdict {mean} on average{within}, or fewer)"
     )
 
 

@@ -54,16 +54,16 @@ WARM_S = 1e-3
 """The begin of the measure window that still has the level of the ramp-up, in which all loads are active."""
 
 
-def level(ladder: Ladder, slot: str, load: str, threads: int) -> Level:
-    """The active threads of a load over the measure window: `threads` in its slices and 0 in the others. In the ramp-up
-    each load has its share of them."""
+def level(ladder: Ladder, slot: str, load: str, whole: float) -> Level:
+    """The active threads of a load, or its rate, over the measure window: `whole` in its slices and 0 in the others. In
+    the ramp-up each load has its share of that."""
     order = turns(ladder, slot)
     starts = accumulate([slice_s(ladder)] * (len(order) - 1), initial=0.0)
-    values = [float(threads if name == load else 0) for name in order]
+    values = [whole if name == load else 0.0 for name in order]
     warm, *at_s = (0.0, WARM_S, *list(starts)[1:])
     return Level(
         for_s=ladder.windows.measure_s,
         at_s=(warm, *at_s),
-        values=(threads / len(ladder.loads), *values),
+        values=(whole / len(ladder.loads), *values),
         steps=True,
     )

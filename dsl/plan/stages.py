@@ -643,8 +643,8 @@ class Ladder(StageKind):
     versus_s: SliceLength = key(
         0.0,
         name="versus",
-        text="With `loads`: they take turns in slices of this length, 500ms to 2s, each with all threads of the rung, "
-        "for the ratio of each to the first one, block by block.",
+        text="With `loads`: they take turns in slices of this length, 500ms to 2s, each with all threads and the "
+        "rate of the rung, for the ratio of each to the first one, block by block.",
         may_be_null=True,
         omitted=True,
     )

@@ -137,6 +137,14 @@ class System(Element):
         omitted=True,
     )
     settings: Settings = key((), text="Server settings, name to value.", max_length=SETTINGS_MAX)
+    version: int | None = key(
+        None,
+        text="Of an embedded PostgreSQL: the major version, of the wheel (16, 18) or of a package of the system; by "
+        "default 18.",
+        ge=15,
+        le=99,
+        omitted=True,
+    )
     propagates_to: Name | None = key(
         None, text="The system that its committed changes are replicated to, asynchronously."
     )

@@ -110,6 +110,14 @@ def provision_problems(engine: str) -> Iterator[Objection]:
         yield Objection(message=f"proveout cannot start {engine}", way_out="start it yourself and give its dsn")
 
 
+def version_problems(system: System) -> Iterator[Objection]:
+    """A version is chosen among those of the programs of a server."""
+    if system.version is not None and not (system.provision == "embedded" and engines.of(system.engine).versions):
+        able = engines.named(one for one in engines.ENGINES.values() if one.versions)
+        message = f"`version` is of a system of {able} with `provision: embedded`"
+        yield Objection(message=message, way_out="leave it away")
+
+
 def setting_problems(engine: str, name: str, value: str, provision: str | None = None) -> Iterator[Objection]:
     """A setting of a system that proveout starts: no program, no library, no file, no second line."""
     if provision == PGBOUNCER:
@@ -172,6 +180,7 @@ _SETTINGS: Mapping[str, Callable[[str, str], str | None]] = {
 def system_problems(system: System) -> Iterator[Objection]:
     """A system that proveout is to start."""
     yield from provision_problems(system.engine)
+    yield from version_problems(system)
     if system.provision is None or system.dsn is not None or system.instances:
         yield Objection(message=f"system {system.name} is not one to be started: it has a dsn, or no `provision`")
     if system.standby_of is not None:

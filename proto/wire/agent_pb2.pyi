@@ -1276,6 +1276,7 @@ class System(_message.Message):
     INSTANCES_FIELD_NUMBER: _builtins.int
     ADMIN_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     PROPAGATES_TO_FIELD_NUMBER: _builtins.int
     STANDBY_OF_FIELD_NUMBER: _builtins.int
     SYNCHRONOUS_FIELD_NUMBER: _builtins.int
@@ -1298,6 +1299,8 @@ class System(_message.Message):
     """Of a `dsn` or `instances`: the dsn of the account that tunes the system and injects faults into it; loads, captures
     and `sql` stages do not get it.
     """
+    version: _builtins.int
+    """Of an embedded PostgreSQL: the major version, of the wheel (16, 18) or of a package of the system; by default 18."""
     propagates_to: _builtins.str
     """The system that its committed changes are replicated to, asynchronously."""
     standby_of: _builtins.str
@@ -1335,6 +1338,7 @@ class System(_message.Message):
         instances: _abc.Iterable[_builtins.str] | None = ...,
         admin: _builtins.str | None = ...,
         settings: _abc.Iterable[Global___NamedText] | None = ...,
+        version: _builtins.int | None = ...,
         propagates_to: _builtins.str | None = ...,
         standby_of: _builtins.str | None = ...,
         synchronous: _builtins.bool = ...,
@@ -1342,9 +1346,9 @@ class System(_message.Message):
         restore: _builtins.str = ...,
         where: Global___Where | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_admin", b"_admin", "_dsn", b"_dsn", "_in_front_of", b"_in_front_of", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "_standby_of", b"_standby_of", "admin", b"admin", "dsn", b"dsn", "in_front_of", b"in_front_of", "propagates_to", b"propagates_to", "provision", b"provision", "standby_of", b"standby_of", "where", b"where"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_admin", b"_admin", "_dsn", b"_dsn", "_in_front_of", b"_in_front_of", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "_standby_of", b"_standby_of", "_version", b"_version", "admin", b"admin", "dsn", b"dsn", "in_front_of", b"in_front_of", "propagates_to", b"propagates_to", "provision", b"provision", "standby_of", b"standby_of", "version", b"version", "where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_admin", b"_admin", "_dsn", b"_dsn", "_in_front_of", b"_in_front_of", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "_standby_of", b"_standby_of", "admin", b"admin", "dsn", b"dsn", "engine", b"engine", "host", b"host", "in_front_of", b"in_front_of", "instances", b"instances", "name", b"name", "propagates_to", b"propagates_to", "provision", b"provision", "restore", b"restore", "settings", b"settings", "standby_of", b"standby_of", "synchronous", b"synchronous", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_admin", b"_admin", "_dsn", b"_dsn", "_in_front_of", b"_in_front_of", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "_standby_of", b"_standby_of", "_version", b"_version", "admin", b"admin", "dsn", b"dsn", "engine", b"engine", "host", b"host", "in_front_of", b"in_front_of", "instances", b"instances", "name", b"name", "propagates_to", b"propagates_to", "provision", b"provision", "restore", b"restore", "settings", b"settings", "standby_of", b"standby_of", "synchronous", b"synchronous", "version", b"version", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__admin: _TypeAlias = _typing.Literal["admin"]  # noqa: Y015
     _WhichOneofArgType__admin: _TypeAlias = _typing.Literal["_admin", b"_admin"]  # noqa: Y015
@@ -1358,6 +1362,8 @@ class System(_message.Message):
     _WhichOneofArgType__provision: _TypeAlias = _typing.Literal["_provision", b"_provision"]  # noqa: Y015
     _WhichOneofReturnType__standby_of: _TypeAlias = _typing.Literal["standby_of"]  # noqa: Y015
     _WhichOneofArgType__standby_of: _TypeAlias = _typing.Literal["_standby_of", b"_standby_of"]  # noqa: Y015
+    _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
+    _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__admin) -> _WhichOneofReturnType__admin | None: ...
     @_typing.overload
@@ -1370,6 +1376,8 @@ class System(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__provision) -> _WhichOneofReturnType__provision | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__standby_of) -> _WhichOneofReturnType__standby_of | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__version) -> _WhichOneofReturnType__version | None: ...
 
 Global___System: _TypeAlias = System  # noqa: Y015
 

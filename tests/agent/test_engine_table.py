@@ -18,7 +18,7 @@ from proveout.proto.wire import agent_pb2 as pb
 
 CLIENTS = ("psycopg", "pymysql", "oracledb", "apsw", "duckdb", "numpy", "pyarrow")
 ARGUMENTS = {
-    "driver": 0, "settings": 1, "run_sql": 2, "provision": 2, "server_program": 0, "populate": 2, "checkpoint": 1,
+    "driver": 0, "settings": 1, "run_sql": 2, "provision": 2, "server_program": 1, "populate": 2, "checkpoint": 1,
     "tune": 1, "queries": 1, "waits": 1, "sizes": 1, "lag": 2, "report_session": 2, "statement_session": 1,
     "data_copy": 2, "link_keys": 1, "own_process": 0,
 }  # fmt: skip

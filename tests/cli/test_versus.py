@@ -36,6 +36,8 @@ def of_plan(tmp_path: Path, name: str, *variants: str) -> Plan:
     [
         ("work_mem=64MB", ("", {"work_mem": "64MB"})),
         ("mysql:a=1,b=2", ("mysql", {"a": "1", "b": "2"})),
+        ("postgres:16:jit=off", ("postgres:16", {"jit": "off"})),
+        ("postgres:16", None),
         ("postgresql://db1/shop?sslmode=disable", None),
         ("host=db1 dbname=shop", None),
         ("postgres", None),
@@ -54,13 +56,14 @@ def test_a_plan_without_a_plan_has_both_systems_in_turns(tmp_path: Path) -> None
     asked = bench.Asked(rungs=(1, 4), budget_s=300.0, in_slices=True)
     sides = [
         bench.Side(address=address, database=None, place=place, settings=settings)
-        for place, (address, settings) in enumerate(map(variant, ("postgres", "work_mem=64kB")))
+        for place, (address, settings) in enumerate(map(variant, ("postgres", "postgres:16:work_mem=64kB")))
     ]
     load = plan_writer.Load(title="hlr", lines=("kind: hlr", "population: 1000"), populates=True)
     path = tmp_path / "plan.yaml"
     path.write_text(plan_writer.text(bench.composed(asked, sides, load, 1000.0)))
     plan = compile_plan(path)
     assert [system.settings for system in plan.systems] == [(), (("work_mem", "64kB"),)]
+    assert [system.version for system in plan.systems] == [None, 16]
     assert duet(plan).versus_s == 0.5 and [load.target for load in duet(plan).loads] == ["db", "other"]
     assert duet(plan).windows.measure_s >= bench.SLICES_S
 
@@ -80,6 +83,14 @@ def test_settings_turn_the_first_ladder_of_a_plan_into_loads_on_two_servers(tmp_
     assert [stage.into for stage in plan.stages if isinstance(stage, Populate)] == [(first.name, second.name)]
     assert [load.target for load in duet(plan).loads] == [first.name, second.name]
     assert len(plan.verdicts) == 2
+
+
+def test_versions_are_of_the_system_of_the_plan_with_its_settings(tmp_path: Path) -> None:
+    plan = of_plan(tmp_path, "smoke.yaml", "postgres", "postgres:16:jit=off")
+    first, second = plan.systems
+    assert (first.version, second.version) == (None, 16)
+    assert dict(first.settings) == {"synchronous_commit": "off"}
+    assert dict(second.settings) == {"synchronous_commit": "off", "jit": "off"}
 
 
 def test_settings_of_a_server_that_runs_already_are_those_of_the_connections(tmp_path: Path) -> None:

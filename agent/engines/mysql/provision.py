@@ -235,7 +235,7 @@ def find_programs() -> Programs:
     )
 
 
-def server_program() -> Path:
+def server_program(_version: int | None = None) -> Path:
     """The server of `find_programs`. TaskFault."""
     return find_programs().server
 

@@ -1,16 +1,19 @@
 """PostgreSQL's programs on this host, and a private copy of them.
 
-Flow: `find_installation()` returns the PostgreSQL 18 of the wheel -> `private_copy()` copies it where the server's user
-cannot read the wheel, as below /root.
+Flow: `find_installation()` returns the PostgreSQL 18 of the wheel, or the version that a plan names -> `private_copy()`
+copies it where the server's user cannot read the wheel, as below /root.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
+from proveout.agent.engines.embedded.server import program_output
 from proveout.agent.errors import TaskFault
 from proveout.core import errors
 from proveout.core.data_classes import record
@@ -24,45 +27,66 @@ LIBRARIES = ("libpq-*", "libreadline-*", "libtinfo-*")
 
 @record
 class Installation:
-    """PostgreSQL's programs; `root` is the folder that holds the package, so that its bundled libraries are found."""
+    """PostgreSQL's programs. `folder` holds `bin`, `lib` and `share`; `root` the package with that folder and the
+    libraries that it bundles."""
 
+    folder: Path
     root: Path
 
     @property
     def programs(self) -> Path:
         """The folder of `postgres`, `initdb`, `psql`, `pgbench` …"""
-        return self.root / PACKAGE / VERSION_DIR / "bin"
+        return self.folder / "bin"
 
     @property
     def libraries(self) -> list[Path]:
         """The folders of the libraries that the wheel bundles."""
         return [self.root / f"{PACKAGE}.libs"]
 
+    @property
+    def version(self) -> int:
+        """The major version that the server prints: `postgres (PostgreSQL) 16.14`; 0 for none."""
+        found = re.search(r"\) (\d+)", program_output(str(self.programs / "postgres"), "--version"))
+        return int(found[1]) if found else 0
 
-def find_installation() -> Installation:
-    """The wheel's PostgreSQL, found without importing the package; TaskFault `missing` when it is not there."""
+
+def find_installation(version: int | None = None) -> Installation:
+    """The wheel's PostgreSQL 18, found without importing the package, or one of a major version, of the wheel or of the
+    system's packages. TaskFault `missing` when it is not there."""
+    found = [one for one in _installed() if (one.programs / "postgres").is_file()]
+    if version is None:
+        chosen = [one for one in found if one.folder.name == VERSION_DIR]
+        what = "the embedded PostgreSQL is not installed on this host"
+        way_out = f"install it with: {errors.install_command('proveout[embedded]')}"
+    else:
+        by_version = {one.version: one for one in reversed(found)}
+        chosen = [by_version[version]] if version in by_version else []
+        there = ", ".join(map(str, sorted(by_version))) or "none"
+        what = f"PostgreSQL {version} is not installed on this host; versions that are: {there}"
+        way_out = f"Debian: apt-get install postgresql-{version}"
+    if not chosen:
+        raise TaskFault("missing", what, way_out=way_out)
+    return chosen[0]
+
+
+def _installed() -> Iterator[Installation]:
+    """Those of the wheel, then those of the packages of Debian and Red Hat."""
     spec = importlib.util.find_spec(PACKAGE)
-    locations = list(spec.submodule_search_locations or ()) if spec else []
-    for location in locations:
-        installation = Installation(root=Path(location).parent)
-        if (installation.programs / "postgres").is_file():
-            return installation
-    raise TaskFault(
-        "missing",
-        "the embedded PostgreSQL is not installed on this host",
-        way_out=f"install it with: {errors.install_command('proveout[embedded]')}",
-    )
+    for location in map(Path, (spec and spec.submodule_search_locations) or ()):
+        yield from (Installation(folder=folder, root=location.parent) for folder in location.glob("pginstall*"))
+    for place, pattern in (("/usr/lib/postgresql", "*"), ("/usr", "pgsql-*")):
+        yield from (Installation(folder=folder, root=Path("/")) for folder in Path(place).glob(pattern))
 
 
-def server_program() -> Path:
+def server_program(version: int | None = None) -> Path:
     """The server of `find_installation`. TaskFault."""
-    return find_installation().programs / "postgres"
+    return find_installation(version).programs / "postgres"
 
 
 def private_copy(installation: Installation, into: Path) -> Installation:
     """Copy what a server needs (about 20 MB) to the new folder `into`, readable by all users; the copy."""
     source, target = installation.root, into
-    package = Path(PACKAGE) / VERSION_DIR
+    package = installation.folder.relative_to(source)
     (target / package / "bin").mkdir(parents=True)
     for program in PROGRAMS:
         shutil.copy2(source / package / "bin" / program, target / package / "bin" / program)
@@ -77,7 +101,7 @@ def private_copy(installation: Installation, into: Path) -> Installation:
         for library in (source / f"{PACKAGE}.libs").glob(pattern):
             shutil.copy2(library, target / f"{PACKAGE}.libs" / library.name)
     _open_to_all(target)
-    return Installation(root=target)
+    return Installation(folder=target / package, root=target)
 
 
 def _open_to_all(root: Path) -> None:

@@ -1,4 +1,4 @@
-"""An embedded PostgreSQL server and its standbys: real PostgreSQL 18 from a wheel, on a private unix socket."""
+"""An embedded PostgreSQL server and its standbys: real PostgreSQL, on a private unix socket."""
 
 from __future__ import annotations
 
@@ -230,11 +230,11 @@ INITDB_OPTIONS = [
     "--locale=C",
     "--no-sync",
     "--no-instructions",
-    "-c",
-    "scram_iterations=1",
-    "-c",
-    "dynamic_shared_memory_type=mmap",  # else a killed initdb leaves a segment in /dev/shm
+    *("-c", "scram_iterations=1"),
+    *("-c", "dynamic_shared_memory_type=mmap"),  # else a killed initdb leaves a segment in /dev/shm
 ]
+OPTIONS_BEFORE_16 = INITDB_OPTIONS[: INITDB_OPTIONS.index("-c")]
+"""Of an initdb without `-c`."""
 
 
 LOG_TAIL_BYTES = 1 << 18
@@ -242,11 +242,12 @@ LOG_PARTS = ("ERROR", "DETAIL", "CONTEXT")
 
 
 class PostgresWorkspace(Workspace):
-    """The workspace of one PostgreSQL server, with its programs and its new data. Blocking; `on_exit(text)` as
-    `Workspace`."""
+    """The workspace of one PostgreSQL server, with its programs, of a major version, and its new data. Blocking;
+    `on_exit(text)` as `Workspace`."""
 
-    def __init__(self, folder: Path, on_exit: Callable[[str], None]) -> None:
-        self.installation = programs.find_installation()
+    def __init__(self, folder: Path, on_exit: Callable[[str], None], version: int | None) -> None:
+        self.installation = programs.find_installation(version)
+        self._initdb_options = INITDB_OPTIONS if roles.has_iterations(version) else OPTIONS_BEFORE_16
         super().__init__(folder, on_exit)
 
     def enter(self) -> data_store.State | None:
@@ -280,7 +281,7 @@ class PostgresWorkspace(Workspace):
                 postgres_roles.ADMINISTRATOR,
                 "--pwfile",
                 str(secret),
-                *INITDB_OPTIONS,
+                *self._initdb_options,
             ],
             ENVIRONMENT,
             limit_s=INITDB_S,
@@ -310,7 +311,7 @@ class Server(GroupServer[PostgresWorkspace]):
         return postgres_roles.plan_conninfo(self.session, self._state)
 
     def _make_workspace(self) -> PostgresWorkspace:
-        return PostgresWorkspace(self._folder, self._exited)
+        return PostgresWorkspace(self._folder, self._exited, self._system.version)
 
     def _make_data(self) -> None:
         def make_roles(data: Path, identity: tuple[int, int] | None) -> None:
@@ -354,7 +355,8 @@ class Server(GroupServer[PostgresWorkspace]):
             replication = settings_of_standby(self._primary, self.session, self._system.name)
         else:
             replication = settings_of_primary(self._role.standbys, self._role.synchronous)
-        return roles.configuration(self._system.settings, [str(path) for path in self._sockets()], replication)
+        sockets = [str(path) for path in self._sockets()]
+        return roles.configuration(self._system.settings, sockets, replication, self._system.version)
 
     def _configuration_files(self) -> list[str]:
         files = {"config_file": "postgresql.conf", "hba_file": "pg_hba.conf", "ident_file": "pg_ident.conf"}

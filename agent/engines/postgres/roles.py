@@ -57,10 +57,12 @@ def configuration(
     settings: Iterable[tuple[str, str]],
     socket_directories: Iterable[str],
     replication: Iterable[tuple[str, str]] = (),
+    version: int | None = None,
 ) -> str:
     """The text of our configuration file: defaults, then the plan's settings, then what is not negotiable, with
     `replication`, the settings of a server's role in its group."""
-    lines = [_line(name, value) for name, value in (*DEFAULTS, *_checked(settings), *replication)]
+    defaults = [one for one in DEFAULTS if one[0] != "scram_iterations" or has_iterations(version)]
+    lines = [_line(name, value) for name, value in (*defaults, *_checked(settings), *replication)]
     lines += [
         _line("listen_addresses", ""),
         _line("port", str(PORT)),
@@ -70,6 +72,11 @@ def configuration(
         _line("log_destination", "stderr"),
     ]
     return "\n".join(lines) + "\n"
+
+
+def has_iterations(version: int | None) -> bool:
+    """Whether a major version has `scram_iterations`, and an initdb that takes settings; None for that of the wheel."""
+    return version is None or version >= 16
 
 
 def _checked(settings: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:

@@ -263,9 +263,9 @@ class Side:
     @property
     def title(self) -> str:
         """Its engine for people, with the version where it runs."""
-        title = engines.of(self.engine).title
-        settings = "".join(f", {name}={value}" for name, value in self.settings.items())
-        return f"{title}, started here{settings}" if self.database is None else f"{title} {self.database.version}"
+        if self.database is None:
+            return f"{self.target(populates=False).title}, started here"
+        return f"{engines.of(self.engine).title} {self.database.version}"
 
     @property
     def free_connections(self) -> int | None:
@@ -289,7 +289,7 @@ class Side:
         """It, as a plan has it."""
         name = NAMES[self.place]
         if self.database is None:
-            return Target(name=name, engine=self.engine, settings=self.settings)
+            return Target(name=name, engine=self.engine, version=self.address.version, settings=self.settings)
         schema, secret = self.schema(populates=populates), self.database.variable
         dsn = self.database.dsn(name, schema)
         return Target(
@@ -311,7 +311,7 @@ def _receivers(engine: str, dsn: str) -> tuple[str, ...]:
 def opened(address: Address, place: int) -> Iterator[Side]:
     """A side with its session, which is closed at the end. Unusable."""
     if address.is_embedded:
-        _need_server(address.engine)
+        _need_server(address)
         yield Side(address=address, database=None, place=place)
         return
     database = log_in(address, VARIABLES[place])
@@ -319,14 +319,20 @@ def opened(address: Address, place: int) -> Iterator[Side]:
         yield Side(address=address, database=database, place=place)
 
 
-def _need_server(engine: str) -> None:
+def _need_server(address: Address) -> None:
     from proveout.agent.engines.table import adapter
     from proveout.agent.errors import TaskFault
+    from proveout.dsl.plan.topology import System
+    from proveout.dsl.rules.host_rules import system_problems
 
+    engine, version = address.engine, address.version
+    system = System(name="db", engine=engine, host="here", provision="embedded", version=version)
+    for problem in system_problems(system):
+        raise Unusable(problem.message, way_out=problem.way_out)
     try:
         adapter(engine).part("populate")
         if engines.of(engine).server_program:
-            adapter(engine).server_program()
+            adapter(engine).server_program(version)
     except TaskFault as fault:
         raise Unusable(fault.what, way_out=fault.way_out) from None
 

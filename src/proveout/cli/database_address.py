@@ -29,7 +29,7 @@ FORMS = (
     "the path of an SQLite or DuckDB file",
     "oracle://user@host:1521/service",
     "user@host/dsn:timesten_client",
-    "or postgres, mysql, sqlite, duckdb for a system that proveout starts and removes",
+    "or postgres, postgres:16, mysql, sqlite, duckdb for a system that proveout starts and removes",
 )
 """The forms of an address."""
 
@@ -54,12 +54,13 @@ class Unusable(ProveoutError):
 @record
 class Address:
     """A database. `make(password, schema)` is its dsn, `password` as it was typed; both are None and "" of an
-    embedded system. `name`: the database, file or user, for names of files."""
+    embedded system, perhaps of a major `version`. `name`: the database, file or user, for names of files."""
 
     engine: str
     name: str
     make: Callable[[str | None, str], str] | None = None
     password: str | None = None
+    version: int | None = None
 
     @property
     def is_embedded(self) -> bool:
@@ -75,9 +76,10 @@ class Address:
 def parse(text: str) -> Address:
     """The address. Unusable for a form that is not known, a missing file, or a client that is not installed."""
     scheme = text.partition("://")[0].lower() if "://" in text else ""
-    if text.lower() in _EMBEDDED and not Path(text or ".").is_file():
-        engine = _EMBEDDED[text.lower()]
-        return Address(engine=engine, name=engine)
+    word, colon, version = text.lower().partition(":")
+    if word in _EMBEDDED and (not colon or version.isdecimal()) and not Path(text or ".").is_file():
+        engine = _EMBEDDED[word]
+        return Address(engine=engine, name=engine, version=int(version) if version else None)
     if scheme in engines.of("postgres").schemes or re.match(r"(?:host|dbname|service|user)\w*\s*=", text):
         return _postgres(text)
     if scheme in engines.of("mysql").schemes:

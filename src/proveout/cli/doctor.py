@@ -199,8 +199,10 @@ def _programs(plan: Plan) -> Iterator[Finding]:
     local = {host.name for host in plan.hosts if host.is_local}
     if local:
         yield from (diagnosis.drives(engine) for engine in sorted({system.engine for system in plan.systems}))
-    started = {one.engine for one in plan.systems if one.provision == "embedded" and one.host in local}
-    yield from (found for engine in sorted(started) if (found := diagnosis.starts(engine)) is not None)
+    started = {
+        (one.engine, one.version or 0) for one in plan.systems if one.provision == "embedded" and one.host in local
+    }
+    yield from (found for engine, one in sorted(started) if (found := diagnosis.starts(engine, one or None)))
     if any(isinstance(stage, Ladder | Search) and stage.pool.kind == "ray" for stage in plan.stages):
         if find_spec("ray") is not None:
             yield _finding("Ray", "ok", "installed")

@@ -30,9 +30,9 @@ SCHEMA_MARK = "Made by proveout bench, which drops it"
 
 @record
 class Target:
-    """A database of a draft. `dsn`: "" for one that proveout starts, with `settings`; `schema`: one of its own to make,
-    "" for none; `secret`: the environment variable with its password, "" for none, and `to`, the host that it may be
-    sent to where it is not this one."""
+    """A database of a draft. `dsn`: "" for one that proveout starts, with `version` and `settings`; `schema`: one of
+    its own to make, "" for none; `secret`: the environment variable with its password, "" for none, and `to`, the host
+    that it may be sent to where it is not this one."""
 
     name: str
     engine: str
@@ -40,12 +40,14 @@ class Target:
     schema: str = ""
     secret: str = ""
     to: tuple[str, ...] = ()
+    version: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
-        """The name of its engine for people, with its settings."""
-        return ", ".join([engines.of(self.engine).title, *(f"{name}={value}" for name, value in self.settings.items())])
+        """The name of its engine for people, with its version and settings."""
+        engine = engines.of(self.engine).title + (f" {self.version}" if self.version else "")
+        return ", ".join([engine, *(f"{name}={value}" for name, value in self.settings.items())])
 
 
 @record
@@ -165,7 +167,8 @@ def _topology(targets: Sequence[Target]) -> Iterator[str]:
     yield "  systems:"
     for target in targets:
         settings = ", ".join(f"{name}: {quoted(value)}" for name, value in target.settings.items())
-        embedded = f"provision: embedded{f', settings: {{{settings}}}' if settings else ''}"
+        version = f", version: {target.version}" if target.version else ""
+        embedded = f"provision: embedded{version}{f', settings: {{{settings}}}' if settings else ''}"
         place = f"dsn: {quoted(target.dsn)}" if target.dsn else embedded
         yield f"    {target.name}: {{engine: {target.engine}, host: here, {place}}}"
     secret = [target for target in targets if target.secret]

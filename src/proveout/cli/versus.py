@@ -1,4 +1,4 @@
-"""`proveout versus`: two databases, or two settings, side by side in slices of one window, without a plan of one's own.
+"""`proveout versus`: two databases, versions or settings, side by side in slices of one window, without a plan.
 
 Data flow: two variants in words -> the plan of `proveout bench` for both, or a plan of the user's whose ladder becomes
 one of two loads in turns -> a file -> `proveout run` of it.
@@ -25,12 +25,16 @@ EPILOG = """Examples:
 
   proveout versus postgres shared_buffers=16MB
 
+  proveout versus postgres:16 postgres:18
+
   proveout versus postgresql://db1/shop postgresql://db2/shop --threads 8
 
   proveout versus synchronous_commit=on synchronous_commit=off --plan shop.yaml
 """
 
-SETTINGS = re.compile(r"(?:(?P<engine>[a-z]+):)?(?P<settings>[A-Za-z_][\w.]*=[^=,]*(?:,[A-Za-z_][\w.]*=[^=,]*)*)")
+SETTINGS = re.compile(
+    r"(?:(?P<system>[a-z]+(?::\d+)?):)?(?P<settings>[A-Za-z_][\w.]*=[^=,]*(?:,[A-Za-z_][\w.]*=[^=,]*)*)"
+)
 CONNECTION = re.compile(r"(?:host|dbname|service|user|port|password)\w*\s*=|.*://")
 THREADS = (4,)
 TIME = "2m"
@@ -45,8 +49,8 @@ GROUPED = ("propagates_to", "standby_of", "in_front_of", "restore", "instances")
 Variant: TypeAlias = Annotated[
     str,
     typer.Argument(
-        help="A database as of `bench`: postgresql://…, a file, postgres; or settings of one that proveout starts, "
-        "with --plan of its system: work_mem=64MB,jit=off, mysql:innodb_flush_log_at_trx_commit=2.",
+        help="A database as of `bench`: postgresql://…, a file, postgres, postgres:16; or settings of one that "
+        "proveout starts, with --plan of its system: work_mem=64MB,jit=off, postgres:16:jit=off.",
     ),
 ]
 
@@ -70,7 +74,7 @@ def versus(
     headless: Headless = False,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Compare two databases, or two settings, under one load that they take in turns, in slices of a half second.
+    """Compare two databases, versions or settings, under one load that they take in turns, in slices of a half second.
 
     A is the reference. A neighbour or a drift of the machine hits both, so that the interval of B over A is known in a
     fraction of the time of two runs. It writes the plan that it runs, and removes what it made, as
@@ -97,11 +101,11 @@ def versus(
 
 
 def settings_of(text: str) -> tuple[str, dict[str, str]] | None:
-    """The engine, "" where it is left out, and the settings; None for an address."""
+    """The system (`postgres:16`), "" where it is left out, and the settings; None for an address."""
     found = None if CONNECTION.match(text) or Path(text).is_file() else SETTINGS.fullmatch(text)
     if found is None:
         return None
-    return found["engine"] or "", dict(pair.split("=") for pair in found["settings"].split(","))
+    return found["system"] or "", dict(pair.split("=") for pair in found["settings"].split(","))
 
 
 def variant(text: str) -> tuple[Address, Mapping[str, str]]:
@@ -178,16 +182,22 @@ class _Sides:
 
     def load(self, name: str, text: str, ladder: Mapping[str, Any]) -> dict[str, Any]:
         """The load of a variant, whose system is added to the plan where it has one of its own. Unusable."""
-        found, session = settings_of(text), dict(ladder.get("session", {}))
+        found, session, engine = settings_of(text), dict(ladder.get("session", {})), self._plain["engine"]
         load = {"workload": ladder["workload"]}
+        if found is not None and found[0] not in ("", engine) and parse(found[0]).engine != engine:
+            raise Unusable(f"{text}: the system of the plan is {engine}", way_out="Leave it out.")
         if found is not None and "provision" not in self._plain:
+            if ":" in found[0]:
+                raise Unusable(f"{text}: the system of the plan runs already", way_out="Leave the version out.")
             return load | {"target": self._system(self._plain, shared=True), "session": session | found[1]}
-        if found is not None:
-            if found[0] not in ("", self._plain["engine"]):
-                raise Unusable(f"{text}: the system of the plan is {self._plain['engine']}", way_out="Leave it out.")
-            system = self._plain | {"settings": self._plain.get("settings", {}) | found[1]}
+        name, settings = found or (text, {})
+        address = parse(name or engine)
+        if "provision" in self._plain and address.is_embedded and address.engine == engine:
+            system = self._plain | {"settings": self._plain.get("settings", {}) | settings}
         else:
-            system = self._of_address(parse(text), len(self._names))
+            system = self._of_address(address, len(self._names))
+        if address.version is not None:
+            system = system | {"version": address.version}
         return load | {"target": self._system(system)} | ({"session": session} if session else {})
 
     def _of_address(self, address: Address, place: int) -> dict[str, Any]:

@@ -9,6 +9,8 @@ import pytest
 from recorded_runs import plan, record
 
 from proveout.coordinator.history import power
+from proveout.core.units import format_duration
+from proveout.dsl.explain.timetable import timetable
 from proveout.dsl.plan.plan import Check, Plan
 from proveout.dsl.plan.stages import Ladder
 from proveout.dsl.plan.topology import Expression
@@ -51,8 +53,11 @@ def test_a_limit_at_the_value_is_hardly_decided_and_auto_repeats_have_an_expecte
     record(tmp_path, VALUES, of=made)
     found = power.foresee(made, power.earlier_results(made, tmp_path))
     assert found.verdicts[0].chance < 0.1
-    assert found.ladders[0].expected == pytest.approx(5.9, abs=0.5)
-    assert "about 6 are expected" in "\n".join(power.lines(found))
+    assert found.ladders[0].expected is not None
+    repeats, seconds = found.ladders[0].expected
+    assert repeats == pytest.approx(5.9, abs=0.5)
+    assert seconds == pytest.approx(repeats * timetable(made).stages[-1].seconds / 10)
+    assert f"about 6 are expected, in {format_duration(seconds)}" in "\n".join(power.lines(found))
 
 
 def test_nothing_is_said_without_earlier_runs_or_where_a_journal_is_too_large(

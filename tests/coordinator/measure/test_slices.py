@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import math
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,8 @@ from proveout.coordinator.results.results import rung_tree
 from proveout.coordinator.schedule.tasks import load_tasks
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan import slices
-from proveout.dsl.plan.stages import Ladder
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Open
 from proveout.proto.events import IterationFinished, IterationId
 from proveout.proto.wire.tasks import Endpoint, RunLoad
 
@@ -36,21 +39,32 @@ def identity(repeat: int) -> IterationId:
     return IterationId(stage="duet", rung=4, repeat=repeat, attempt=1)
 
 
-def tasks(repeat: int) -> dict[str, RunLoad]:
+def at_rate(rate: float | None) -> tuple[Plan, Ladder]:
+    """The plan and its ladder, with open arrival at that rate, or closed."""
     assert isinstance(DUET, Ladder)
+    ladder = DUET if rate is None else dataclasses.replace(DUET, arrival=Open(rate=rate))
+    return dataclasses.replace(PLAN, stages=(*PLAN.stages[:-1], ladder)), ladder
+
+
+def tasks(repeat: int, rate: float | None = None) -> dict[str, RunLoad]:
     endpoints = {"db": Endpoint(system="db", engine="postgres", dsn="")}
+    plan, ladder = at_rate(rate)
     found = load_tasks(
-        PLAN, DUET, iteration=identity(repeat), rate=None, windows=DUET.windows, endpoints=endpoints, cores={"here": 2}
-    )
+        plan, ladder, iteration=identity(repeat), rate=rate, windows=ladder.windows, endpoints=endpoints,
+        cores={"here": 2},
+    )  # fmt: skip
     return {spec.load: spec for _, spec in found}
 
 
 def ran(spec: RunLoad, service_s: float, speed: Speed) -> np.ndarray:
     """The (intended, started, ended) of the terminals of a task, ns after T0, each as long as `service_s` over the
     speed of the machine when it starts."""
-    pacing = Pacing.of(spec.share, spec.windows, spec.seed)
+    pacing, end_ns = Pacing.of(spec.share, spec.windows, spec.seed), Timeline.of(spec.windows, 0).end_ns
+    if pacing.is_open:
+        due = [ns for number in range(spec.share.count) for ns in takewhile(end_ns.__gt__, pacing.fire_times(number))]
+        return np.array([(ns, ns, ns + round(service_s * 1e9)) for ns in sorted(due)], dtype=np.int64) + T0
     active = [pacing.activity(number) for number in range(spec.share.count)]
-    free, rows, end_ns = [(0, number) for number in range(spec.share.count)], [], Timeline.of(spec.windows, 0).end_ns
+    free, rows = [(0, number) for number in range(spec.share.count)], []
     while free:
         at, number = heapq.heappop(free)
         one = active[number]
@@ -62,13 +76,14 @@ def ran(spec: RunLoad, service_s: float, speed: Speed) -> np.ndarray:
     return np.array(rows, dtype=np.int64) + T0
 
 
-def measured(service_s: dict[str, float], speed: Speed, repeat: int = 1) -> IterationFinished:
-    loads, seconds = {}, {}
-    assert isinstance(DUET, Ladder)
+def measured(
+    service_s: dict[str, float], speed: Speed, repeat: int = 1, rate: float | None = None
+) -> IterationFinished:
+    loads, seconds, (plan, ladder) = {}, {}, at_rate(rate)
     names = ["GET"]
-    for name, spec in tasks(repeat).items():
+    for name, spec in tasks(repeat, rate).items():
         timeline = Timeline.of(spec.windows, T0)
-        aggregator = LoadAggregator(names, (0,), timeline, workers=1, is_open=False)
+        aggregator = LoadAggregator(names, (0,), timeline, workers=1, is_open=rate is not None)
         data = ran(spec, service_s[name], speed).tobytes()
         aggregator.add(
             0, worker_messages.Chunk(until_ns=timeline.end_ns + S, codes=((0, len(data)),), incidents=(), times=data)
@@ -80,7 +95,7 @@ def measured(service_s: dict[str, float], speed: Speed, repeat: int = 1) -> Iter
         )  # fmt: skip
         loads[f"{name}.here"] = aggregator.result([done])
     return summarise(
-        id=identity(repeat), stage=DUET, plan=PLAN, rate=None, loads=loads, seconds=seconds, captures={}, clocks={},
+        id=identity(repeat), stage=ladder, plan=plan, rate=rate, loads=loads, seconds=seconds, captures={}, clocks={},
         t0_ns=T0, started_unix_s=0.0,
     )  # fmt: skip
 
@@ -132,6 +147,15 @@ def test_transactions_that_are_long_beside_a_slice_are_counted_by_their_share_of
     assert ratio("compact", one)["mean"] == pytest.approx(1 / 1.02, rel=1e-3)
     assert one.metrics["loads"]["plain"]["tps"] == pytest.approx(4 / 0.047, rel=1e-3), "of its own slices"
     assert one.metrics["tps"] == pytest.approx(4 / 0.047, rel=0.02), "all of them together, one at a time"
+
+
+def test_at_a_rate_each_load_is_due_in_its_own_slices_and_only_response_times_are_compared() -> None:
+    one = measured({name: took_s / 10.0 for name, took_s in TIMES.items()}, lambda _: 1.0, rate=200.0)
+    found = rung_tree([one], run="r")["loads"]["compact"]["versus"]
+    assert found["avg_ratio"]["mean"] == pytest.approx(1.02, rel=2e-3) and "tps_ratio" not in found
+    assert one.metrics["loads"]["compact"]["tps"] == pytest.approx(200.0, rel=0.01), "of its own slices"
+    held = [finding for finding in one.findings if finding.check == "rate-held"]
+    assert len(held) == 3 and all(finding.ok and "of 200/s due" in finding.evidence for finding in held), held
 
 
 def test_several_repeats_are_the_unit() -> None:

@@ -75,7 +75,7 @@ def test_data_and_programs_that_the_database_user_cannot_reach_are_elsewhere(
     """The server has a user id of its own, no groups and no capabilities."""
     hidden = programs.private_copy(programs.find_installation(), tmp_path / "hidden")
     with monkeypatch.context() as patch:
-        patch.setattr(programs, "find_installation", lambda: hidden)
+        patch.setattr(programs, "find_installation", lambda _: hidden)
         first = begin(closed_root)
     session, where = first.session, first.data.parent
     assert (session / "site").is_dir()
@@ -97,6 +97,24 @@ def test_data_and_programs_that_the_database_user_cannot_reach_are_elsewhere(
     assert number(second, "SELECT n FROM kept") == 8
     second.close(keep_data=False)
     assert not where.exists()
+
+
+@pytest.mark.parametrize("version", [15, 16, 17])
+def test_another_version_serves_the_roles_of_a_plan(version: int, tmp_path: Path) -> None:
+    server = Server(dataclasses.replace(system(), version=version), tmp_path)
+    try:
+        programs.find_installation(version)
+    except TaskFault as fault:
+        with pytest.raises(TaskFault, match=f"PostgreSQL {version} is not installed on this host; versions that are: "):
+            server.start()
+        pytest.skip(fault.what)
+    try:
+        assert server.start().version.startswith(f"{version}.")
+        run(server, "CREATE TABLE made (n int)")
+        server.save_snapshot()
+        assert number(server, "SHOW server_version_num") // 10_000 == version
+    finally:
+        server.close(keep_data=False)
 
 
 @pytest.mark.parametrize(
