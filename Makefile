@@ -57,8 +57,9 @@ check: $(VENV)/.dev  ## Lint, format, types, layers, wording, generated stubs
 	$(BIN)/python tests/style/vocabulary.py
 	$(BIN)/python -m proveout.proto.generate --check
 
-bench: $(VENV)/.dev  ## Run the benchmarks: ours and the peer in one run, ratios
-	$(BIN)/python benchmarks/all.py
+bench: $(VENV)/.dev  ## Run the benchmarks, ours and the peer in one run, and write the tables of docs/performance.md (PART=NAME,… for some of them)
+	$(BIN)/python benchmarks/all.py $(if $(PART),--only $(PART))
+	$(BIN)/python docs/generate.py
 
 soak: $(VENV)/.dev  ## The long tests of reliability, and all marked `soak` or `thorough`, in parts of 20 minutes at most (PART=name; root; JOBS=N at a time, 2)
 	$(BIN)/python tests/soak/soak.py --jobs $(JOBS) $(PART)

@@ -1,7 +1,7 @@
 """Generate docs/reference/ from the code: the plan format from its JSON Schema, the metrics from their vocabulary, the
 metrics of a running coordinator, the figures of reports, the help of the verbs, the JSON Schemas of results and of
-comparisons. Also README.md's table of engines, from `dsl.engines`, and the pages of the studies, from
-docs/studies/*.yaml.
+comparisons. Also README.md's table of engines, from `dsl.engines`, the pages of the studies, from
+docs/studies/*.yaml, and the figures of docs/performance.md and docs/scale.md, from benchmarks/results.json.
 
 `python docs/generate.py` writes the pages; `python docs/generate.py --check` lists pages that are out of date and exits
 1. A test runs the check, so that the reference matches the program.
@@ -10,7 +10,9 @@ docs/studies/*.yaml.
 from __future__ import annotations
 
 import json
+import operator
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -80,6 +82,9 @@ def main() -> int:
     pages["result.schema.json"] = result_schema_json()
     pages["compare.schema.json"] = json_documents.comparison_schema_json()
     pages["../../README.md"] = with_engines((ROOT / "README.md").read_text())
+    results = json.loads((ROOT / "benchmarks" / "results.json").read_text())
+    for page in ("performance.md", "scale.md"):
+        pages[f"../{page}"] = with_figures((ROOT / "docs" / page).read_text(), results)
     pages |= {f"../{path}": text for path, text in study_values.pages().items()}
     if "--check" in sys.argv[1:]:
         stale = [name for name, text in pages.items() if not _holds(REFERENCE / name, text)]
@@ -165,6 +170,46 @@ ROWS: Mapping[str, Callable[[Engine], str]] = {
     "tuning operations on it": lambda engine: _yes(engine.tune),
     "tested on": lambda engine: engine.tested,
 }
+
+
+# ---- figures of benchmarks ------------------------------------------------------------------------------------------
+
+FIGURES_OF = re.compile(
+    r"(<!-- Figures of ([\w-]+): written by docs/generate.py from benchmarks/results.json. -->\n)"
+    r".*?(<!-- End of figures. -->\n)",
+    re.DOTALL,
+)
+MEETS = {"<": operator.lt, "<=": operator.le, ">=": operator.ge}
+
+
+def with_figures(page: str, results: Mapping[str, Any]) -> str:
+    """A page with the tables of benchmarks/results.json."""
+    return FIGURES_OF.sub(lambda found: found[1] + figures_table(results.get(found[2])) + found[3], page)
+
+
+def figures_table(result: Mapping[str, Any] | None) -> str:
+    """The figures of one benchmark, each beside the one before; bold where its target is missed."""
+    if result is None:
+        return "\nNot measured yet.\n\n"
+    figures, before = result["figures"], result.get("before", {"rows": {}})
+    heads = [f"{title} ({target})" if target else title for title, (target, _) in figures.items()]
+    lines = [["", *heads], ["---"] * (len(figures) + 1)]
+    for row, values in result["rows"].items():
+        earlier = before["rows"].get(row, {})
+        lines.append([row, *(_figure(earlier.get(one), values.get(one), *figures[one]) for one in figures)])
+    since = f"; before the arrow commit `{before['commit']}`" if before["rows"] else ""
+    told = (
+        f"Commit `{result['commit']}`{', short measurements' if result['quick'] else ''}{since}; {result['machine']}."
+    )
+    return "\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + f"\n{told}\n\n"
+
+
+def _figure(before: float | None, value: float | None, target: str, form: str) -> str:
+    if value is None:
+        return ""
+    sign, _, limit = target.partition(" ")
+    shown = f"{value:{form}}" if not sign or MEETS[sign](value, float(limit)) else f"**{value:{form}}**"
+    return shown if before is None else f"{before:{form}} → {shown}"
 
 
 # ---- the plan format ------------------------------------------------------------------------------------------------

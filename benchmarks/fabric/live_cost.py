@@ -4,13 +4,15 @@ Data flow: generated `LoadSecond`s (log-normal response times, some 1,000 bucket
 run's loop -> CPU time per second of load, that is the share of a core. The merged line (`LoadTick`) and the
 transactions so far are included; storing the samples is not.
 
-    python benchmarks/fabric/live_cost.py [--agents 1 8 64] [--seconds 20]
+    python benchmarks/fabric/live_cost.py [--agents 1 8 64] [--seconds 20] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -59,9 +61,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the CPU cost of live events in the coordinator.")
     parser.add_argument("--agents", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--json", type=Path, help="write the figures here as well")
     chosen = parser.parse_args()
+    lines = []
     for agents in chosen.agents:
-        print(f"{agents} load agents × {KINDS} transaction types: {cost(agents, chosen.seconds):.1%} of a core")
+        share = cost(agents, chosen.seconds)
+        lines.append({"agents": agents, "percent": 100 * share})
+        print(f"{agents} load agents × {KINDS} transaction types: {share:.1%} of a core")
+    if chosen.json:
+        chosen.json.write_text(json.dumps(lines, indent=1) + "\n")
 
 
 if __name__ == "__main__":

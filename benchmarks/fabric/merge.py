@@ -74,7 +74,7 @@ def main() -> None:
         for rate in options.rates:
             cpu_s, size = measure(options.workers, rate, is_open=is_open)
             kind = "open" if is_open else "closed"
-            lines.append({"arrival": kind, "rate": rate, "core_fraction": cpu_s})
+            lines.append({"arrival": kind, "rate": rate, "core_fraction": cpu_s, "mb_per_s": size / 1e6})
             print(
                 f"  {kind:6} {rate:6}/s a worker: {cpu_s * 100:5.1f} % of a core, {size / 1e6:6.2f} MB/s to the driver"
             )

@@ -5,15 +5,17 @@ of the agents every two seconds -> `RunApp` on a terminal of 200 × 60 without o
 wall clock time. The pane of hosts is open, because it is the most expensive. The cost of a real terminal and of the
 socket is not included.
 
-    python benchmarks/fabric/tui_cost.py [--hosts 64] [--seconds 20] [--pane 4]
+    python benchmarks/fabric/tui_cost.py [--hosts 64] [--seconds 20] [--pane 4] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 from proveout.proto.events import (
     AgentLine,
@@ -153,10 +155,15 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, nargs="+", default=[64, 1000])
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--pane", type=int, default=4, help="1 live, 4 hosts …")
+    parser.add_argument("--json", type=Path, help="write the figures here as well")
     chosen = parser.parse_args()
+    lines = []
     for hosts in chosen.hosts:
         share = asyncio.run(share_of_a_core(hosts, chosen.seconds, chosen.pane))
+        lines.append({"hosts": hosts, "pane": chosen.pane, "percent": 100 * share})
         print(f"{hosts:,} hosts × {METRICS} metrics at 1 Hz, pane {chosen.pane}: {share:.1%} of a core")
+    if chosen.json:
+        chosen.json.write_text(json.dumps(lines, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from itertools import chain
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from proveout.coordinator.measure.captures import APART_MIN_S, top_waits
 from proveout.coordinator.measure.load_merge import merge_loads
-from proveout.coordinator.measure.samples import Gathering, SamplesUnreadable, merged_tick, read_rows
+from proveout.coordinator.measure.samples import Gathering, SamplesUnreadable, Thinned, each_row, merged_tick
 from proveout.core.data_classes import dataclass, record
 from proveout.core.errors import NotInstalled
 from proveout.dsl.expr.evaluation import ExpressionFault, evaluate
@@ -446,8 +448,14 @@ def _responses(group: Sequence[Loads], types: int) -> list[Histogram]:
 # its end. Data that was not stored (void iterations, the state of agents) is not replayed.
 
 _SECOND_NS = 1_000_000_000
+POINTS_MAX = 400
+"""Points of a line in a replay: of longer iterations seconds are added up, and looks of captures left out."""
 _At = tuple[int, Event]
 """When, on the coordinator's clock, and what."""
+
+
+def _all(at_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    return np.ones(len(at_ns), bool)
 
 
 class Moved:
@@ -467,16 +475,18 @@ class Moved:
         if not isinstance(started, IterationStarted) or started.id not in self._finished:
             return ()
         ended = self._finished[started.id]
+        lasts_s = max(measured_from_s(started) + started.measure_s, ended.unix_s - begun.unix_s)
+        every_s = math.ceil(lasts_s / POINTS_MAX) or 1
         try:
-            load = read_rows(self._path(started.id, "load"))
-            captures = read_rows(self._path(started.id, "captures"))
+            t0_ns, load = _joined(each_row(self._path(started.id, "load"), _all), every_s)
+            if not load:
+                return ()
+            thinned = Thinned(every_s * _SECOND_NS) if every_s > 1 else _all
+            captured = _captured(started, each_row(self._path(started.id, "captures"), thinned), t0_ns)
         except (SamplesUnreadable, NotInstalled) as fault:
             notice = Notice(level="warning", host="", text=str(fault))
             return (Stamped(sequence=begun.sequence, unix_s=begun.unix_s, event=notice),)
-        if not load:
-            return ()
-        t0_ns = min(row["coordinator_ns"] - row["second"] * _SECOND_NS for row in load)
-        moved = [*_load(started, load), *_captured(started, captures, t0_ns)]
+        moved = [*_load(started, load), *captured]
         first_s = _began_s(begun, started, ended)
         return tuple(
             Stamped(
@@ -501,14 +511,37 @@ def _began_s(begun: Stamped, started: IterationStarted, ended: Stamped) -> float
 # ---- load --------------------------------------------------------------------------------------------------------
 
 
-def _load(started: IterationStarted, rows: Iterable[Mapping[str, Any]]) -> Iterator[_At]:
-    """Each second at its end, on the coordinator's clock."""
-    by_second: dict[int, dict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        by_second[row["second"]][row["host"]].append(row)
+_Parts: TypeAlias = dict[tuple[str, int], dict[tuple[str, str], LoadSecond]]
+"""The parts of hosts and loads, by window and by number of a point."""
+
+
+def _joined(rows: Iterable[Mapping[str, Any]], every_s: int) -> tuple[int, _Parts]:
+    """T0 on the coordinator's clock, and the seconds of each host and load, `every_s` of a window added up to one part,
+    which has the number of the last."""
+    found: _Parts = {}
+    t0_ns = 0
+    for (host, second), of_second in groupby(rows, itemgetter("host", "second")):
+        part = _second(list(of_second))
+        begins_ns = part.start_ns - second * _SECOND_NS
+        t0_ns = min(t0_ns or begins_ns, begins_ns)
+        load, dot, _ = part.transactions[0].counts.name.partition(".")
+        parts = found.setdefault((part.window, second // every_s), {})
+        before = parts.get((host, load if dot else ""))
+        if before is not None:
+            part = replace(
+                part,
+                start_ns=before.start_ns,
+                duration_s=before.duration_s + part.duration_s,
+                transactions=merge_seconds(Loads.of(one.transactions) for one in (before, part)),
+            )
+        parts[host, load if dot else ""] = part
+    return t0_ns, found
+
+
+def _load(started: IterationStarted, joined: _Parts) -> Iterator[_At]:
+    """Each point at its end, on the coordinator's clock."""
     meter = LoadMeter(started.id, started.beside)
-    for _, hosts in sorted(by_second.items()):
-        parts = [_second(of_host) for of_host in hosts.values()]
+    for parts in sorted((list(one.values()) for one in joined.values()), key=lambda parts: parts[0].second):
         ends_ns = max(part.start_ns + int(part.duration_s * 1e9) for part in parts)
         for tick in meter.ticks(parts):
             yield ends_ns, tick
@@ -548,17 +581,14 @@ def _transaction(row: Mapping[str, Any]) -> TransactionLoad:
 # ---- captures ----------------------------------------------------------------------------------------------------
 
 
-def _captured(started: IterationStarted, rows: Iterable[Mapping[str, Any]], t0_ns: int) -> Iterator[_At]:
+def _captured(started: IterationStarted, rows: Iterable[Mapping[str, Any]], t0_ns: int) -> list[_At]:
     """Readings of each capture on each host, and waits of the measure window so far."""
-    series: dict[tuple[str, str], dict[int, list[Reading]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        reading = Reading(metric=row["metric"], value=row["value"], label=row["label"])
-        series[row["host"], row["capture"]][row["coordinator_ns"]].append(reading)
     begins_ns = t0_ns + int(measured_from_s(started) * 1e9)
-    for (host, capture), looks in series.items():
+    found: list[_At] = []
+    for (host, capture), of_series in groupby(rows, itemgetter("host", "capture")):
         gauges, waits = HostMeter(host), WaitsMeter(started.id, host, begins_ns, started.measure_s)
-        for at_ns, readings in sorted(looks.items()):
-            sample = CaptureSample(capture=capture, at_ns=at_ns, readings=tuple(readings))
-            for tick in (gauges.tick(sample), waits.tick(sample)):
-                if tick is not None:
-                    yield at_ns, tick
+        for at_ns, look in groupby(of_series, itemgetter("coordinator_ns")):
+            readings = tuple(Reading(metric=row["metric"], value=row["value"], label=row["label"]) for row in look)
+            sample = CaptureSample(capture=capture, at_ns=at_ns, readings=readings)
+            found += [(at_ns, tick) for tick in (gauges.tick(sample), waits.tick(sample)) if tick is not None]
+    return found

@@ -11,9 +11,10 @@ import threading
 import weakref
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field, replace
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import MappingProxyType
@@ -51,6 +52,8 @@ MEMORY_MAX = 256 << 20
 
 Piece: TypeAlias = bytes | tuple[int, int]
 """Bytes in memory, or their offset and length in a file."""
+Chosen: TypeAlias = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.bool_]]
+"""Whether each row is kept, by its time."""
 _T = TypeVar("_T")
 
 
@@ -488,6 +491,40 @@ def read_rows(path: Path, columns: Sequence[str] | None = None, metrics: Sequenc
     return found if columns is None else [{name: row[name] for name in columns} for row in found]
 
 
+def each_row(path: Path, chosen: Chosen) -> Iterator[dict[str, Any]]:
+    """The rows of a file of samples one after the other, of those that `chosen` leaves; none without a file.
+    SamplesUnreadable for a damaged one."""
+    lines = _lines_beside(path)
+    if not path.is_file():
+        rows = _read_lines(lines) if lines.is_file() else []
+        yield from compress(rows, chosen(np.array([row["coordinator_ns"] for row in rows], np.int64)).tolist())
+        return
+    pq = errors.loaded("pyarrow.parquet", f"reading {path.name}")
+    with _unharmed(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        _check_columns(path, file.schema_arrow)
+        for batch in file.iter_batches(OBJECTS_AT_ONCE):
+            _check_values(path, batch)
+            yield from batch.filter(chosen(batch["coordinator_ns"].to_numpy())).to_pylist()
+
+
+class Thinned:
+    """Chooses the first look of each series in each `every_ns`; their rows follow each other, earliest first."""
+
+    def __init__(self, every_ns: int) -> None:
+        self._every_ns, self._at_ns, self._chosen = every_ns, -every_ns - 1, False
+
+    def __call__(self, at_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Whether each of the next rows is of a look that is kept."""
+        if not len(at_ns):
+            return np.zeros(0, bool)
+        earlier = np.concatenate(([self._at_ns], at_ns[:-1]))
+        begins = at_ns != earlier
+        fresh = at_ns // self._every_ns != earlier // self._every_ns
+        chosen: npt.NDArray[np.bool_] = np.concatenate(([self._chosen], fresh[begins]))[np.cumsum(begins)]
+        self._at_ns, self._chosen = int(at_ns[-1]), bool(chosen[-1])
+        return chosen
+
+
 def read_columns(path: Path, columns: Sequence[str]) -> dict[str, npt.NDArray[Any]] | None:
     """Columns of a file of samples as arrays; of one of lists all of them, one after the other, and their lengths under
     `lengths`. None without a file. SamplesUnreadable for a damaged one."""
@@ -541,23 +578,37 @@ def read_table(path: Path, columns: Sequence[str] | None = None, filters: Any = 
     if not path.is_file() and not lines.is_file():
         return None
     pa, pq = (errors.loaded(name, f"reading {path.name}") for name in ("pyarrow", "pyarrow.parquet"))
-    wanted = _columns_of(path)
     if not path.is_file():
-        schema = pa.schema([(name, _arrow_type(kind)) for name, kind in wanted.items()])
+        schema = pa.schema([(name, _arrow_type(kind)) for name, kind in _columns_of(path).items()])
         return pa.Table.from_pylist(_read_lines(lines), schema=schema)
-    types = {name: _arrow_type(kind) for name, kind in wanted.items()}
-    try:
-        found = pq.read_schema(path)
-        if any(types.get(field.name) != field.type for field in found) or not set(columns or ()) <= set(found.names):
-            raise _unreadable(path, "its columns are not those that were written")
+    with _unharmed(path):
+        _check_columns(path, pq.read_schema(path), columns or ())
         chosen = None if columns is None else list(columns)
         table = pq.read_table(path, columns=chosen, filters=filters, page_checksum_verification=True)
-        table.validate(full=True)
-        if any(column.null_count for column in table.columns):
-            raise _unreadable(path, "values are missing")
+        _check_values(path, table)
+    return table
+
+
+@contextmanager
+def _unharmed(path: Path) -> Iterator[None]:
+    """Faults of reading a file of parquet as SamplesUnreadable."""
+    pa = errors.loaded("pyarrow", f"reading {path.name}")
+    try:
+        yield
     except (OSError, pa.ArrowException, MemoryError, ValueError, OverflowError) as fault:
         raise _unreadable(path, (str(fault).splitlines() or [type(fault).__name__])[0]) from fault
-    return table
+
+
+def _check_columns(path: Path, found: Any, columns: Sequence[str] = ()) -> None:
+    types = {name: _arrow_type(kind) for name, kind in _columns_of(path).items()}
+    if any(types.get(field.name) != field.type for field in found) or not set(columns) <= set(found.names):
+        raise _unreadable(path, "its columns are not those that were written")
+
+
+def _check_values(path: Path, table: Any) -> None:
+    table.validate(full=True)
+    if any(column.null_count for column in table.columns):
+        raise _unreadable(path, "values are missing")
 
 
 def _unreadable(path: Path, reason: str) -> SamplesUnreadable:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -261,3 +262,22 @@ def shell(folder: Path, command: str, *, stops: bool = True) -> subprocess.Compl
         cwd=folder, env=beside, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S,
         stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
+
+
+def test_figures_of_benchmarks_are_shown_beside_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state before is what the file had first, until a new comparison; a missed target is bold."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    benchmarks, generate = (runpy.run_path(str(ROOT / name)) for name in ("benchmarks/all.py", "docs/generate.py"))
+    kept_of, shown = benchmarks["kept"], generate["figures_table"]
+    columns = {"rate": [">= 1.00", ".2f"], "TPS": ["", ",.0f"]}
+    first, second, third = (
+        {"commit": name, "machine": "2 cores", "quick": False, "figures": columns, "rows": {"4": {"rate": rate}}}
+        for name, rate in (("one", 0.9), ("two", 0.95), ("three", 1.0))
+    )
+    kept = kept_of(first, second, rebase=False)
+    again = kept_of(kept, third, rebase=False)
+    assert "| 4 | 0.90 → **0.95** |" in shown(kept)
+    assert "| 4 | 0.90 → 1.00 |" in shown(again)
+    assert "before the arrow commit `one`" in shown(again)
+    assert "| 4 | 0.95 → 1.00 |" in shown(kept_of(kept, third, rebase=True))
+    assert "| 4 | 0.90 |" not in shown(kept_of({}, third, rebase=False))

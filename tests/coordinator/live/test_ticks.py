@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from records import iteration
 
-from proveout.coordinator.live.ticks import HostMeter, Meters, Moved
+from proveout.coordinator.live.ticks import POINTS_MAX, HostMeter, Meters, Moved
 from proveout.coordinator.measure import samples
 from proveout.coordinator.measure.samples import Gathering
 from proveout.proto import events as e
@@ -206,3 +206,25 @@ def test_damaged_samples_give_a_notice_and_the_replay_goes_on(tmp_path: Path) ->
     assert isinstance(stamped.event, e.Notice)
     assert stamped.event.level == "warning"
     assert "base-4-1-1.load.parquet" in stamped.event.text
+
+
+def test_a_replay_of_a_long_iteration_has_few_points_that_add_up_to_all(tmp_path: Path) -> None:
+    """Each point is some seconds of the load together, and a look of a capture at its begin."""
+    fed, long_s = Fed(), 4 * POINTS_MAX
+    for number in range(long_s):
+        fed.give("load-a", second(number, "measure", 3, [200]))
+        fed.give("waits", waited(number + 0.5, CPU=number + 0.5))
+    samples.write(fed.gathering, tmp_path)
+    started = replace(STARTED, ramp_up_s=0.0, measure_s=float(long_s))
+    ended = e.Stamped(sequence=8, unix_s=BEGUN_S + long_s, event=FINISHED)
+    begun = e.Stamped(sequence=7, unix_s=BEGUN_S, event=started)
+    again = [stamped.event for stamped in Moved((begun, ended), tmp_path)(begun)]
+    loads = [event for event in again if isinstance(event, e.LoadTick)]
+    assert len(loads) == POINTS_MAX
+    assert {tick.tps for tick in loads} == {4.0}, "logical failures count"
+    assert [tick.second for tick in loads[:2]] == [3, 7]
+    *_, so_far = (event for event in again if isinstance(event, e.TransactionsTick))
+    assert sum(line.ok for line in so_far.transactions) == 3 * long_s
+    assert so_far.seconds == long_s
+    looks = [event for event in again if isinstance(event, e.HostTick)]
+    assert len(looks) == POINTS_MAX, "the first look has no rates, and one begins before the first point"
