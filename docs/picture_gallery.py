@@ -1,14 +1,16 @@
 """Take every screen and page of one run, to look at before and after a change: `python docs/pictures.py --all`.
 
-Data flow: a run directory -> the screens at three sizes (SVG, then PNG), the report and the comparison as pages of
-several widths, dark and as printed -> a folder, with `index.html` over all of it.
+Data flow: a run directory -> the screens at three sizes and the table of a terminal without them (SVG, then PNG), the
+report and the comparison as pages of several widths, dark and as printed -> a folder, with `index.html` over all of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import html
+import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,9 +20,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.text import Text
 from textual.app import App
 from textual.pilot import Pilot
 
+from proveout.cli.headless import LiveLinePrinter
 from proveout.cli.home_services import LocalServices
 from proveout.cli.run_session import LocalRun, replay
 from proveout.coordinator.live.ticks import Moved
@@ -29,6 +34,7 @@ from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.proto.events import IterationFinished, PopulateFinished, RunStarted, Stamped
 from proveout.tui.home.app import HomeApp
 from proveout.tui.run_app import RunApp, compare
+from proveout.tui.run_screen import PANES
 
 SIZES = ((80, 24), (120, 40), (200, 60))
 EARLIER_S = 2.0
@@ -98,12 +104,14 @@ def gallery(run: RunDirectory, reference: RunDirectory, plans: Path, to: Path) -
         for size in SIZES:
             drawn.append(to / f"{name}-{size[0]}x{size[1]}.png")
             asyncio.run(_screen(make(), size, keys, drawn[-1]))
+    drawn.append(to / "terminal.png")
+    _svg(_terminal(run), drawn[-1])
     for name, page in _pages(run, reference, to):
         for kind, options in PAGES.items():
             drawn.append(to / f"{name}-{kind}.png")
             _page(page, drawn[-1], options)
         drawn.append(to / f"{name}-print.pdf")
-        photograph(page, drawn[-1], SIZES[0], "--no-pdf-header-footer")
+        photograph(page, drawn[-1], WIDE, "--no-pdf-header-footer")
     (to / "index.html").write_text(_index(drawn))
     return drawn
 
@@ -124,8 +132,9 @@ def _shots(run: RunDirectory, reference: RunDirectory, plans: Path) -> Iterator[
     yield "quit", live, ("q",)
     yield "help", live, ("question_mark",)
     yield "palette", live, ("ctrl+p",)
-    for number, name in enumerate(("transactions", "hosts", "waits"), 3):
-        yield name, live, (str(number),)
+    for key, name in enumerate(PANES):
+        if name not in ("result", "live"):
+            yield name, live, (str(key),)
 
     def ended() -> App[Any]:
         return RunApp(replay(run, 10.0, at_end=True), services)
@@ -178,11 +187,34 @@ async def _screen(app: App[Any], size: tuple[int, int], keys: Sequence[str], to:
             await pilot.press(key)
             await _settled(pilot)
         picture = app.export_screenshot(title=to.stem)
+    await asyncio.to_thread(_svg, picture, to)
+
+
+def _svg(picture: str, to: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         svg = Path(folder) / "screen.svg"
         svg.write_text(picture)
         box = picture.partition('viewBox="0 0 ')[2].partition('"')[0].split()
-        await asyncio.to_thread(photograph, svg, to, (round(float(box[0])), round(float(box[1]))))
+        photograph(svg, to, (round(float(box[0])), round(float(box[1]))))
+
+
+def _terminal(run: RunDirectory) -> str:
+    """What `run` and `bench` show on a terminal without the screen, in the first ladder; SVG."""
+    events, output = read(run.path), io.StringIO()
+    moments = _moments(events)
+    until_s = moments.get("ladder", max(moments.values()))
+    printer, moving = LiveLinePrinter(output, size=SIZES[1], colour=True), Moved(events, run.samples)
+    for stamped in events:
+        for one in (stamped, *moving(stamped)):
+            if one.unix_s <= until_s:
+                printer(one)
+    first, *later = re.split(r"\r(?:\x1b\[(\d+)A)?\x1b\[J", output.getvalue())
+    lines = first.split("\n")
+    for up, text in zip(later[::2], later[1::2], strict=True):
+        lines = [*lines[: len(lines) - 1 - int(up or 0)], *text.split("\n")]
+    console = Console(record=True, width=SIZES[1][0], file=io.StringIO(), color_system="truecolor", force_terminal=True)
+    console.print(Text.from_ansi("\n".join(lines)))
+    return console.export_svg(title="proveout run --headless")
 
 
 async def _settled(pilot: Pilot[Any]) -> None:

@@ -23,7 +23,7 @@ from proveout.tui.stage_view import Progress, StageView
 from proveout.tui.style import BAD, CAUTION, GOOD, LOAD, MUTED, P50, P95, P99, RAMP, SHADE, TARGET, Part, coloured
 
 WINDOW_S = 120.0
-LEAST_S, GROWS_BY_S = 30.0, 15.0
+LEAST_S, GROWS_BY_S = 30.0, 5.0
 """The length of the timeline of a run that has just begun, and the steps by which it grows."""
 APART_S = 2.0
 """Between two iterations of a part of the plan."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from rich.cells import cell_len
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -241,7 +241,7 @@ WAITING = "The run has not ended. Its result is shown here when it has; the verd
 SCROLLBAR = 2
 
 
-class ResultPane(Vertical):
+class ResultPane(VerticalScroll, can_focus=False):
     """Empty until `show_result`."""
 
     DEFAULT_CSS = """
@@ -256,7 +256,7 @@ class ResultPane(Vertical):
     ResultPane OptionList:focus > .option-list--option-highlighted {
         color: $foreground; background: $panel; text-style: none;
     }
-    ResultPane #result-evidence { height: 1fr; border-top: solid $foreground 70%; }
+    ResultPane #result-evidence { height: 1fr; min-height: 9; border-top: solid $foreground 70%; }
     """
 
     def __init__(self, *, id: str) -> None:

@@ -192,8 +192,9 @@ class Keys(Footer):
 
 
 def _key_width(key: Widget) -> int:
-    """Cells of a key with its name and the blanks around both."""
-    return sum(cell_len(str(getattr(key, part, ""))) for part in ("key_display", "description")) + 3
+    """Cells of a key with its name and the blanks around both; that of the palette has a line before it."""
+    blanks = 3 + key.has_class("-command-palette")
+    return sum(cell_len(str(getattr(key, part, ""))) for part in ("key_display", "description")) + blanks
 
 
 Answer: TypeAlias = Literal["detach", "stop", "stay"]

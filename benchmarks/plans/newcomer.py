@@ -141,7 +141,7 @@ def walk(way: Way, folder: Path, source: str) -> None:
         bare["PATH"] = f"{job / '.venv/bin'}:{bare['PATH'].partition(':')[2]}"
         bare |= {"PROVEOUT": f"git+file://localhost{Path(source).resolve()}", "GITHUB_ACTIONS": "true"}
         for line in recipe():
-            own = line.replace("plans/smoke.yaml", "plans/mine.yaml").replace("[embedded]", "[postgres]")
+            own = line.replace("plans/smoke.yaml", "plans/mine.yaml").replace("[embedded,", "[postgres,")
             way.step("CI: install" if INSTALL.match(own) else "CI: job", own, job, bare)
 
 

@@ -19,6 +19,7 @@ from proveout.coordinator.results.results import (
     not_interleaved,
     rung_tree,
 )
+from proveout.coordinator.verdict.provenance import WAYS_OUT
 from proveout.core import statistics
 from proveout.core.data_classes import dataclass, record
 from proveout.core.json_data import at_path, number_at
@@ -371,8 +372,10 @@ def _flagged(stage: StageResult) -> list[str]:
             if not finding.ok and not finding.voids:
                 flagged.setdefault(finding.label, []).append(f"{item.id}: {finding.evidence}")
     count = len(stage.iterations)
+    ways = {check: WAYS_OUT.get(check.partition(":")[0]) for check in flagged}
     return [
         f"{stage.id}: {check} flagged in {len(texts)} of {count} iterations, first in {texts[0]}"
+        f"{f'; what to do: {ways[check]}' if ways[check] else ''}"
         for check, texts in flagged.items()
     ]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import duckdb
 import psycopg
 import pytest
+import typer
 from distribution_postgres import distribution_postgres
 from psycopg.conninfo import make_conninfo
 from whole_run import Done, proveout
@@ -139,6 +140,15 @@ def test_a_time_that_is_too_short_is_refused_with_one_that_is_not() -> None:
 def test_the_default_scale_is_that_of_the_threads_so_that_the_first_number_comes_soon(tmp_path: Path) -> None:
     side = Side(address=parse("postgres"), database=None, place=0)
     assert prepared(Asked(workload="tpcb", budget_s=120.0), [side], tmp_path)[0].title == "tpcb, scale 16"
+
+
+@pytest.mark.parametrize(("scale", "least_or_most"), [(0, "greater than or equal to 1"), (10**9, "less than or equal")])
+def test_a_scale_outside_of_a_workloads_range_is_refused_with_the_range(
+    scale: int, least_or_most: str, tmp_path: Path
+) -> None:
+    side = Side(address=parse("postgres"), database=None, place=0)
+    with pytest.raises(typer.BadParameter, match=least_or_most):
+        prepared(Asked(scale=scale), [side], tmp_path)
 
 
 TIMING = Timing(ramp_up_s=0.5, measure_s=1.5, ramp_down_s=0.2, repeats=3)

@@ -11,6 +11,7 @@ from pilots import home_read, screen_text, still, until
 from textual.command import CommandList
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, Select, Static
+from textual.widgets._footer import FooterKey
 
 from proveout.tui import services as shown
 from proveout.tui.home.app import HomeApp, Place
@@ -225,11 +226,16 @@ def test_plans_are_grouped_with_the_last_result_of_each() -> None:
     ]
 
 
-async def test_the_first_line_names_the_keys_of_the_list() -> None:
+async def test_the_first_line_names_the_keys_of_the_list_and_the_footer_has_whole_keys() -> None:
     async with at_home() as (app, pilot):
         assert "Enter: run the plan   2: runs" in screen_text(app).splitlines()[0]
         await pilot.press("2")
-        assert "Enter: watch or replay the run   1: plans" in screen_text(app).splitlines()[0]
+        await still(pilot)
+        first = screen_text(app).splitlines()[0]
+        assert [part for part in ("Enter: watch or replay it   1: plans", "q: quit ") if part not in first] == []
+        *keys, palette = sorted(app.screen.query(FooterKey), key=lambda key: key.region.right)
+        assert (palette.key_display, max(key.region.right for key in keys) <= palette.region.x) == ("^p", True)
+        assert {"Open", "Quit", "Help"} <= {key.description for key in keys}
 
 
 async def test_hostile_text_is_escaped() -> None:

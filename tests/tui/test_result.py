@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import histories
 import pytest
 import results_of_runs as made
-from pilots import until
+from pilots import screen_text, until
 from rich.cells import cell_len
 from textual.pilot import Pilot
 from textual.widgets import Collapsible, ContentSwitcher, OptionList, Static
@@ -46,6 +47,12 @@ async def test_a_finished_run_opens_on_its_result_and_the_cursor_shows_evidence(
         await pilot.press("down")
         await until(pilot, lambda: "does not hold" in str(details.content))
         assert "\\x1b" in str(details.content)
+        assert app.result is not None
+        long = replace(app.result, answer="It answers within 2 ms. " * 30)
+        app.screen.query_one(tui_result.ResultPane).show_result(long, focus=True)
+        await until(pilot, lambda: "does not hold" not in screen_text(app))
+        await pilot.press("tab")
+        await until(pilot, lambda: "does not hold" in screen_text(app))
 
 
 async def test_a_run_that_ends_while_it_is_watched_opens_its_result_and_can_be_replayed() -> None:
@@ -58,7 +65,8 @@ async def test_a_run_that_ends_while_it_is_watched_opens_its_result_and_can_be_r
 
 
 def leaves(tree: PlanTree) -> int:
-    """The number of iterations in a tree."""
+    """The number of iterations in a tree, where no node without others can be opened."""
+    assert not [node.label for node in tree.root.children if node.allow_expand and not node.children]
     return sum(len(rung.children) for stage in tree.root.children for rung in stage.children)
 
 

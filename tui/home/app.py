@@ -45,7 +45,7 @@ q            quit; runs continue
 
 Signs        … reading   ✓ fine, finished, PASS   ✗ wrong, failed, crashed, FAIL   ▶ running   ■ interrupted   \
 ? INCONCLUSIVE
-TPS by rung  means over the valid repeats, from 0 to the highest; one line of blocks per ladder. highest: of all rungs
+by rung      mean TPS of the valid repeats, from 0 to the highest; a line of blocks per ladder. highest: of all rungs
 Plans        are compiled in the background, and again when a file changes
 """
 

@@ -20,12 +20,12 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Button, DataTable, Footer, Input, Select, Static, Tab, Tabs
+from textual.widgets import Button, Collapsible, DataTable, Input, Select, Static, Tab, Tabs
 
 from proveout.core.data_classes import record
-from proveout.core.numbers import clock, number, safe
+from proveout.core.numbers import clock, number, safe, without_notes
 from proveout.tui.services import PLAN_GROUPS, Field, Form, Found, HomeServices, Ladder, PlanCard, RunCard, Start
-from proveout.tui.style import BAD, MUTED, coloured, matches
+from proveout.tui.style import BAD, MUTED, Keys, coloured, fitted, matches
 from proveout.tui.widgets.header import OUTCOMES
 from proveout.tui.widgets.tables import blocks
 
@@ -200,7 +200,7 @@ def plan_detail(card: PlanCard) -> Text:
 
 
 def run_detail(card: RunCard) -> Text:
-    """A run in a few lines: its end, its verdicts with their evidence, its ladders rung by rung."""
+    """A run in a few lines: its end, its verdicts, the evidence of those that did not pass, its ladders by rung."""
     sign, style = RUN_STATES[card.state]
     text = Text().append(safe(card.name), style="bold")
     text.append(f"  {sign} {card.state}", style=style)
@@ -211,7 +211,8 @@ def run_detail(card: RunCard) -> Text:
         mark, colour = OUTCOMES[verdict.outcome]
         text.append(f"\n{mark} {verdict.outcome} ", style=colour)
         text.append(safe(verdict.title or verdict.id))
-        text.append(f"\n    {safe(verdict.evidence)}", style=MUTED)
+        if verdict.outcome != "PASS":
+            text.append(f"\n    {without_notes(verdict.evidence)}", style=MUTED)
     for ladder in card.ladders:
         text.append(f"\n{safe(ladder.stage)}, TPS by threads: ")
         text.append(spark(ladder.tps))
@@ -226,11 +227,11 @@ PLANS = ("group", "plan", "last", "about", "title")
 NO_PLAN = "There is no plan here; `proveout bench` and `proveout new` write one."
 TO_PRESS = {
     "plans": "Enter: run the plan   2: runs   /: find   ?: help   q: quit",
-    "runs": "Enter: watch or replay the run   1: plans   /: find   ?: help   q: quit",
+    "runs": "Enter: watch or replay it   1: plans   /: find   ?: help   q: quit",
 }
 """The first line of each list."""
 NO_RUN = "Nothing has been run yet."
-RUNS = ("state", "when", "plan", "verdicts", "highest", "TPS by rung")
+RUNS = ("state", "when", "plan", "verdicts", "highest", "by rung")
 
 
 class Wanted(Message):
@@ -273,7 +274,7 @@ class HomeScreen(Screen[None]):
                     with VerticalScroll(id=f"{name}-detail", can_focus=True):
                         yield Static()
         yield Input(placeholder="filter: words that must be there (a plan, a state, PASS …)", compact=True, id="filter")
-        yield Footer()
+        yield Keys()
 
     def on_mount(self) -> None:
         """Focus the list."""
@@ -313,9 +314,13 @@ class HomeScreen(Screen[None]):
 
     def _say_keys(self) -> None:
         """Show the keys, and the folders of the lists."""
-        top = Text(f"proveout  {TO_PRESS[self.pane]}", style="bold", no_wrap=True, overflow="ellipsis")
-        top.append(f"   plans of {safe(self._here)}   runs in {safe(self._runs_here)}", style="not bold")
-        self.query_one("#home-top", Static).update(top)
+        parts = [(f"proveout  {TO_PRESS[self.pane]}", "bold", 0)]
+        parts += [(f"   plans in {safe(self._here)}", "", 2), (f"   runs in {safe(self._runs_here)}", "", 1)]
+        self.query_one("#home-top", Static).update(fitted(parts, self.size.width - 2))
+
+    def on_resize(self) -> None:
+        """What fits into the first line of another width."""
+        self._say_keys()
 
     def _details(self) -> None:
         """The details of the rows under the cursors, or the reason for an empty list."""
@@ -572,6 +577,13 @@ class Asked(Vertical):
         return text.append(f"  {safe(self.field.help)}") if self.field.help else text
 
 
+def _file(name: str, hint: str) -> Vertical:
+    """The field of a file's path: an option of the command line."""
+    given = os.environ.get("PROVEOUT_PKI", "") if name == "pki" else ""
+    field = Horizontal(Static(Text(f"--{name}", style="bold"), classes="name"), Input(given, compact=True, id=name))
+    return Vertical(field, Static(coloured(hint, MUTED), classes="hint"), id=f"{name}-asked", classes="file")
+
+
 class FormScreen(Screen[Start | None]):
     """Ask, check, start."""
 
@@ -592,22 +604,16 @@ class FormScreen(Screen[Start | None]):
         with VerticalScroll(id="fields", can_focus=False):
             for field in self._form.fields:
                 yield Asked(field, self._form)
-            for name, hint in (
-                ("inventory", "a file that supplies or replaces the topology; empty for the plan's own"),
-                ("pki", "the directory with the coordinator's certificate, for agents that run already"),
-                ("policy", "a file of this machine's owner that says what the plan may change here"),
-            ):
-                with Vertical(id=f"{name}-asked", classes="file"):
-                    with Horizontal():
-                        yield Static(Text(f"--{name}", style="bold"), classes="name")
-                        yield Input(os.environ.get("PROVEOUT_PKI", "") if name == "pki" else "", compact=True, id=name)
-                    yield Static(coloured(hint, MUTED), classes="hint")
+            yield _file("pki", "the directory with the coordinator's certificate, for agents that run already")
+            yield _file("policy", "a file of this machine's owner that says what the plan may change here")
+            with Collapsible(title="more"):
+                yield _file("inventory", "a file that supplies or replaces the topology; empty for the plan's own")
         yield Static(id="message")
         yield Static(id="command")
         with Horizontal(id="buttons"):
             yield Button("Start (Ctrl+S)", id="start", variant="primary", compact=True)
             yield Button("Back (Esc)", id="back", compact=True)
-        yield Footer()
+        yield Keys()
 
     def _head(self) -> Text:
         text = Text(safe(self._plan.name), style="bold")

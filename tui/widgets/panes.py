@@ -25,6 +25,7 @@ from proveout.core.numbers import (
     safe,
     seconds,
     sought,
+    without_notes,
 )
 from proveout.proto.events import PopulateFinished, SearchFinished
 from proveout.tui import charts, live_load
@@ -258,8 +259,7 @@ def verdict_text(view: RunView, width: int, *_: int) -> Text:
         text.append(f"{PROVISIONAL}{sign} {early.outcome} so far ", style=style)
         text.append(safe(early.id), style="bold")
         text.append(f"  {safe(early.title)}\n")
-        judged = safe(early.evidence).partition("; note: ")[0]
-        line = Text(f"    provisional: {judged}", style=MUTED, no_wrap=True)
+        line = Text(f"    provisional: {without_notes(early.evidence)}", style=MUTED, no_wrap=True)
         line.truncate(max(width, 20), overflow="ellipsis")
         text.append_text(line).append("\n")
     for name in view.planned_verdicts:
@@ -536,7 +536,10 @@ class PlanTree(Tree[Path]):
             node = self._known.pop(path)
             if node is self._opened:
                 self._opened = None
+            parent = node.parent
             node.remove()
+            if parent is not None and not parent.children:
+                parent.allow_expand = False
 
     def go(self, stage: str) -> None:
         """Select a stage, if it is there."""

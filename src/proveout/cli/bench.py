@@ -579,6 +579,8 @@ def _rounded(seconds: float) -> float:
 
 def prepared(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, float]:
     """One of the workloads with tables of its own at a size that fits, and its rows. Unusable."""
+    from pydantic import ValidationError
+
     from proveout.dsl.workloads import kinds
 
     kind = asked.workload or "tpcb"
@@ -589,11 +591,15 @@ def prepared(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, flo
     extension = kinds.built_in(kind)
 
     def rows_of(scale: int) -> float:
-        return float(extension.rows(extension.parameters(**{parameter: scale * factor})))
+        try:
+            return float(extension.rows(extension.parameters(**{parameter: scale * factor})))
+        except ValidationError as fault:
+            what = fault.errors()[0]["msg"].replace("Input", f"{parameter} {scale * factor}")
+            raise typer.BadParameter(what, param_hint="--scale") from None
 
     room = next(folder for folder in (room, *room.parents) if folder.exists())
     disk = shutil.disk_usage(room).free
-    scale = asked.scale or 1
+    scale = 1 if asked.scale is None else asked.scale
     if asked.scale is None:
         per_s = min(ROWS_PER_S.get(side.engine, ROWS_PER_S_OTHERS) for side in sides)
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -20,12 +20,12 @@ from proveout.core.numbers import (
     microseconds,
     number,
     percent,
-    pieces,
     rate_unit,
     rung_name,
     safe,
     seconds,
     threads,
+    without_notes,
 )
 from proveout.dsl.plan.stages import stated_s
 from proveout.proto.events import (
@@ -306,20 +306,15 @@ def _line(view: RunView, stamped: Stamped) -> str:  # noqa: PLR0911 - one arm pe
             where = f" on {safe(notice.host)}" if notice.host else ""
             return f"{notice.level}{where}: {safe(notice.text)}"
         case VerdictForeseen() as verdict:
-            return f"provisional: {verdict.outcome} {safe(verdict.id)}: {_without_notes(verdict.evidence)}"
+            return f"provisional: {verdict.outcome} {safe(verdict.id)}: {without_notes(verdict.evidence)}"
         case VerdictReached() as verdict:
             warn = " (warning only)" if verdict.severity == "warn" and verdict.outcome != "PASS" else ""
-            return f"{verdict.outcome} {safe(verdict.id)}{warn}: {_without_notes(verdict.evidence)}"
+            return f"{verdict.outcome} {safe(verdict.id)}{warn}: {without_notes(verdict.evidence)}"
         case RunFinished() as ended:
             reason = untold(ended.reason, [one.text for one in view.notices])
             return f"{ended.status} in {seconds(ended.seconds)}: {safe(reason)} (exit code {ended.exit_code})"
         case _:
             return _stage_line(stamped) or _iteration_line(view, stamped)
-
-
-def _without_notes(evidence: str) -> str:
-    """The evidence without the notes on its iterations, which the summary and the lines of these have once."""
-    return safe("; ".join(piece for piece in pieces(evidence) if not piece.startswith("note: ")))
 
 
 def _stage_line(stamped: Stamped) -> str:  # noqa: PLR0911 - one arm per kind of event

@@ -120,7 +120,7 @@ def install_command(requirement: str) -> str:
     return " ".join(("pip install", *(f"'{one}'" for one in packages or (requirement,))))
 
 
-_BRINGS = {"pyarrow": "proveout[arrow]", "textual": "proveout[tui]", "vl_convert": "vl-convert-python"}
+_BRINGS = {"pyarrow": "proveout[arrow]", "textual": "proveout[tui]", "vl_convert": "proveout[figures]"}
 """Packages that proveout starts without -> what brings each."""
 
 

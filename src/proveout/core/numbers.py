@@ -561,6 +561,11 @@ def pieces(evidence: str) -> list[str]:
     return found
 
 
+def without_notes(evidence: str) -> str:
+    """Evidence without the notes on its iterations, which a summary has once."""
+    return safe("; ".join(piece for piece in pieces(evidence) if not piece.startswith("note: ")))
+
+
 PIECES_MAX = 2
 
 

@@ -430,3 +430,6 @@ def test_a_rung_without_a_valid_repeat_shows_the_marked_numbers_of_invalid_ones(
     assert (good.is_invalid, bad.is_invalid) == (False, True)
     assert (bad.tps["mean"], "lower" in bad.tps, bad.repeats, bad.excluded) == (321.0, False, 0, 1)
     assert any("base/4/1/1 does not count (321 per second" in note for note in validity_notes(found))
+    warned = results.load_results([records.begun("base"), iteration("base", 1, 1, 100.0, WARNING)])
+    said = "base: client-cpu flagged in 1 of 1 iterations, first in base/1/1/1: 97 % of a core; what to do: add client"
+    assert any(note.startswith(said) for note in validity_notes(warned))
