@@ -338,7 +338,7 @@ def _figures(results: RunResults, directory: RunDirectory) -> Iterator[Section]:
         timeline, unread = Timeline(), (f"Figures over time are missing: {one_line(fault)}.",)
     drawn, missing = figures(results, timeline)
     absent = (*unread, *(f"The figure {name} is missing: {why}." for name, why in missing.items()))
-    first, folded = shown(drawn)
+    first, folded = shown(results, drawn)
     more = (Details(title=f"{subject}: {count_of(len(of), 'figure')}", blocks=(*of,)) for subject, of in folded.items())
     blocks: tuple[Block, ...] = (*first, *more, *([Notes(absent)] if absent else ()))
     if blocks:

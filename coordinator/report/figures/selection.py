@@ -54,7 +54,7 @@ _SUBJECTS: Mapping[str, str] = {
     if isinstance(one, Declared)
 }
 SHOWN_MAX = 6
-"""Figures that a page shows beside the charts of the plan; it folds the others."""
+"""Figures that a page shows beside the charts of the plan, or all that the plan names; it folds the others."""
 
 
 def wanted(results: RunResults) -> tuple[str, ...]:
@@ -80,13 +80,14 @@ def figures(results: RunResults, timeline: Timeline) -> tuple[list[Figure], dict
     return coloured([*declared, *drawn], _kinds(results), [one.id for one in climbing(results)]), missing | without
 
 
-def shown(drawn: Sequence[Figure]) -> tuple[Sequence[Figure], Mapping[str, Sequence[Figure]]]:
+def shown(results: RunResults, drawn: Sequence[Figure]) -> tuple[Sequence[Figure], Mapping[str, Sequence[Figure]]]:
     """The figures that a page shows, and by subject those that it folds."""
-    own = sum(one.name not in DECLARED for one in drawn)
+    own, named = (sum(one.name in of for one in drawn) for of in ((stage_figures.NAME,), _named(_plan(results))))
+    most = own + max(named, SHOWN_MAX)
     folded: dict[str, list[Figure]] = {}
-    for one in drawn[own + SHOWN_MAX :]:
+    for one in drawn[most:]:
         folded.setdefault(_SUBJECTS[one.name], []).append(one)
-    return drawn[: own + SHOWN_MAX], folded
+    return drawn[:most], folded
 
 
 def _plan(results: RunResults) -> Mapping[str, Any]:

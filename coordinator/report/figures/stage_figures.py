@@ -365,11 +365,11 @@ def _drawn_charts(
         ratio = relation(safe(str(one.get("relative_to") or "")), up_is_better=bool(one.get("up_is_better")))
         remarks += " Hollow: published numbers." if any(point.published is not None for point in points) else ""
         absent = count - len(points)
-        remarks += f" {absent} of {count} numbers were not measured." if absent else ""
         made = of_points(
             points,
             safe(str(one.get("title") or name)),
-            f"Means over the repeats{', ' * bool(ratio)}{ratio}{'. Whiskers:' if ratio else ', with'} {{}}.{remarks}",
+            f"Not measured: {absent} of {count} numbers. " * bool(absent)
+            + f"Means over the repeats{', ' * bool(ratio)}{ratio}{'. Whiskers:' if ratio else ', with'} {{}}.{remarks}",
             str(one.get("place", "")),
             of=(name,),
             mark="line" if one.get("lines") else "bar",

@@ -104,15 +104,19 @@ def cache_study() -> RunResults:
     return synthetic_results(compile_plan(PLANS / "hlr-cache-embedded.yaml"))
 
 
-def test_the_charts_of_the_plan_come_first_then_six_figures_and_the_others_by_subject() -> None:
+def test_the_charts_of_the_plan_come_first_then_the_figures_that_it_names_and_the_others_by_subject() -> None:
     results = cache_study()
     found, _ = selection.figures(results, synthetic_timeline(results))
-    first, folded = selection.shown(found)
+    first, folded = selection.shown(results, found)
     charts = len(results.plan["charts"])
     assert [one.name for one in first[:charts]] == [NAME] * charts
-    assert len(first) == charts + selection.SHOWN_MAX
+    assert list(dict.fromkeys(one.name for one in first[charts:])) == results.plan["figures"]
     assert {one.slug for one in (*first, *(one for of in folded.values() for one in of))} == {one.slug for one in found}
     assert {"Hosts, waits and replication", "Response times"} <= folded.keys()
+    assert results.run is not None
+    unnamed = replace(results, run=replace(results.run, plan={**results.plan, "figures": []}))
+    first, _ = selection.shown(unnamed, selection.figures(unnamed, synthetic_timeline(unnamed))[0])
+    assert len(first) == charts + selection.SHOWN_MAX
 
 
 def test_bars_that_are_equal_because_one_rate_was_offered_are_not_drawn() -> None:
