@@ -199,7 +199,7 @@ def _svg(picture: str, to: Path) -> None:
 
 
 def _terminal(run: RunDirectory) -> str:
-    """What `run` and `bench` show on a terminal without the screen, in the first ladder; SVG."""
+    """The table that `run` and `bench` show on a terminal without the screen, in the first ladder; SVG."""
     events, output = read(run.path), io.StringIO()
     moments = _moments(events)
     until_s = moments.get("ladder", max(moments.values()))

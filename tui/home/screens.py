@@ -319,7 +319,7 @@ class HomeScreen(Screen[None]):
         self.query_one("#home-top", Static).update(fitted(parts, self.size.width - 2))
 
     def on_resize(self) -> None:
-        """What fits into the first line of another width."""
+        """Fit the keys into the first line of another width."""
         self._say_keys()
 
     def _details(self) -> None:
