@@ -2,7 +2,8 @@
 
 - `tests/golden/bad/*.yaml` -> the messages in the `.txt` beside it, to the character; of those in PRINTED with the
   lines that they point at, as `proveout check` prints them.
-- `plans/*.yaml` -> the text of `explain`, with the digest, in `tests/golden/explain`.
+- `plans/*.yaml` -> the digest and the duration of each in `tests/golden/explain/digests.txt`; of the plans that have a
+  file beside it, which together show all that `explain` prints, its whole text.
 - `tests/golden/good/*.yaml`, which show what no shipped plan does -> the text of `explain` beside each.
 
 `PROVEOUT_UPDATE_GOLDEN=1 pytest tests/dsl/test_golden.py` writes the files again: read the diff.
@@ -37,6 +38,7 @@ UPDATE = bool(os.environ.get("PROVEOUT_UPDATE_GOLDEN"))
 
 BAD = sorted(path.stem for path in (GOLDEN / "bad").glob("*.yaml"))
 GOOD = sorted(path.stem for path in (GOLDEN / "good").glob("*.txt"))
+SHOWN = sorted(path.stem for path in (GOLDEN / "explain").glob("*.txt") if path.stem != "digests")
 PRINTED = {"bidi-escape", "long-line", "newcomer-1", "newcomer-2", "one-pass", "tab"}
 NUMBERS = {word: n for n, word in enumerate(["a", "two", "three", "four", "five", "six", "seven", "eight", "nine"], 1)}
 
@@ -75,16 +77,22 @@ def test_good_plan(name: str) -> None:
     check_golden(GOLDEN / "good" / f"{name}.txt", explained(compile_plan(GOLDEN / "good" / f"{name}.yaml")))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHOWN)
 def test_shipped_plan(name: str) -> None:
+    check_golden(GOLDEN / "explain" / f"{name}.txt", explained(compiled(name)))
+
+
+def test_shipped_plans_have_their_digest_and_the_duration_that_they_state() -> None:
     """The digest is that of the whole compiled form. It depends on neither the hash seed, which is another one in each
     process of tests, nor the working directory."""
-    plan = compiled(name)
-    check_golden(GOLDEN / "explain" / f"{name}.txt", explained(plan))
-    source = (FOLDER / f"{name}.yaml").read_text()
-    if stated := re.search(r"A run takes[\s#]+about[\s#]+(\w+)[\s#]+(minute|second)", source):
-        number = NUMBERS.get(stated[1]) or float(stated[1])
-        assert abs(number * (60 if stated[2] == "minute" else 1) - timetable(plan).seconds) <= 30, name
+    heads = [explained(compiled(name)).splitlines()[1:3] for name in NAMES]
+    lines = [f"{name} {digest} {duration}\n" for name, (digest, duration) in zip(NAMES, heads, strict=True)]
+    check_golden(GOLDEN / "explain" / "digests.txt", "".join(lines))
+    for name in NAMES:
+        source = (FOLDER / f"{name}.yaml").read_text()
+        if stated := re.search(r"A run takes[\s#]+about[\s#]+(\w+)[\s#]+(minute|second)", source):
+            number = NUMBERS.get(stated[1]) or float(stated[1])
+            assert abs(number * (60 if stated[2] == "minute" else 1) - timetable(compiled(name)).seconds) <= 30, name
 
 
 def test_every_tuning_operation_is_shown() -> None:

@@ -1,5 +1,5 @@
-"""Tunings of a plan as `explain` lists them: their order, and what must be kept. (The fragments of the studies, change by
-change, and the privileges that they take are in tests/golden/explain.)"""
+"""Tunings of a plan as `explain` lists them: their order, and what must be kept. (Each operation, change by change, and the
+privileges that it takes are in tests/golden.)"""
 
 from __future__ import annotations
 
