@@ -181,6 +181,21 @@ Modules whose tests start them by other means set the marker themselves, with `p
 """
 
 
+MODULE_MARKS = re.compile(r"^pytestmark = .*(\n    .*)*", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no module whose tests all have a marker that the expression of `make` leaves out."""
+    words = config.getoption("markexpr").split(" and ")
+    left_out = {word.removeprefix("not ") for word in words if word.startswith("not ")}
+    if collection_path == SCREENS:
+        return True if "screen" in left_out else None
+    if not left_out or not collection_path.name.startswith("test_"):
+        return None
+    marks = MODULE_MARKS.search(collection_path.read_text())
+    return True if marks and not left_out.isdisjoint(re.findall(r"mark\.(\w+)", marks[0])) else None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Collect without the garbage collector, whose passes take half of that time and free nothing."""

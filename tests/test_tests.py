@@ -7,6 +7,7 @@ own. `asyncio.sleep(0)` lets other tasks run and is no wait.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,12 +15,16 @@ TESTS = Path(__file__).parent
 CLOCKS = frozenset(("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns"))
 WAITING = ("eventually.py", "soak/", "simulation/", "wire/", "fabric/fake_agent.py")
 """Modules whose subject is time: the one way to wait, long tests, an event loop whose time is simulated, and fakes."""
+MAY_WAIT = re.compile(r"sleep\(|\bwhile\b")
+"""One of these is in each text with a sleep or a loop."""
 ALLOWED = {"fabric/test_agent_parts.py": "a task that takes longer than its deadline, which its progress moves"}
 """Module -> why it may."""
 
 
 def findings(module: str, text: str) -> Iterator[str]:
     """Yield the sleeps and the loops against a clock."""
+    if not MAY_WAIT.search(text):
+        return
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and _named(node) == "sleep" and not _is_zero(node):
             yield f"{module}:{node.lineno}: a sleep"

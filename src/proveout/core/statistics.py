@@ -128,14 +128,17 @@ def detectable(
     """
     if repeats < 2:
         return None
-    if deviation <= 0.0:
-        return 0.0
-    low, high = 0.0, deviation
-    while power(high, deviation, repeats, arms=arms, confidence=confidence) < chance:
+    return deviation * _in_deviations(repeats, arms, chance, confidence) if deviation > 0.0 else 0.0
+
+
+@functools.lru_cache(maxsize=1024)
+def _in_deviations(repeats: int, arms: int, chance: float, confidence: float) -> float:
+    low, high = 0.0, 1.0
+    while power(high, 1.0, repeats, arms=arms, confidence=confidence) < chance:
         low, high = high, high * 2.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
-        shown = power(middle, deviation, repeats, arms=arms, confidence=confidence) >= chance
+        shown = power(middle, 1.0, repeats, arms=arms, confidence=confidence) >= chance
         low, high = (low, middle) if shown else (middle, high)
     return high
 

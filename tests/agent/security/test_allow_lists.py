@@ -1,4 +1,4 @@
-"""Entries that a policy may list without a reason: checked against all folders and programs of a Debian system, and
+"""Entries that a policy may list without a reason: checked against the folders and programs of this machine, and
 against known ways to root."""
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from proveout.agent.security.policy import Policy, Tool
 from proveout.core.errors import ProveoutError
 from proveout.proto.audit_log import FILE
 
-DEBIAN = Path(__file__).parent / "debian"
 WHY = "nothing but the lab reads it"
 KNOWN_PROGRAMS = {
     f"{folder}/{name}"
@@ -42,24 +41,23 @@ KNOWN_PROGRAMS = {
         "blkid", "cmp", "dd", "fio", "mkfs.ext4", "mkfs.xfs", "multipath", "parted", "partprobe", "sg_vpd", "systemctl", "udevadm", "wipefs",
     )
 }  # fmt: skip
-KNOWN_FOLDERS = ("/etc/multipath/conf.d", "/etc/security/limits.d", "/etc/sysctl.d", "/etc/udev/rules.d")
+KNOWN_FOLDERS = (
+    "/etc/multipath/conf.d", "/etc/security/limits.d", "/etc/sysctl.d", "/etc/udev/rules.d", "/sys/block", "/sys/class/net",
+    "/sys/devices/system/cpu", "/sys/kernel/mm/hugepages", "/sys/kernel/mm/transparent_hugepage",
+)  # fmt: skip
 
 
 def folders() -> list[str]:
-    """Folders and files of /etc, /var, /usr and the root, from all packages of a Debian 12 with some servers, and from
-    this machine."""
-    found = set((DEBIAN / "folders.txt").read_text().split())
-    for top in ("/etc", "/var/lib", "/usr", "/usr/local", "/home", "/opt"):
-        found |= {str(path) for path in Path(top).glob("*")}
-    return sorted(found)
+    """Folders and files of this machine, in addition to those of `policy_attacks`."""
+    places = ("*", "etc/*", "etc/*/*", "var/lib/*", "usr/*", "usr/local/*", "home/*", "opt/*")
+    return sorted({*FOLDERS, *(str(path) for place in places for path in Path("/").glob(place))})
 
 
 def programs() -> list[str]:
-    """All programs of the same packages, and of this machine."""
-    found = set((DEBIAN / "programs.txt").read_text().split())
-    for top in ("/usr/bin", "/usr/sbin"):
-        found |= {str(path) for path in Path(top).iterdir()}
-    return sorted(found)
+    """All programs of this machine, in addition to those of `policy_attacks`."""
+    every = {f"{folder}/{name}" for folder in ("/usr/bin", "/usr/sbin") for name in TOOLS}
+    places = ("bin/*", "sbin/*", "usr/bin/*", "usr/sbin/*")
+    return sorted({*every, *(str(path) for place in places for path in Path("/").glob(place))})
 
 
 def taken(model: type[BaseModel], **entry: object) -> bool:
@@ -70,17 +68,18 @@ def taken(model: type[BaseModel], **entry: object) -> bool:
     return True
 
 
-def test_no_other_folder_of_a_debian_is_listed_without_a_reason() -> None:
-    found = [path for path in (*folders(), *FOLDERS) if taken(policy_file.PathEntry, path=path)]
+def test_no_other_folder_is_listed_without_a_reason() -> None:
+    assert security_policy.KNOWN_FOLDERS == KNOWN_FOLDERS
+    found = [path for path in folders() if taken(policy_file.PathEntry, path=path)]
     assert [path for path in found if not path.startswith(KNOWN_FOLDERS) and path != "/etc/fstab"] == []
-    below = [f"{path}/x" for path in (*folders(), *FOLDERS)]
+    below = [f"{path}/x" for path in folders()]
     found = [path for path in below if taken(policy_file.PathEntry, path=path)]
     assert [path for path in found if not path.startswith((*KNOWN_FOLDERS, "/data/", "/mnt/", "/srv/"))] == []
 
 
-def test_no_other_program_of_a_debian_is_listed_without_a_reason() -> None:
-    every = (*programs(), *(f"{folder}/{name}" for folder in ("/usr/bin", "/usr/sbin") for name in TOOLS))
-    found = {path for path in every if taken(policy_file.ToolEntry, path=path)}
+def test_no_other_program_is_listed_without_a_reason() -> None:
+    assert {path.rpartition("/")[2] for path in KNOWN_PROGRAMS} == set(security_policy._ARGUMENTS)
+    found = {path for path in programs() if taken(policy_file.ToolEntry, path=path)}
     assert found <= KNOWN_PROGRAMS
     assert not taken(policy_file.ToolEntry, path="/srv/blkid"), "a known name in another folder"
     assert not taken(policy_file.ToolEntry, path="/usr/local/bin/udevadm")
