@@ -196,7 +196,8 @@ class Prover:
         except StatementFailure as failure:
             if failure.kind is not FailureKind.LOST:
                 raise
-            raise TaskFault("unreachable", f"{failure.code}: {failure.what}", way_out=_CONNECT) from None
+            words = f"{failure.code}: {failure.what.removeprefix(f'{failure.code}: ')}"
+            raise TaskFault("unreachable", words, way_out=_CONNECT) from None
         return ""
 
     def _settings(self) -> str:
@@ -378,7 +379,7 @@ class Prover:
                     end = COMMIT if outcomes[-1] is Outcome.COMMIT else ROLLBACK
                     session.execute(prepared[end.name], ())
         failed = sum(one is not Outcome.COMMIT for one in outcomes)
-        return f"{RUNS - failed} committed" + (f", {failed} logical failures" if failed else "")
+        return f"{RUNS - failed} committed" + (f", {count_of(failed, 'logical failure')}" if failed else "")
 
     def _invariant(self, invariant: Invariant) -> str:
         with closing(self._driver().connect(self._end.dsn)) as session:

@@ -408,11 +408,14 @@ def _ways(judged: Judged, provenance: Provenance, results: RunResults) -> Iterat
     if judged.open:
         yield from _repeats(provenance.stages, results, evidence=judged.evidence)
     for stage in provenance.stages:
-        search = results.stages[stage].search
-        if search is not None and search.rate is None:
-            yield f"widen the `{search.over}` of {stage}, or see in its probes why the lowest was refused"
         ended = results.stages[stage].finished
-        if ended is not None and ended.outcome == "failed":
+        lost = ended is not None and ended.outcome == "failed"
+        read = at_path(results.plan_stage(stage), "arrival", "rate", "needs") or () if lost else ()
+        found = {name: results.stages[name].search for name in (stage, *read) if name in results.stages}
+        unfound = {name: search.over for name, search in found.items() if search is not None and search.rate is None}
+        for name, over in unfound.items():
+            yield f"widen the `{over}` of {name}, or see in its probes why the lowest was refused"
+        if lost and not unfound:
             yield f"see in the run's notices why {stage} was given up"
         cut = results.stages[stage].cut
         if cut is not None and not judged.open and not provenance.excluded:

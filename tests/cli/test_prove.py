@@ -111,13 +111,16 @@ def test_missing_privileges_are_reported_in_the_servers_words(
     dsn = make_conninfo(database, user="prove_reader", password="se-cret-7")
     try:
         file = tmp_path / "file.json"
-        code, answers, _ = proven(capsys, "postgres", dsn, "--write", "--workload", "hlr", "--to", str(file), "--yes")
+        code, answers, text = proven(
+            capsys, "postgres", dsn, "--write", "--workload", "hlr", "--to", str(file), "--yes"
+        )
         assert (code, answers["hlr: tables"][0], answers["query"][0]) == (1, "refused", "works")
         assert "permission denied for schema public" in answers["hlr: tables"][1]
         assert answers["hlr: all else"] == ("left out", "not without its tables")
         assert_replays(file)
         assert "se-cret-7" not in file.read_text()
         assert "prove_reader" not in file.read_text()
+        assert "  checkpoint: GRANT pg_checkpoint to that user" in text
     finally:
         with psycopg.connect(database, autocommit=True) as connection:
             connection.execute("DROP OWNED BY prove_reader")
@@ -125,14 +128,25 @@ def test_missing_privileges_are_reported_in_the_servers_words(
 
 
 @server
-def test_a_wrong_password_and_a_closed_port_end_it(oracle: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, answers, _ = proven(capsys, "oracle", oracle.replace("hlr/hlr", "hlr/wrong"))
-    assert (code, list(answers)) == (4, ["connection"])
-    assert "ORA-01017" in answers["connection"][1]
-    code, answers, text = proven(capsys, "oracle", "hlr/hlr@//127.0.0.1:1/HLR")
-    assert (code, answers["connection"][0]) == (4, "refused")
-    assert "ORA-12541: no listener" in answers["connection"][1]
-    assert "recorded conversation" not in text
+@pytest.mark.parametrize(("fixture", "wrong", "closed", "words"), [
+    ("oracle", ("hlr/hlr", "hlr/se-cret-7"), "hlr/hlr@//127.0.0.1:1/HLR", ("ORA-01017: invalid", "ORA-12541: no lis")),
+    ("database", (r"password=\S+", "password=se-cret-7"), "host=127.0.0.1 port=1 user=u dbname=d",
+     ("08001: connection to server .*password authentication failed", "08001: .*Connection refused")),
+    ("mysql_database", (r"(//\w+):[^@]*@", r"\1:se-cret-7@"), "mysql://u:p@127.0.0.1:1/test",
+     ("1045: Access denied for user", "2003: .*Connection refused")),
+])  # fmt: skip
+def test_a_wrong_password_and_a_closed_port_end_it(
+    fixture: str, wrong: tuple[str, str], closed: str, words: tuple[str, str],
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    engine = {"database": "postgres", "mysql_database": "mysql"}.get(fixture, fixture)
+    for dsn, said in zip((re.sub(*wrong, request.getfixturevalue(fixture)), closed), words, strict=True):
+        code, answers, text = proven(capsys, engine, dsn)
+        assert (code, list(answers), answers["connection"][0]) == (4, ["connection"], "refused")
+        assert re.match(said, answers["connection"][1])
+        assert "connection: is the server up" in text
+        assert "recorded conversation" not in text
+        assert "se-cret-7" not in text
 
 
 def test_a_server_that_is_too_old_names_the_way_to_it(

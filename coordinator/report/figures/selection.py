@@ -26,7 +26,7 @@ from proveout.coordinator.report.figures.figure import PALE, PALETTE, Figure, Sp
 from proveout.coordinator.report.figures.grammar import Declared, named_apart
 from proveout.coordinator.report.figures.system_figures import events
 from proveout.coordinator.report.figures.timeline import Timeline
-from proveout.coordinator.report.tables import climbing
+from proveout.coordinator.report.tables import climbing, titled
 from proveout.coordinator.results.results import RunResults
 from proveout.core.json_data import at_path
 from proveout.core.numbers import safe
@@ -77,7 +77,8 @@ def figures(results: RunResults, timeline: Timeline) -> tuple[list[Figure], dict
         if not found and name in named:
             missing[name] = DECLARED[name].needs
     declared, without = stage_figures.charts(results)
-    return coloured([*declared, *drawn], _kinds(results), [one.id for one in climbing(results)]), missing | without
+    ladders = [safe(titled(results, one.id)) for one in climbing(results)]
+    return coloured([*declared, *drawn], _kinds(results), ladders), missing | without
 
 
 def shown(results: RunResults, drawn: Sequence[Figure]) -> tuple[Sequence[Figure], Mapping[str, Sequence[Figure]]]:
@@ -126,8 +127,8 @@ def coloured(
     drawn: Sequence[Figure], kinds: Mapping[str, Collection[str]], ladders: Sequence[str] = ()
 ) -> list[Figure]:
     """The figures with one colour for one name of a kind, such as `transaction`, and for one ladder, whatever follows
-    its id, in all of them; the `ladders` have the first colours. Two names of one figure never
-    share a colour while there are as many colours as names."""
+    its name, in all of them; the `ladders` have the first colours. Two names of one figure never share a colour while
+    there are as many colours as names."""
     places = {"": {name: at for at, name in enumerate(ladders)}}
     return [replace(one, spec=_with_colours(one.spec, places, kinds)) for one in drawn]
 

@@ -138,7 +138,7 @@ def _show(found: list[Result]) -> None:
     for line in columns(rows):
         typer.echo(line.rstrip())
     for way_out in dict.fromkeys(one.way_out for one in found if one.way_out):
-        typer.echo(f"  {way_out}")
+        typer.echo(f"  {', '.join(one.name for one in found if one.way_out == way_out)}: {way_out}")
 
 
 def _keep(conversation: Conversation, to: Path | None, *, yes: bool) -> None:

@@ -168,7 +168,16 @@ def colours(spec: Any) -> Iterator[Mapping[str, str]]:
 
 
 def test_a_name_has_one_colour_in_all_figures_of_a_report() -> None:
-    results = cache_study()
+    assert {"UpdateLocation", "uncached", "cached"} <= colours_of(cache_study()).keys()
+    matrix = colours_of(synthetic_results(compile_plan(PLANS / "warehouse-sweep-embedded.yaml")))
+    assert [matrix[f"sweep (warehouses {n})"] for n in (1, 2, 4)] == [{one} for one in PALETTE[:3]]
+    single = colours_of(synthetic_results(compile_plan(PLANS / "members-embedded.yaml")))
+    assert [single[f"members{n}"] for n in (1, 2, 4)] == [{one} for one in PALETTE[:3]]
+    assert "2 threads" not in single
+
+
+def colours_of(results: RunResults) -> dict[str, set[str]]:
+    """The colours of each name in all figures."""
     found, _ = selection.figures(results, synthetic_timeline(results))
     seen: dict[str, set[str]] = {}
     for one in found:
@@ -177,8 +186,8 @@ def test_a_name_has_one_colour_in_all_figures_of_a_report() -> None:
                 assert len(set(names.values())) == len(names) or len(names) > len(PALETTE)
                 for name, colour in names.items():
                     seen.setdefault(name.partition(" on ")[0], set()).add(colour)
-    assert {"UpdateLocation", "uncached", "cached"} <= seen.keys()
     assert {name: of for name, of in seen.items() if len(of) > 1} == {}
+    return seen
 
 
 def test_colours_with_a_meaning_of_their_own_stay_and_events_keep_theirs_in_another_order() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from records import begun, ended
+from records import begun, ended, run_started
 from verdict_histories import BASE, BREACH, VOID, finish, iteration, ladder, plan, verdict
 
 from proveout.coordinator.results import estimates, results
@@ -420,6 +420,11 @@ def test_a_search_without_an_answer_is_inconclusive_with_its_reason() -> None:
     reached = verdict("cap.rate >= 200", searched(None))
     assert reached.outcome == "INCONCLUSIVE"
     assert "because" in reached.evidence
+    stages = [{"id": "cached", "arrival": {"rate": {"text": "cap.rate * 0.25", "needs": ["cap"]}}}, {"id": "other"}]
+    for name, way in (("cached", "widen the `rate` of cap, or see in its probes why"), ("other", "see in the run's")):
+        skipped = [begun(name), replace(ended(name), outcome="failed")]
+        lost = verdict(f"{name}.at(4).tps >= 1", [run_started({"stages": stages}), *searched(None), *skipped])
+        assert f"what to do: {way}" in lost.evidence
 
 
 @pytest.mark.parametrize(
