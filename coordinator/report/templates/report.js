@@ -1,6 +1,6 @@
 "use strict";
-// Each figure is a picture already; where scripts run it becomes a chart as wide as its place, with tooltips. A chart that cannot be
-// drawn leaves its picture.
+// Each figure outside a fold is a picture already; where scripts run it becomes a chart as wide as its place, with tooltips. A chart that
+// cannot be drawn leaves its picture.
 (function () {
   var PHONE = 560, PICTURE = 780, LETTER = 7, AXIS = 90;  // pixels
   // For a page that is wider than a picture: panels that share the width.
@@ -71,7 +71,7 @@
       stage.id = "plot-" + name;
       stage.dataset.drawn = "yes";
       stage.setAttribute("role", "img");
-      stage.setAttribute("aria-label", place.querySelector("img").alt);
+      stage.setAttribute("aria-label", place.dataset.alt);
     }, function (fault) {
       stage.remove();
       console.error(name + " could not be drawn: " + fault);
@@ -92,10 +92,11 @@
   }
   window.addEventListener("scroll", mark, { passive: true });
   mark();
-  // On paper the tables of sections and the evidence of what is not passed are open; the numbers of figures are not printed.
+  // On paper the tables of sections and the evidence of what is not passed are open; the numbers of figures are not printed, nor
+  // charts that were never opened: they cannot be drawn in time.
   var closed = [];
   window.addEventListener("beforeprint", function () {
-    closed = Array.prototype.filter.call(document.querySelectorAll("details.data, .bad details.why, .warn details.why, .card > details, .how"), function (one) { return !one.open; });
+    closed = Array.prototype.filter.call(document.querySelectorAll("details.data, .bad details.why, .warn details.why, .card > details, .how"), function (one) { return !one.open && !one.querySelector(".plot:empty"); });
     closed.forEach(function (one) { one.open = true; });
   });
   window.addEventListener("afterprint", function () { closed.forEach(function (one) { one.open = false; }); });

@@ -126,6 +126,8 @@ def test_every_figure_has_an_image_its_numbers_and_a_chart(html: str, directory:
     assert not missing
     read = Reader(html)
     assert len(read.all("figure")) == len(drawn) == len({figure.slug for figure in drawn})
+    first, _ = selection.shown(drawn)
+    assert len(drawn) > len(first) == len(read.all("img")), "a figure in a fold is drawn when the fold is opened"
     specs = json.loads(re.findall(r'id="specs">(.*?)</script>', html, re.DOTALL)[0])
     assert specs == json.loads(json.dumps({figure.slug: figure.spec for figure in drawn}))
     for figure in drawn:
