@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from proveout.core.data_classes import record
-from proveout.core.numbers import RATIO
+from proveout.core.numbers import RATIO, quantity
 from proveout.core.numbers import threads as counted
 from proveout.dsl.expr.syntax import (
     COMPARISONS,
@@ -363,7 +363,7 @@ def by_mean(text: str, environment: Mapping[str, Any]) -> str:
 
 def metric_of(text: str) -> str:
     """The name of a number, which has its unit: `tps` of `base.at(4).tps.lower`, `ratio` of a ratio of two numbers of
-    one metric; "" for what else is computed.
+    one metric or unit; "" for what else is computed.
     """
     return _metric(parse(text))
 
@@ -375,7 +375,9 @@ def _metric(node: Syntax) -> str:
     if isinstance(node, Member) and node.name in ("mean", "median", "lower", "upper"):
         node = ungroup(node.of)
     if isinstance(node, Call) and node.function == "ratio":
-        return RATIO
+        one, other = map(_metric, node.arguments)
+        same = "per_s" not in (one, other) and "1" != quantity(1.0, one) == quantity(1.0, other)
+        return RATIO if same or one == other or not (one and other) else ""
     if isinstance(node, Binary) and node.operator == "/":
         one, other = _metric(node.left), _metric(node.right)
         return RATIO if one and one == other else ""

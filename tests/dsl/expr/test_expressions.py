@@ -20,6 +20,7 @@ from proveout.dsl.expr.evaluation import (
     Not,
     comparisons,
     evaluate,
+    metric_of,
 )
 from proveout.dsl.expr.syntax import parse, render
 
@@ -108,6 +109,15 @@ def test_syntax_faults_have_an_offset(text: str, offset: int) -> None:
     with pytest.raises(ExpressionFault) as caught:
         comparisons(text)
     assert caught.value.offset == offset
+
+
+@pytest.mark.parametrize(("text", "metric"), [
+    ("base.at(4).tps.lower", "tps"), ("ratio(a.peak.nopm, b.peak.nopm).lower", "ratio"), ("ratio(a.at(4).tps, cap.rate)", "ratio"),
+    ("ratio(a.at(1).response.p50_us, b.at(1).response.avg_us)", "ratio"), ("ratio(a.at(1).sql.log.wal_bytes.per_s, a.at(1).tps)", ""),
+    ("ratio(a.peak.nopm, b.peak.tps)", ""), ("a.index_bytes / b.index_bytes", "ratio"), ("a.tps / b.hosts.c.cores", ""),
+])  # fmt: skip
+def test_a_ratio_of_unlike_units_is_no_factor(text: str, metric: str) -> None:
+    assert metric_of(text) == metric
 
 
 def test_the_skeleton_of_a_check() -> None:
