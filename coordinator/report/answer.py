@@ -135,12 +135,14 @@ def _deciding(verdict: VerdictReached, results: RunResults) -> str:
 
 def _command(verdict: VerdictReached, results: RunResults, repeats: int) -> str:
     """`proveout run plans/a.yaml -p repeats=9 (about 4 min)`; "" where no parameter is the `repeat` of the stages that
-    the verdict reads."""
+    the verdict reads, or where it allows fewer."""
     read = _written(results).get(verdict.id, {}).get("check", {}).get("needs", ())
     climbing = {stage.id: results.plan_stage(stage.id) for stage in results.stages.values() if stage.climbs}
     counts = {climbing[one].get("repeat") for one in read if one in climbing}
     named = [one for one in results.plan.get("parameters", ()) if one["name"] in ("repeat", "repeats")]
     if results.ended is None or not verdict.file or len(counts) != 1 or [one["value"] for one in named] != [*counts]:
+        return ""
+    if repeats > (named[0].get("most") or repeats):
         return ""
     count, name = named[0]["value"], named[0]["name"]
     again = [

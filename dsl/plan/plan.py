@@ -35,18 +35,19 @@ OnLoss: TypeAlias = Literal["rerun", "continue", "stop"]
 
 FORMAT_VERSION = 1
 POSITION: Mapping[str, bool] = {"position": True}
-"""Of a field: it is a position, as every `where` is."""
+"""Of a field: it is recorded, and not a part of the digest, as every `where`."""
 
 
 @record
 class Parameter:
     """One of the plan's `params` with the value that this compilation used (durations in s, sizes in bytes, rates in
-    1/s)."""
+    1/s) and the highest that it allows."""
 
     name: str
     type: str
     value: Value
     help: str = ""
+    most: float | None = field(default=None, metadata=POSITION)
 
 
 @record

@@ -118,7 +118,8 @@ def read_parameter(key: Scalar, node: Node, override: str | None, problems: Prob
     if objection:
         problems.add(given.where, f"`{key.text}` {objection}", key=path, hint=hint)
         return None
-    return Parameter(name=key.text, type=model.type, value=value, help=model.help), given
+    most = limits.high and limits.high[0]
+    return Parameter(name=key.text, type=model.type, value=value, help=model.help, most=most), given
 
 
 def _from_command_line(name: str, kind: str, text: str) -> Node:

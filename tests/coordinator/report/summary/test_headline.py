@@ -208,7 +208,9 @@ def test_an_undecided_verdict_has_the_command_that_decides_it_and_its_minutes() 
     text, _ = answer(found) or ("", "")
     assert text.startswith("Undecided: Claim 1: 4,000/s (3,760 to 4,260), limit 3,770/s. ")
     assert "proveout run" not in text, "no parameter sets the repeats"
-    parameters = [{"name": "repeats", "type": "int", "value": 3}]
+    few, parameters = ([{"name": "repeats", "type": "int", "value": 3, "most": most}] for most in (20, 30))
+    text, _ = answer(judged(check, parameters=few)) or ("", "")
+    assert "proveout run" not in text, "the parameter allows 20 at most"
     known = judged(check, parameters=parameters)
     text, _ = answer(replace(known, overrides={"threads": "1,4"})) or ("", "")
     assert "; to decide it: `proveout run plan.yaml -p threads=1,4 -p repeats=30` (about 2 min). " in text
