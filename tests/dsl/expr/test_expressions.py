@@ -116,7 +116,7 @@ def test_syntax_faults_have_an_offset(text: str, offset: int) -> None:
     ("ratio(a.at(1).response.p50_us, b.at(1).response.avg_us)", "ratio"), ("ratio(a.at(1).sql.log.wal_bytes.per_s, a.at(1).tps)", ""),
     ("ratio(a.peak.nopm, b.peak.tps)", ""), ("a.index_bytes / b.index_bytes", "ratio"), ("a.tps / b.hosts.c.cores", ""),
 ])  # fmt: skip
-def test_a_ratio_of_unlike_units_is_no_factor(text: str, metric: str) -> None:
+def test_a_ratio_of_unlike_units_has_no_factor_sign(text: str, metric: str) -> None:
     assert metric_of(text) == metric
 
 
