@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from copy import copy
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -39,7 +40,8 @@ from proveout.core.statistics import p_value
 #    new look at every place: by simulation a history of 100 equal runs has a false change in at most 5 % of cases
 #    (tests/coordinator/ history).
 # 4. Guard. Without the new run that deviates most the change must still be there (`GUARD_P`); where that run is not
-#    like the other new ones (`ODD_P`), it must be shown without it. So an odd run does not count as a change.
+#    like the other new ones (`ODD_P`), it must be shown without it. So an odd run does not count as a change. Nor does
+#    it hide one: of each segment before, the run that deviates most is left out where it is not like the others.
 # 5. Spread. Where no level changed, the place with the largest likelihood of two variances, of the deviations from the
 #    means of segments, is tested by F (`SPREAD_SPENT`), with the same guard on the wider side. From there on, the runs
 #    have a variance of their own in 3; their level is compared across it (Satterthwaite 1946).
@@ -243,9 +245,10 @@ class _Look:
         split = _place(values, weights, begin, range(splits.start, len(values)))
         if split not in splits:
             return None
-        step = _step(values, own, [*self.cuts, split], self.regimes)
+        kept, at = self._without_odd(split)
+        step = _step(kept.values, kept.own, [*kept.cuts, at], kept.regimes)
         limit = share * LEVEL_FEW.get(len(values) - split, 1.0) * _limit(LEVEL_SPENT, self.count)
-        if step.p_value > limit or not self._holds(split, step.distance, limit):
+        if step.p_value > limit or not kept._holds(at, step.distance, limit):
             return None
         return ChangePoint(
             index=split + self.first,
@@ -253,6 +256,24 @@ class _Look:
             change=math.expm1(step.distance),
             p_value=step.p_value,
         )
+
+    def _without_odd(self, split: int) -> tuple[_Look, int]:
+        """The look, and its split, without the run of each segment before the split that deviates most, where that run
+        is not like the others of its segment."""
+        kept = np.arange(len(self.values))
+        for low, high in pairwise([0, *self.cuts, split]):
+            part = self.values[low:high]
+            if len(part) <= BEFORE_MIN:
+                continue
+            odd = int(np.argmax(np.abs(part - np.median(part))))
+            others = np.delete(part, odd)
+            error = math.sqrt(max(float(others.var(ddof=1)), VARIANCE_MIN) * (1.0 + 1.0 / len(others)))
+            if p_value(float(part[odd] - others.mean()), error, len(others) - 1) <= ODD_P:
+                kept = kept[kept != low + odd]
+        look = copy(self)
+        look.values, look.own = self.values[kept], self.own[kept]
+        look.cuts, look.regimes = ([int(at) for at in np.searchsorted(kept, one)] for one in (self.cuts, self.regimes))
+        return look, int(np.searchsorted(kept, split))
 
     def _holds(self, split: int, distance: float, limit: float) -> bool:
         """Whether the change holds without the new run that deviates most: at `limit` where that run is not like the

