@@ -17,7 +17,9 @@ from distribution_postgres import distribution_postgres
 from psycopg.conninfo import make_conninfo
 from whole_run import Done, proveout
 
+from proveout.agent.engines import adapter
 from proveout.agent.engines.mysql import dsn as mysql_dsn
+from proveout.agent.engines.postgres import installation
 from proveout.cli import own_workload, plan_writer
 from proveout.cli.bench import Asked, Side, clean_up, composed, opened, prepared, rungs, timing_of
 from proveout.cli.database_address import Unusable, parse
@@ -111,6 +113,13 @@ def test_an_address_is_the_dsn_of_a_plan_without_its_password(sqlite_shop: Path)
         "oracle hlr/${secrets.db}@//db1:1521/HLR",
         "timesten hlr/${secrets.db}@cache1/hlrcache:timesten_client",
     ]
+
+
+def test_without_server_and_client_the_extra_that_brings_both_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "_installed", lambda: iter(()))
+    monkeypatch.setattr(adapter, "find_spec", lambda _: None)
+    with pytest.raises(Unusable, match="the embedded PostgreSQL is not installed"), opened(parse("postgres"), 0):
+        pass
 
 
 # ---- what fits -------------------------------------------------------------------------------------------------------

@@ -331,9 +331,9 @@ def _need_server(address: Address) -> None:
     for problem in system_problems(system):
         raise Unusable(problem.message, way_out=problem.way_out)
     try:
-        adapter(engine).part("populate")
         if engines.of(engine).server_program:
-            adapter(engine).server_program(version)
+            adapter(engine).server_program(version)  # first: the extra that brings a server brings its client too
+        adapter(engine).part("populate")
     except TaskFault as fault:
         raise Unusable(fault.what, way_out=fault.way_out) from None
 
