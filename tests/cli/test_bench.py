@@ -17,9 +17,11 @@ from distribution_postgres import distribution_postgres
 from psycopg.conninfo import make_conninfo
 from whole_run import Done, proveout
 
+from proveout.agent.engines import adapter
 from proveout.agent.engines.mysql import dsn as mysql_dsn
+from proveout.agent.engines.postgres import installation
 from proveout.cli import own_workload, plan_writer
-from proveout.cli.bench import Asked, Side, clean_up, opened, prepared, rungs, timing_of
+from proveout.cli.bench import Asked, Side, clean_up, composed, opened, prepared, rungs, timing_of
 from proveout.cli.database_address import Unusable, parse
 from proveout.cli.pgbench_script import Script
 from proveout.cli.plan_writer import Draft, Load, Target, Timing
@@ -113,6 +115,13 @@ def test_an_address_is_the_dsn_of_a_plan_without_its_password(sqlite_shop: Path)
     ]
 
 
+def test_without_server_and_client_the_extra_that_brings_both_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "_installed", lambda: iter(()))
+    monkeypatch.setattr(adapter, "find_spec", lambda _: None)
+    with pytest.raises(Unusable, match="the embedded PostgreSQL is not installed"), opened(parse("postgres"), 0):
+        pass
+
+
 # ---- what fits -------------------------------------------------------------------------------------------------------
 
 
@@ -140,6 +149,14 @@ def test_a_time_that_is_too_short_is_refused_with_one_that_is_not() -> None:
 def test_the_default_scale_is_that_of_the_threads_so_that_the_first_number_comes_soon(tmp_path: Path) -> None:
     side = Side(address=parse("postgres"), database=None, place=0)
     assert prepared(Asked(workload="tpcb", budget_s=120.0), [side], tmp_path)[0].title == "tpcb, scale 16"
+
+
+def test_writes_on_duckdb_have_fewer_threads_than_branches_so_that_no_transaction_fails_at_all_retries(
+    tmp_path: Path,
+) -> None:
+    side = Side(address=parse("duckdb"), database=None, place=0)
+    load, rows = prepared(asked := Asked(budget_s=60.0), [side], tmp_path)
+    assert (load.title, composed(asked, [side], load, rows).threads) == ("tpcb, scale 4", (1, 2))
 
 
 @pytest.mark.parametrize(("scale", "least_or_most"), [(0, "greater than or equal to 1"), (10**9, "less than or equal")])

@@ -353,9 +353,8 @@ def probes(view: RunView) -> list[Row]:
             found.append((safe(stage.id), *numbers, said, safe(probe.evidence)))
         if view.iteration is not None and view.iteration.id.stage == stage.id and stage.kind == "search":
             going = view.iteration
-            found.append(
-                (safe(stage.id), str(going.id.repeat), "▶ running", number(going.rate or going.id.rung), "", "")
-            )
+            rate = number(going.rate or going.id.rung)
+            found.append((safe(stage.id), str(going.id.repeat), "", rate, "▶ running", ""))
         if stage.search is not None:
             answer = stage.search
             found.append((safe(stage.id), "answer", "", *_answer(answer), safe(answer.reason)))

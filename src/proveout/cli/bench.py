@@ -86,8 +86,9 @@ SLICES_S = 10.0
 """The shortest window in which two databases take turns in slices of a half second."""
 THREADS_MAX = 64
 RUNGS = ((1, 2, 4, 8, 16), (1, 4, 16), (1, 16))
-RUNGS_OF_FILES = ((1, 2, 4), (1, 4))
-"""The ladders by default, the first one that the time is long enough for."""
+RUNGS_OF_FILES, RUNGS_OF_CONFLICTS = ((1, 2, 4), (1, 4)), ((1, 2),)
+"""The ladders by default, the first one that the time is long enough for. DuckDB's transactions do not wait for a row:
+of more threads than half of the branches one fails at all of its retries."""
 
 
 Dsn: TypeAlias = Annotated[
@@ -330,9 +331,9 @@ def _need_server(address: Address) -> None:
     for problem in system_problems(system):
         raise Unusable(problem.message, way_out=problem.way_out)
     try:
-        adapter(engine).part("populate")
         if engines.of(engine).server_program:
-            adapter(engine).server_program(version)
+            adapter(engine).server_program(version)  # first: the extra that brings a server brings its client too
+        adapter(engine).part("populate")
     except TaskFault as fault:
         raise Unusable(fault.what, way_out=fault.way_out) from None
 
@@ -423,7 +424,7 @@ def composed(asked: Asked, sides: Sequence[Side], load: Load, rows: float) -> Dr
     loading_s = sum(rows / ROWS_PER_S.get(side.engine, ROWS_PER_S_OTHERS) for side in sides)
     servers_s = SERVER_S * sum(side.database is None for side in sides)
     fixed_s = START_S + servers_s + loading_s
-    threads = _rungs(asked, sides, asked.budget_s - fixed_s)
+    threads = _rungs(asked, sides, asked.budget_s - fixed_s, populates=load.populates)
     iterations = len(threads) * (1 if asked.in_slices else len(sides))
     timing = timing_of(asked, asked.budget_s - fixed_s, iterations)
     about_s = fixed_s + iterations * timing.repeats * (timing.iteration_s + GAP_S)
@@ -530,7 +531,7 @@ def announcement(sides: Sequence[Side], draft: Draft, rows: float) -> str:
     )
 
 
-def _rungs(asked: Asked, sides: Sequence[Side], left_s: float) -> tuple[int, ...]:
+def _rungs(asked: Asked, sides: Sequence[Side], left_s: float, *, populates: bool) -> tuple[int, ...]:
     """The rungs: those asked for, else a ladder that the connections and `left_s` seconds are enough for. Unusable."""
     free = min((one for side in sides if (one := side.free_connections) is not None), default=THREADS_MAX)
     if asked.rungs and asked.rungs[-1] > free:
@@ -542,6 +543,8 @@ def _rungs(asked: Asked, sides: Sequence[Side], left_s: float) -> tuple[int, ...
     if asked.rungs:
         return tuple(asked.rungs)[-1:] if asked.rate else tuple(asked.rungs)
     ladders = RUNGS_OF_FILES if any(engines.of(side.engine).in_files for side in sides) else RUNGS
+    if populates and any(side.engine == "duckdb" for side in sides):
+        ladders = RUNGS_OF_CONFLICTS
     fitting_ladders = [tuple(count for count in one if count <= free) or one[:1] for one in ladders]
     if asked.rate:
         return fitting_ladders[0][-1:]
