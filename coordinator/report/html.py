@@ -167,7 +167,7 @@ def _section(section: Section) -> Markup:
     return _join(parts)
 
 
-def _block(block: Block, *, is_folded: bool = False) -> Markup:  # noqa: PLR0911, PLR0912 - one arm per kind of block
+def _block(block: Block) -> Markup:  # noqa: PLR0911, PLR0912 - one arm per kind of block
     match block:
         case Paragraph():
             return Markup('<p class="{}">{}</p>').format(block.tone, safe(block.text))
@@ -183,7 +183,7 @@ def _block(block: Block, *, is_folded: bool = False) -> Markup:  # noqa: PLR0911
         case Tiles():
             return Markup('<div class="tiles">{}</div>').format(_join(map(_tile, block.items)))
         case Figure():
-            return _figure(block, is_folded=is_folded)
+            return _figure(block)
         case Drawing():
             drawing = Markup(block.svg)  # noqa: S704 - `system_figures` has escaped its text
             return Markup('<div class="scroll">{}</div>').format(drawing)
@@ -197,8 +197,7 @@ def _block(block: Block, *, is_folded: bool = False) -> Markup:  # noqa: PLR0911
             lines = (form.format(quote(path), safe(path), quantity(size, "file_bytes")) for path, size in block.paths)
             return Markup("<ul>\n{}\n</ul>").format(_join(lines))
         case Details():
-            inner = _join(_block(one, is_folded=is_folded or not block.open) for one in block.blocks)
-            return _folded(block.title, inner, opened=block.open)
+            return _folded(block.title, _join(map(_block, block.blocks)), opened=block.open)
         case Section():
             inner = _join(map(_block, block.blocks))
             return Markup('<section class="card"><h3>{}</h3>\n{}</section>').format(safe(block.title), inner)
@@ -283,16 +282,13 @@ def _is_tall(figure: Figure) -> bool:
     return bool(columns > 1 and panels > 2 * columns)
 
 
-def _figure(figure: Figure, *, is_folded: bool) -> Markup:
-    """A figure; one in a fold without a picture, because its chart is drawn when the fold is opened: a picture takes a
-    tenth of a second."""
+def _figure(figure: Figure) -> Markup:
+    """A figure with the place in which the browser draws it: a picture of each would take a tenth of a second."""
     caption, how = figure.captions
     table, plot = _table(Table(heads=figure.heads, rows=figure.rows)), Markup()
     if not vega.lacking():
         alt = " ".join(filter(None, (f"{safe(figure.title)}.", safe(figure.alt), "The table below has the numbers.")))
-        source = "" if is_folded else _data_uri("image/svg+xml", vega.svg(figure).encode())
-        picture = Markup('<img src="{}" alt="{}">').format(source, alt) if source else ""
-        plot = Markup('<div class="plot" id="plot-{}" data-alt="{}">{}</div>\n').format(figure.slug, alt, picture)
+        plot = Markup('<div class="plot" id="plot-{}" data-alt="{}"></div>\n').format(figure.slug, alt)
         table = _folded(_NUMBERS, table, kind="data")
     return Markup(
         '<figure class="card{tall}" id="{slug}"><h3>{title}</h3>\n<figcaption>{caption}{how}</figcaption>\n'

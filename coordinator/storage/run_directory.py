@@ -38,7 +38,6 @@ from collections.abc import Sequence
 from proveout.coordinator.schedule.state import run_progress
 from proveout.coordinator.storage.journal import read, recorded_plan
 from proveout.core.errors import PlanError
-from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.iteration_order import noise_plan
 from proveout.proto.events import RunStarted, Stamped
 
@@ -355,6 +354,8 @@ def _same_as_now(directory: RunDirectory, started: RunStarted, command: Command)
     if not path.is_file() or (inventory is not None and not inventory.is_file()):
         return
     try:
+        from proveout.dsl.compile.compiler import compile_plan  # noqa: PLC0415 - only `resume` and checks compile
+
         plan = compile_plan(path, overrides=command.overrides, inventory=inventory)
         digest = (plan if command.noise is None else noise_plan(plan, command.noise)).digest
     except PlanError as fault:

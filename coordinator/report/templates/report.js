@@ -1,13 +1,12 @@
 "use strict";
-// Each figure outside a fold is a picture already; where scripts run it becomes a chart as wide as its place, with tooltips. A chart that
-// cannot be drawn leaves its picture.
+// Each figure is drawn as wide as its place, with tooltips. One that cannot be drawn opens its numbers.
 (function () {
-  var PHONE = 560, PICTURE = 780, LETTER = 7, AXIS = 90;  // pixels
-  // For a page that is wider than a picture: panels that share the width.
+  var PHONE = 560, COLUMN = 780, LETTER = 7, AXIS = 90;  // pixels
+  // For a page that is wider than a figure by itself: panels that share the width.
   function widen(spec, width) {
-    if (!spec.concat || width <= PICTURE) { return; }
+    if (!spec.concat || width <= COLUMN) { return; }
     spec.concat.forEach(function (panel) {
-      panel.width += Math.floor((width - PICTURE) / spec.columns);
+      panel.width += Math.floor((width - COLUMN) / spec.columns);
       limit(panel);
     });
   }
@@ -74,6 +73,8 @@
       stage.setAttribute("aria-label", place.dataset.alt);
     }, function (fault) {
       stage.remove();
+      place.style.display = "none";
+      place.parentNode.querySelector("details.data").open = true;
       console.error(name + " could not be drawn: " + fault);
     });
   }
