@@ -19,16 +19,18 @@ cdef class Layout:
 
 
 cdef class Wire:
-    cdef public long count
-    cdef readonly Prepared sent
     cdef int fd
-    cdef void* tls  # OpenSSL's SSL; NULL for a socket without encryption
-    cdef bint encrypted, ahead
-    cdef object room
-    cdef uint8_t* out
-    cdef size_t out_size
+    cdef bint encrypted
+    cdef bint held  # the next message is not sent before `release`
     cdef uint8_t* data
     cdef size_t size, filled, at, end
+    cdef uint8_t* out
+    cdef size_t out_size, length
+    cdef public long count
+    cdef readonly Prepared sent
+    cdef void* tls  # OpenSSL's SSL; NULL for a socket without encryption
+    cdef bint ahead
+    cdef object room
 
     cdef bint put(self, Prepared prepared, tuple arguments) except -1
     cdef bint put_row(self, Prepared prepared, Layout layout, const uint8_t* row, list kept, tuple places) except -1
@@ -41,6 +43,7 @@ cdef class Wire:
     cdef bint fill(self) except -1
     cdef bint fill_encrypted(self) except -1
     cdef bint push(self, Prepared prepared, size_t length) except -1
+    cdef bint release(self) except -1
     cdef bint push_encrypted(self, size_t length) except -1
     cdef int reserve(self, size_t need) except -1
     cdef int grow(self) except -1

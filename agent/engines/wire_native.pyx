@@ -112,7 +112,7 @@ cdef class Wire:
         self.out_size, self.size = OUT_BYTES, IN_BYTES
         if self.out == NULL or self.data == NULL:
             raise MemoryError
-        self.tls, self.encrypted, self.ahead = NULL, False, False
+        self.tls, self.encrypted, self.ahead, self.held = NULL, False, False, False
 
     def __dealloc__(self):
         free(self.out)
@@ -204,8 +204,14 @@ cdef class Wire:
         return any
 
     cdef bint push(self, Prepared prepared, size_t length) except -1:
-        """Send what `out` holds."""
-        self.sent = prepared
+        """Send what `out` has, or keep it for `release` if it is `held`."""
+        self.sent, self.length = prepared, length
+        return True if self.held else self.release()
+
+    cdef bint release(self) except -1:
+        """Send the message that `out` has."""
+        cdef size_t length = self.length
+        self.held = False
         if self.encrypted:
             return self.push_encrypted(length)
         cdef ssize_t written = c_send(self.fd, self.out, length, MSG_DONTWAIT | MSG_NOSIGNAL)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from proveout.agent.load.loop.recorder import Incident
+from proveout.agent.load.loop.recorder import LATE_NS, SECOND_NS, Incident
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.worker_messages import CONNECTS, HANDLING, RERUNS, UNCONNECTED, WAITS, Ages, Chunk, Finished
 from proveout.core.data_classes import dataclass, field
@@ -262,8 +262,6 @@ class SessionRecords:
         )
 
 
-SECOND_NS = 1_000_000_000
-LATE_NS = 100_000_000  # a thread may add a record just after its chunk was sent
 FIRST_ERRORS_MAX = 20
 HANGS_MAX = 20
 LAST_NS = 2**63 - 1

@@ -15,6 +15,7 @@ import platform
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ def state_directory() -> Path:
     return Path(home) / "proveout"
 
 
+@cache  # asked at the end of every load, and 15 ms of CPU
 def fingerprint() -> str:
     """The machine configuration that a ceiling is valid for, in one line."""
     found = dict(host_facts.facts())

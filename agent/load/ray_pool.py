@@ -27,7 +27,8 @@ from proveout.agent.daemon.task_runner import TaskRunner
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.errors import TaskFault
 from proveout.agent.load import run_load as load_task
-from proveout.agent.load.aggregator import FIRST_ERRORS_MAX, HANGS_MAX, SECOND_NS, joined
+from proveout.agent.load.aggregator import FIRST_ERRORS_MAX, HANGS_MAX, joined
+from proveout.agent.load.loop.recorder import SECOND_NS
 from proveout.core.data_classes import dataclass, record
 from proveout.proto.wire import agent_pb2, codec, histogram
 from proveout.proto.wire.codec import WireFault

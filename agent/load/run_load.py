@@ -12,7 +12,7 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -35,6 +35,7 @@ from proveout.agent.tools.generator import run_generator
 from proveout.core.directories import describe
 from proveout.dsl import engines
 from proveout.dsl.plan.bounds import THREADS_MAX
+from proveout.dsl.workloads.base import TransactionType
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.results import LoadResult
 from proveout.proto.wire.tasks import Endpoint, RunLoad
@@ -120,6 +121,7 @@ class _Run:
                 worker_messages.Arm(spec=self._spec, numbers=hand, run=run, connections=min(connections, len(hand)))
             )
         await together(self._armed(worker) for worker in self._workers)
+        transactions = build(self._spec.workload).transactions  # while no load runs
         self._context.armed()
         t0_ns = await self._started()
         for worker in self._workers:
@@ -131,7 +133,7 @@ class _Run:
         settling = asyncio.create_task(self._settle())
         try:
             async with asyncio.timeout(left_s):
-                return await self._merged(timeline)
+                return await self._merged(timeline, transactions)
         except TimeoutError:
             raise TaskFault(
                 "timeout", f"the load did not end within {overtime_s:.0f} s after the end of its windows"
@@ -165,8 +167,7 @@ class _Run:
                 pending.cancel()
             await asyncio.gather(start, *ends, return_exceptions=True)
 
-    async def _merged(self, timeline: Timeline) -> LoadResult:
-        transactions = build(self._spec.workload).transactions
+    async def _merged(self, timeline: Timeline, transactions: Sequence[TransactionType]) -> LoadResult:
         aggregator = LoadAggregator(
             [kind.name for kind in transactions],
             [number for number, kind in enumerate(transactions) if kind.weight > 0],

@@ -34,7 +34,7 @@ from proveout.agent.load import worker_messages
 from proveout.agent.load.commit_log import CommitLog, server_start_ms
 from proveout.agent.load.loop.client_delays import runqueue_ns
 from proveout.agent.load.loop.event_loop import RECONNECT_S, Connection, PolledLoop, Reconnector, SessionLoop
-from proveout.agent.load.loop.recorder import TRIPLE, Recorder
+from proveout.agent.load.loop.recorder import LATE_NS, SECOND_NS, TRIPLE, Recorder
 from proveout.agent.load.loop.terminal import Terminal
 from proveout.agent.load.loop.thread_loop import ThreadedLoop
 from proveout.agent.load.loop.transaction import statements, statements_of
@@ -145,7 +145,9 @@ class ChunkWriter:
                 self._waiting[0] = data[written:]
 
 
-TICK_NS, CHUNK_NS = 100_000_000, 250_000_000
+TICK_NS = 100_000_000
+CHUNK_BYTES = PIPE_BYTES // 2
+"""Records that are sent before their second is complete, so that the pipe takes them."""
 WAITING_MAX = 1000
 """Limit of the transactions without an answer that a worker lists at the end."""
 
@@ -164,7 +166,8 @@ class _Mark:
 class LoadTicker:
     """Periodic work of a load: packs records, measures CPU in the measure window, reads messages of the agent.
 
-    The loop calls it ten times a second; it sends the records four times a second, as each chunk wakes the agent.
+    The loop calls it ten times a second. Each chunk wakes the agent, so it sends the records when the agent takes their
+    second as complete, and many records earlier.
     `pause_longest_ns` is the longest time between two calls in the measure window: a process that is stopped, or gets
     no CPU, makes no calls.
     """
@@ -177,7 +180,7 @@ class LoadTicker:
         self._marks: list[_Mark] = []
         self._stopped = self._completed = self._settles = False
         self._ticked_ns = timeline.t0_ns
-        self._chunks = 0
+        self._complete = 0
         self.pause_longest_ns = 0
 
     def control(self) -> int:
@@ -192,8 +195,9 @@ class LoadTicker:
             self._marks.append(self._mark())
         since = now_ns - self._timeline.t0_ns
         over = self._stopped or self._completed or now_ns >= self._timeline.end_ns
-        if over or since // CHUNK_NS >= self._chunks:
-            self._chunks = since // CHUNK_NS + 1
+        complete = (since - LATE_NS) // SECOND_NS
+        if over or complete > self._complete or self._recorder.size_bytes > CHUNK_BYTES:
+            self._complete = complete
             self.pack(now_ns)
         if over:
             return 0

@@ -1,7 +1,7 @@
 """Samples of the time for which answers waited in the client before the event loop handled them.
 
 Flow: `transaction_loop.serve` -> every few batches of epoll `Sampler.calls` and `returns` around the wait -> for each
-readable connection of that batch `late_ns` -> `add` -> `take`, four times a second -> `aggregator` -> a histogram.
+readable connection of that batch `late_ns` -> `add` -> `take`, once a second -> `aggregator` -> a histogram.
 `transaction_loop_native.Sampler` is the same, compiled.
 
 A sample is the time from the arrival of the answer to the turn of its connection:

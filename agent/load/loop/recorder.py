@@ -1,4 +1,4 @@
-"""Records of the hot loop: raw nanoseconds, packed four times a second.
+"""Records of the hot loop: raw nanoseconds, packed once a second or earlier.
 
 Flow: `transaction_loop` -> `times[code].extend((intended, started, ended))`, one call for each transaction -> `take()`
 -> bytes of int64 triples for each code -> the agent, which bins them with numpy (`aggregator`). Times are an array in C
@@ -18,6 +18,9 @@ from proveout.dsl.workloads.base import Outcome
 ERROR_TEXTS_MAX = 10
 ERROR_TEXT_LENGTH_MAX = 300
 TRIPLE = 3
+SECOND_NS = 1_000_000_000
+LATE_NS = 100_000_000
+"""A thread may add a record so long after its chunk was sent: only then is a second complete."""
 
 
 class Incident(NamedTuple):
@@ -60,6 +63,11 @@ class Recorder:
 
     def retry(self, transaction: int, code: str, intended_ns: int, ended_ns: int) -> None:
         self._incidents.append(Incident("retry", transaction, code, intended_ns, ended_ns))
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of what `take` would return."""
+        return 8 * sum(map(len, self.times))
 
     def take(self) -> dict[int, bytes]:
         """Take the records since the last call, by code: native int64, three for each transaction."""

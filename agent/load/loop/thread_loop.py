@@ -2,7 +2,7 @@
 
 Flow of a thread: due -> draw a kind -> execute its statements -> one record -> the next; those of a terminal that
 never waits are one compiled loop (`transaction_loop.repeat`), which ends with a failure. The main thread packs the
-records four times a second and reads messages of the agent. The engine's C code runs with the GIL released; all threads
+records about once a second and reads messages of the agent. The engine's C code runs with the GIL released; all threads
 extend the same lists of records, which is atomic.
 """
 

@@ -7,7 +7,8 @@ in a row. Results:
 - WAIT: a statement is running, and its answer has not arrived;
 - NEXT: a transaction has ended at `ended_ns` and is recorded; the load loop starts the next one;
 - SETTLE: the rollback of a failed transaction has ended, with `outcome`;
-- TICK: a transaction has ended with `outcome`, at `limit_ns` or later, and is not recorded.
+- TICK: a transaction has ended with `outcome`, at `limit_ns` or later, and is not recorded;
+- HELD, of the compiled one: the next transaction is drawn, and its first message written, but not sent.
 Raises StatementFailure.
 
 `serve(epoll, terminals, loop)` waits for readable connections and gives each terminal (by its descriptor) its turn,
@@ -19,6 +20,11 @@ transactions of `timed` terminals without a call of the loop, and ends them so. 
 other, each recorded, until the load is over. `busy` is set where one has ended at `end_ns` or later, with `outcome` at
 `ended_ns`, which is not recorded. `execute(terminal)` runs one that is drawn already. Both raise StatementFailure, of
 that transaction.
+
+Where several connections are readable at once, all their answers are handled before a transaction of a `restless`
+terminal begins: a send wakes the server, which on one core takes the CPU and the caches, so no answer waits for the
+sends before it, and the code that handles answers is loaded once. Such a transaction is drawn and written while answers
+are handled, and its start is the instant of its send. Statements inside a transaction are sent at once.
 
 After a send, the loop reads the same connection again before it waits: on one machine the server has often answered by
 then, which saves half of the epoll calls. pgbench does the same without a bound. While fewer than a quarter of such

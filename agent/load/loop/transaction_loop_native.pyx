@@ -67,7 +67,7 @@ cdef enum:
     RARE = 1 << 14  # below that share such a read costs more than it saves,
     PASSED = 64  # and one of so many is tried
 
-cdef int WAIT = transaction_loop_python.WAIT, NEXT = transaction_loop_python.NEXT, SETTLE = transaction_loop_python.SETTLE, TICK = transaction_loop_python.TICK
+cdef int WAIT = transaction_loop_python.WAIT, NEXT = transaction_loop_python.NEXT, SETTLE = transaction_loop_python.SETTLE, TICK = transaction_loop_python.TICK, HELD = transaction_loop_python.HELD
 cdef object LOGICAL = FailureKind.LOGICAL
 cdef int ROLLED_BACK = transaction_loop_python.ROLLED_BACK
 cdef int SPECULATION = transaction_loop_python.SPECULATION
@@ -217,17 +217,17 @@ cdef class KindState:
     copied into the terminal, where they stay for a retry.
     """
 
-    cdef public object start
-    cdef object source, drawn, statement
+    cdef const uint8_t* row  # the next one, of `left` ones of `batch`
+    cdef Py_ssize_t left, size
+    cdef tuple layouts
+    cdef object statement
     cdef public Script script
     cdef public bint bare
     cdef public int64_t least, most
-    cdef readonly object times
     cdef Times ok, failed
-    cdef tuple layouts
-    cdef object batches
-    cdef const uint8_t[::1] batch
-    cdef Py_ssize_t at, size
+    cdef public object start
+    cdef object source, drawn, batches, batch
+    cdef readonly object times
 
     def __init__(self, times):
         self.times = times
@@ -236,7 +236,7 @@ cdef class KindState:
         self.layouts = self.batches = None
         self.bare = False
         self.least, self.most = 1, sys.maxsize
-        self.at = self.size = 0
+        self.left = self.size = 0
 
     @property
     def inputs(self):
@@ -263,18 +263,26 @@ cdef class KindState:
             if self.bare or all([part[0].names is not None for part in parts]):  # not one statement with a body
                 self.layouts = tuple([layout(*part) for part in parts])
                 self.batches, self.size = self.drawn.batches, dtype.itemsize
+                self.fill()  # before the load
 
     cdef int draw(self, TerminalState terminal) except -1:
         """Draw the inputs of the terminal's transaction."""
         if self.layouts is None:
             terminal.inputs = self.source() if self.drawn is None else next(self.drawn)
             return 0
-        if self.batch is None or self.at + self.size > self.batch.shape[0]:
-            self.batch = next(self.batches).view(np.uint8)
-            self.at = 0
-        terminal.keep(&self.batch[self.at], self.size)
+        if not self.left:
+            self.fill()
+        terminal.keep(self.row, self.size)
         terminal.inputs = self
-        self.at += self.size
+        self.row += self.size
+        self.left -= 1
+        return 0
+
+    cdef int fill(self) except -1:
+        cdef const uint8_t[::1] rows
+        self.batch = next(self.batches)
+        rows = self.batch.view(np.uint8)
+        self.row, self.left = &rows[0], len(self.batch)
         return 0
 
 
@@ -285,13 +293,14 @@ layout = lru_cache(maxsize=1024)(Layout)
 cdef class Mix:
     """See `transaction_loop_python.Mix`."""
 
+    cdef const uint16_t* index  # the next one, of `left` ones of `batch`
+    cdef Py_ssize_t left
     cdef list kinds
-    cdef object batches
-    cdef const uint16_t[::1] batch
-    cdef Py_ssize_t at
+    cdef object batches, batch
 
     def __init__(self, kinds, batches):
-        self.kinds, self.batches, self.at = [<KindState?>kind for kind in kinds], batches, 0
+        self.kinds, self.batches = [<KindState?>kind for kind in kinds], batches
+        self.fill()
 
     def __iter__(self):
         return self
@@ -300,28 +309,37 @@ cdef class Mix:
         return self.next()
 
     cdef KindState next(self):
-        if self.batch is None or self.at == self.batch.shape[0]:
-            self.batch, self.at = next(self.batches), 0
-        self.at += 1
-        return <KindState>self.kinds[self.batch[self.at - 1]]
+        if not self.left:
+            self.fill()
+        self.left -= 1
+        self.index += 1
+        return <KindState>self.kinds[self.index[-1]]
+
+    cdef int fill(self) except -1:
+        cdef const uint16_t[::1] indexes = next(self.batches)
+        self.batch, self.index, self.left = indexes, &indexes[0], len(indexes)
+        return 0
 
 
 cdef class TerminalState:
     """The fields of a `Terminal` that the hot loop reads and writes."""
 
-    cdef public object body, inputs, fires, pauses
-    cdef object held, drawn
     cdef Wire wire  # the session, if it is compiled
-    cdef Mix mix  # that of `draw`, if it is one
-    cdef public dict prepared
-    cdef public list kept
-    cdef public Py_ssize_t at
+    cdef public object body
     cdef public KindState kind
-    cdef public int64_t intended_ns, started_ns, ended_ns, pending_ns, until_ns, number
+    cdef Mix mix  # that of `draw`, if it is one
+    cdef public int64_t intended_ns, started_ns, ended_ns
+    cdef public Py_ssize_t at
     cdef public int outcome
     cdef public bint restless, timed, busy, rolling_back
     cdef uint8_t* row  # the inputs, where they are a row of an array
     cdef Py_ssize_t row_size
+    cdef public object inputs
+    cdef public list kept
+    cdef public dict prepared
+    cdef public int64_t pending_ns, until_ns, number
+    cdef public object fires, pauses
+    cdef object held, drawn
 
     def __cinit__(self):
         self.row, self.row_size = NULL, 0
@@ -619,10 +637,10 @@ def repeat(TerminalState terminal, object is_over, int64_t end_ns):
 
 def turns(TerminalState terminal, int64_t limit_ns):
     """See `transaction_loop`."""
-    return turn(terminal, limit_ns, Sampler())
+    return turn(terminal, limit_ns, Sampler(), False)
 
 
-cdef int turn(TerminalState terminal, int64_t limit_ns, Sampler sampler) except -1:
+cdef int turn(TerminalState terminal, int64_t limit_ns, Sampler sampler, bint holds) except -1:
     cdef int left = SPECULATION, outcome
     cdef int64_t now
     cdef KindState kind
@@ -678,8 +696,35 @@ cdef int turn(TerminalState terminal, int64_t limit_ns, Sampler sampler) except 
         kind = terminal.kind = terminal.next()
         terminal.intended_ns = terminal.started_ns = now
         kind.draw(terminal)
+        if holds and wire is not None:
+            wire.held = True
+            begin(terminal, None)
+            return HELD
         answered = begin(terminal, sampler)
     return WAIT
+
+
+cdef int64_t release(list held, object loop, int64_t limit_ns) except -1:
+    """Begin the transactions that the turns of a batch have drawn, unless the load is over; returns the limit."""
+    cdef int64_t now
+    cdef TerminalState terminal
+    for each in held:
+        terminal = <TerminalState>each
+        now = monotonic_ns()
+        if now >= limit_ns > 0:
+            loop.tick(now)
+            limit_ns = loop.limit_ns
+        if not limit_ns:
+            terminal.busy = terminal.wire.held = False
+            continue
+        terminal.intended_ns = terminal.started_ns = now
+        try:
+            terminal.wire.release()
+        except StatementFailure as failure:
+            failed(loop, terminal, failure)
+            limit_ns = loop.limit_ns
+    held.clear()
+    return limit_ns
 
 
 cdef int failed(object loop, TerminalState terminal, object failure) except -1:
@@ -698,12 +743,12 @@ cdef int failed(object loop, TerminalState terminal, object failure) except -1:
 
 
 cdef int sampled_turn(
-    TerminalState terminal, int64_t limit_ns, Sampler sampler, int fd, int64_t index, int64_t ready
+    TerminalState terminal, int64_t limit_ns, Sampler sampler, int fd, int64_t index, int64_t ready, bint holds
 ) except -1:
     """A turn whose lateness is kept."""
     cdef int64_t now = monotonic_ns(), before = sampler.answers
     cdef int64_t late_ns = sampler.late_ns(fd, index, ready, now)
-    cdef int end = turn(terminal, limit_ns, sampler)
+    cdef int end = turn(terminal, limit_ns, sampler, holds)
     if sampler.answers > before:  # else a part of an answer has arrived
         sampler.samples.add(now, late_ns, sampler.every)
         if sampler.answers > before + 1:  # the further ones were read at once
@@ -781,6 +826,7 @@ def serve(object epoll, dict terminals, object loop):
     cdef void* interpreter = PyInterpreterState_Get()
     cdef int64_t t0_ns = loop.t0_ns
     cdef bint sampled
+    cdef list held = []
     while limit_ns:
         if limit_ns != paced_ns:
             paced_ns = limit_ns
@@ -816,18 +862,25 @@ def serve(object epoll, dict terminals, object loop):
                 continue
             try:
                 if sampled and i % sampler.every == sampler.first:
-                    end = sampled_turn(<TerminalState?>terminal, limit_ns, sampler, events[i].data.fd, i, ready)
+                    end = sampled_turn(<TerminalState?>terminal, limit_ns, sampler, events[i].data.fd, i, ready, ready > 1)
                 else:
-                    end = turn(<TerminalState?>terminal, limit_ns, sampler)
+                    end = turn(<TerminalState?>terminal, limit_ns, sampler, ready > 1)
                 if end == WAIT:
+                    continue
+                if end == HELD:
+                    held.append(terminal)
                     continue
                 if end == NEXT and (<TerminalState>terminal).timed:
                     follow(<TerminalState>terminal, schedule, t0_ns)
                     continue
                 if not loop.ended(terminal, end):
-                    return
+                    limit_ns = 0
+                    break
                 if end == NEXT:  # no tick
                     continue
             except StatementFailure as failure:
                 failed(loop, terminal, failure)
             limit_ns = loop.limit_ns
+        if held:
+            limit_ns = release(held, loop, limit_ns)
+

@@ -21,7 +21,7 @@ from proveout.agent.load.loop.client_delays import Sampler
 from proveout.dsl.workloads.base import Body
 
 SPECULATION = 16  # transactions in a row on one connection while others wait
-WAIT, NEXT, SETTLE, TICK = range(4)  # results of a turn, see `transaction_loop`
+WAIT, NEXT, SETTLE, TICK, HELD = range(5)  # results of a turn, see `transaction_loop`
 RETRY, ERROR, ROLLED_BACK = 2, 3, 4  # outcomes of a failed transaction inside the load loop
 
 
@@ -54,6 +54,8 @@ class Loop(Protocol):
         ...
 
 
+Held = list[tuple["TerminalState", tuple[Any, Sequence[Any]]]]
+"""Drawn transactions with their first statements, not yet sent."""
 ScriptStep = tuple[Any, tuple[int, ...] | None, int, int, int]
 
 
@@ -286,8 +288,8 @@ def repeat(terminal: Any, is_over: Callable[[], bool], end_ns: int) -> None:
 _UNUSED = Sampler()
 
 
-def turns(terminal: TerminalState, limit_ns: int, sampler: Sampler | None = None) -> int:
-    """One turn of a terminal, see `transaction_loop`."""
+def turns(terminal: TerminalState, limit_ns: int, sampler: Sampler | None = None, held: Held | None = None) -> int:
+    """One turn of a terminal, see `transaction_loop`. With `held`, its next transaction is drawn into it."""
     sampler = sampler or _UNUSED
     session, mono = terminal.session, time.monotonic_ns
     answered, left = session.receive(), SPECULATION
@@ -321,8 +323,28 @@ def turns(terminal: TerminalState, limit_ns: int, sampler: Sampler | None = None
             return NEXT
         terminal.kind = next(terminal.draw)
         terminal.intended_ns = terminal.started_ns = now
-        answered = session.exchange(*first(terminal))
+        request = first(terminal)
+        if held is not None:
+            held.append((terminal, request))
+            return WAIT
+        answered = session.exchange(*request)
     return WAIT
+
+
+def release(held: Held, loop: Loop, *, goes_on: bool) -> bool:
+    """Begin the transactions that the turns of a batch have drawn, unless the load is over; returns False then."""
+    for terminal, request in held:
+        now = time.monotonic_ns()
+        goes_on = goes_on and loop.limit_ns > 0 and (now < loop.limit_ns or loop.tick(now))
+        if not goes_on:
+            terminal.busy = False
+            continue
+        terminal.intended_ns = terminal.started_ns = now
+        try:
+            terminal.session.send(*request)
+        except StatementFailure as failure:
+            loop.failed(terminal, failure)
+    return goes_on
 
 
 def serve(epoll: select.epoll, terminals: dict[int, Any], loop: Loop) -> None:
@@ -348,6 +370,7 @@ def _batch(epoll: select.epoll, terminals: dict[int, Any], loop: Loop, sampler: 
         sampler.returns(sampled=sampled)
     if sampled:
         sampler.thin(len(ready))
+    held: Held | None = [] if len(ready) > 1 else None
     for index, (fd, _) in enumerate(ready):
         terminal = terminals.get(fd)
         if terminal is None:
@@ -355,21 +378,23 @@ def _batch(epoll: select.epoll, terminals: dict[int, Any], loop: Loop, sampler: 
             continue
         try:
             if sampled and sampler.chosen(index):
-                end = _sampled_turn(terminal, loop.limit_ns, sampler, (fd, index, len(ready)))
+                end = _sampled_turn(terminal, loop.limit_ns, sampler, (fd, index, len(ready)), held)
             else:
-                end = turns(terminal, loop.limit_ns, sampler)
+                end = turns(terminal, loop.limit_ns, sampler, held)
             if end != WAIT and not loop.ended(terminal, end):
-                return False
+                return release(held or [], loop, goes_on=False)
         except StatementFailure as failure:
             loop.failed(terminal, failure)
-    return True
+    return release(held or [], loop, goes_on=True)
 
 
-def _sampled_turn(terminal: Any, limit_ns: int, sampler: Sampler, place: tuple[int, int, int]) -> int:
+def _sampled_turn(
+    terminal: Any, limit_ns: int, sampler: Sampler, place: tuple[int, int, int], held: Held | None
+) -> int:
     """A turn whose lateness is kept; `place`: descriptor, its index in the batch, and the length of the batch."""
     now, before = time.monotonic_ns(), sampler.answers
     late_ns = sampler.late_ns(*place, now)
-    end = turns(terminal, limit_ns, sampler)
+    end = turns(terminal, limit_ns, sampler, held)
     if sampler.answers > before:  # else a part of an answer has arrived
         sampler.add(now, late_ns, sampler.answers - before - 1)
     return end

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import select
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
@@ -19,8 +21,10 @@ import pytest
 from eventually import eventually
 
 from proveout.agent.engines.driver_contract import StatementFailure
+from proveout.agent.engines.postgres.protocol import around, connection_lost, send_rest
 from proveout.agent.load.loop import client_delays
 from proveout.agent.load.loop.arrival_schedule import Schedule
+from proveout.dsl.workloads.base import Statement
 
 CONNECTIONS = 8
 LOOPS = {
@@ -132,6 +136,60 @@ def test_samples_are_the_time_from_the_arrival_to_the_turn(module: ModuleType, f
         else:  # the answers came before epoll: of the client's time only that since its return, and waits for a CPU
             assert 0 <= late_ns <= 2 * (mono_ns - began_ns)
     sampler.close()
+
+
+ANSWER = b"D\x00\x00\x00\x0e\x00\x01\x00\x00\x00\x04\x00\x00\x00\x07C\x00\x00\x00\x0dSELECT 1\x00Z\x00\x00\x00\x05I"
+STATEMENT = Statement(name="one", text={"postgres": "SELECT 7"}, arguments=())
+
+
+class Batch(Load):
+    """It ends when its pipe is readable."""
+
+    def woken(self, fd: int) -> None:
+        self.limit_ns = 0
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_transactions_begin_after_all_answers_of_a_batch(module: ModuleType, is_over: bool) -> None:
+    """No answer waits for the sends before it, and a start is that of its send. After the load nothing begins."""
+    native = pytest.importorskip("proveout.agent.engines.postgres.protocol_native", reason="not compiled here")
+    head, tail = around(b"one", (), 1)
+    prepared = native.Prepared(STATEMENT, head, (), tail, (None,))
+    state = module.KindState((module.Times(), module.Times()))
+    state.bare, state.inputs, state.prepared = True, lambda: (STATEMENT, ()), prepared
+    terminals: dict[int, Any] = {}
+    reader, writer = os.pipe()
+    with connections("AF_UNIX", client_delays.Sampler()) as found, contextlib.closing(select.epoll()) as epoll:
+        for session, server in found:
+            terminal = terminals[session.connection.fileno()] = module.TerminalState()
+            wire = native.Wire(session.connection.fileno(), None, connection_lost, send_rest)
+            terminal.session, terminal.kind, terminal.restless, terminal.busy = wire, state, True, True
+            terminal.draw = module.Mix([state], iter(lambda: memoryview(bytes(32)).cast("H"), None))
+            wire.send(prepared, ())
+            server.recv(1_000)
+            server.send(ANSWER)
+            epoll.register(session.connection.fileno(), select.EPOLLIN)
+
+        def end() -> None:
+            for _, server in found:
+                server.recv(1_000)
+            os.write(writer, b"!")
+
+        epoll.register(reader, select.EPOLLIN)
+        ends = threading.Thread(target=end, daemon=True)
+        if is_over:
+            os.write(writer, b"!")
+        else:
+            ends.start()
+        module.serve(epoll, terminals, Batch(getattr(module, "Sampler", client_delays.Sampler)()))
+    each = terminals.values()
+    assert len(state.times[0]) == 3 * CONNECTIONS
+    assert [terminal.busy for terminal in each] == [not is_over] * CONNECTIONS
+    if not is_over:
+        assert max(terminal.ended_ns for terminal in each) <= min(terminal.started_ns for terminal in each)
+        assert all(terminal.intended_ns == terminal.started_ns for terminal in each)
+    os.close(reader)
+    os.close(writer)
 
 
 def test_what_was_before_epoll_s_return_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:

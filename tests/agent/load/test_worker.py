@@ -201,6 +201,21 @@ def test_it_ticks_each_tenth_of_a_second_and_at_the_edges_of_the_windows(ticker:
     assert ticks == [100, 200, 250, 300, *range(400, 1_201, 100), 1_250, 1_300, 1_350]
 
 
+def test_it_sends_records_when_their_second_is_complete_or_when_they_are_many(
+    ticker: worker.LoadTicker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each chunk wakes the agent, which takes a second as complete a moment after its end."""
+    packed: list[int] = []
+    monkeypatch.setattr(ticker, "pack", lambda now_ns: packed.append((now_ns - T0) // MS))
+    for at_ms in (0, 100, 1_000, 1_100, 1_200):
+        ticker.tick(T0 + at_ms * MS)
+    assert packed == [1_100]
+    monkeypatch.setattr(worker, "CHUNK_BYTES", -1)
+    for at_ms in (1_210, 1_360):
+        ticker.tick(T0 + at_ms * MS)
+    assert packed == [1_100, 1_210, 1_360]
+
+
 def test_the_longest_time_without_a_tick_in_the_window_is_a_pause(ticker: worker.LoadTicker) -> None:
     """A process that is stopped, or gets no CPU, makes no ticks; time outside of the window does not count."""
     for at_ms, longest_ms in ((200, 0), (300, 50), (400, 100), (700, 300), (750, 300), (1_340, 500)):
