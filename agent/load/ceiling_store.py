@@ -90,7 +90,7 @@ def known(engine: str, directory: Path | None = None) -> Known:
 
 def _ceiling(kept: Mapping[str, Any], engine: str, *, shared: bool) -> Ceiling | None:
     entry = kept.get(_key(engine, shared=shared), {})
-    if entry.get("fingerprint") != fingerprint():
+    if "fingerprint" not in entry or entry["fingerprint"] != fingerprint():
         return None
     with contextlib.suppress(KeyError, TypeError):
         return Ceiling(**{field.name: entry[field.name] for field in fields(Ceiling)})

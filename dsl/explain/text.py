@@ -240,14 +240,17 @@ def _declared(table: Timetable, kind: str, name: str, width: int) -> Iterator[st
     found = next((one for one in table.declared if (one.kind, one.name) == (kind, name)), None)
     if found is None:
         return
+    first = next(one for one in table.declared if one.facts == found.facts)
     for word, pairs, sign in (("facts", found.facts, " = "), ("expects", found.expect, " ")):
         if pairs:
-            text = "; ".join(f"{fact}{sign}{value}" for fact, value in pairs)
+            alike = word == "facts" and first is not found and len(pairs) > 2
+            text = f"those of {first.name}" if alike else "; ".join(f"{fact}{sign}{value}" for fact, value in pairs)
             yield from _wrapped(f"  {'':<{width}}    {word}: ", text)
 
 
 def _tunings(table: Timetable) -> Iterator[str]:
-    """The wanted state of each host, then every change on every host; those of a stage are marked."""
+    """The wanted state of each host, then every change on every host; those of a stage are marked. Lines that a tuning
+    before has too, all but the first one, are not repeated."""
     if not table.tunings:
         return
     yield ""
@@ -255,14 +258,18 @@ def _tunings(table: Timetable) -> Iterator[str]:
     width = max(len(one.host) for one in table.tuning_sums)
     for one in table.tuning_sums:
         yield f"  {one.host:<{width}}  {_summed(one)}"
+    shown: dict[tuple[str, ...], tuple[str, int]] = {}
     for host in dict.fromkeys(line.host for line in table.tunings):
         yield ""
         yield f"  {host}"
         mine = [line for line in table.tunings if line.host == host]
         for number, line, more in _of_all_cells(mine, {stage.id: stage.cell for stage in table.stages}):
-            words = "".join(f", {word}" for word in (line.operation, *line.words)).removeprefix(", ")
-            yield f"  {number:>3}. {line.name} ({words}{more})"
-            for wanted in line.wanted:
+            words = ", ".join((line.operation, *line.words)).removeprefix(", ")
+            of, at = shown.setdefault((line.operation, *line.wanted[1:]), (host, number))
+            again = len(line.wanted) > 1 and (of, at) != (host, number)
+            rest = f"; the rest as {at}{'' if of == host else f' of {of}'}" if again else ""
+            yield f"  {number:>3}. {line.name} ({words}{more}{rest})"
+            for wanted in line.wanted[:1] if again else line.wanted:
                 yield f"       {wanted}"
 
 

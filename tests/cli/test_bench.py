@@ -315,17 +315,6 @@ def test_a_statement_that_reads_a_table_of_many_rows_whole_is_marked(
         assert scans(dsn) == ["", "mine (10,000 rows)"]
 
 
-def test_a_bench_says_which_statement_has_no_index(sqlite_file: Path, tmp_path: Path) -> None:
-    with closing(sqlite3.connect(sqlite_file)) as connection:
-        connection.executescript(f"CREATE TABLE mine (id int PRIMARY KEY, a int); INSERT INTO mine {SERIES}")
-    sql = ("--sql", "SELECT id FROM mine WHERE a = :a", "--sql", "SELECT a FROM mine WHERE id = :id")
-    done = proveout(tmp_path, "bench", str(sqlite_file), *sql, *SHORT)
-    _ended(done)
-    assert "! statement_1 reads all of mine (10,000 rows): no index is used.\n" in done.out
-    assert done.out.count("no index") == 1
-    assert "# 50 %, ! no index: reads all of mine (10,000 rows)" in next(tmp_path.glob("bench-*.yaml")).read_text()
-
-
 def test_the_mix_of_a_mariadb_is_that_of_its_digests(counting: str, tmp_path: Path) -> None:
 
     with mysql_dsn.connect(mysql_dsn.parse(counting), timeout_s=10.0) as connection, connection.cursor() as cursor:
@@ -449,10 +438,19 @@ def _ended(done: Done) -> None:
 
 
 @pytest.mark.server
-def test_a_bench_of_a_sqlite_file_reads_it(sqlite_shop: Path, tmp_path: Path) -> None:
-    before = sqlite_shop.read_bytes()
-    _ended(proveout(tmp_path, "bench", str(sqlite_shop), *SHORT))
-    assert sqlite_shop.read_bytes() == before
+def test_a_bench_of_a_sqlite_file_reads_it_and_says_which_statement_has_no_index(
+    sqlite_file: Path, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(sqlite_file)) as connection:
+        connection.executescript(f"CREATE TABLE mine (id int PRIMARY KEY, a int); INSERT INTO mine {SERIES}")
+    before = sqlite_file.read_bytes()
+    sql = ("--sql", "SELECT id FROM mine WHERE a = :a", "--sql", "SELECT a FROM mine WHERE id = :id")
+    done = proveout(tmp_path, "bench", str(sqlite_file), *sql, *SHORT)
+    _ended(done)
+    assert "! statement_1 reads all of mine (10,000 rows): no index is used.\n" in done.out
+    assert done.out.count("no index") == 1
+    assert sqlite_file.read_bytes() == before
+    assert "# 50 %, ! no index: reads all of mine (10,000 rows)" in next(tmp_path.glob("bench-*.yaml")).read_text()
 
 
 @pytest.mark.server

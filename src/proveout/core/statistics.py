@@ -364,19 +364,21 @@ def estimate(
     if not values:
         raise ValueError("an estimate needs at least one value")
     data = np.asarray(values, dtype=np.float64)
-    result = _described(data, seconds)
+    mean = _mean(data)
+    variance = _variance_of(data, mean) if len(data) > 1 else None
+    result = _described(data, mean, variance, seconds)
     if confidence != CONFIDENCE:
         result["confidence"] = confidence
     if chosen_from > 1:
         result["chosen_from"] = chosen_from
     tail = _tail(confidence, chosen_from)
-    if len(data) == 1:
+    if variance is None:
         return result | {"method": "single"}
     if kind == "extreme":
         return result | _order_statistics(data, tail)
     if kind == "events" and not data.any():
         return result | _no_event(float(len(data)) if trials is None else trials, confidence, chosen_from)
-    return result | _student(data, kind, tail)
+    return result | _student(data, mean, variance, kind, tail)
 
 
 # The unit of a comparison of several runs a side is the run: the mean of a run over its repeats is one observation,
@@ -431,18 +433,18 @@ def _mean(data: Floats) -> float:
     return float(np.add.reduce(data)) / len(data)
 
 
-def _variance_of(data: Floats) -> float:
+def _variance_of(data: Floats, mean: float) -> float:
     """As `data.var(ddof=1)`, to the last bit."""
-    apart = data - _mean(data)
+    apart = data - mean
     return float(np.add.reduce(apart * apart)) / (len(data) - 1)
 
 
-def _described(data: Floats, seconds: Sequence[Sequence[float]]) -> Estimate:
+def _described(data: Floats, mean: float, variance: float | None, seconds: Sequence[Sequence[float]]) -> Estimate:
     """Description of the values, without any statement about other repeats."""
-    mean, values = _mean(data), data.tolist()
+    values = data.tolist()
     result: Estimate = {"mean": mean, "median": median(values), "n": len(data), "values": values}
-    if len(data) > 1:
-        deviation = math.sqrt(_variance_of(data))
+    if variance is not None:
+        deviation = math.sqrt(variance)
         if mean != 0.0 or deviation == 0.0:
             result["cv"] = deviation / abs(mean) if mean else 0.0
     inside = [float(value) for part in seconds for value in part]
@@ -452,27 +454,28 @@ def _described(data: Floats, seconds: Sequence[Sequence[float]]) -> Estimate:
     return result | ({"spread": groups} if groups else {})
 
 
-def _student(data: Floats, kind: Kind, tail: float) -> Estimate:
-    mean, degrees = _mean(data), len(data) - 1
+def _student(data: Floats, mean: float, variance: float, kind: Kind, tail: float) -> Estimate:
+    degrees = len(data) - 1
     quantile = t_quantile(degrees, tail)
     if kind != "signed" and data.min() > 0.0:
-        half = quantile * math.sqrt(_log_variance(data))
+        half = quantile * math.sqrt(_log_variance(data, mean, variance))
         if half > math.log(FACTOR_MAX):
             return _no_information(len(data))
         lower, upper, method = mean * math.exp(-half), mean * math.exp(half), "log t"
     else:
-        half = quantile * math.sqrt(_variance_of(data)) / math.sqrt(len(data))
+        half = quantile * math.sqrt(variance) / math.sqrt(len(data))
         lower, upper, method = mean - half, mean + half, "t"
         if kind != "signed" and data.min() == 0.0:
             lower, method = max(lower, 0.0), "t, cut at 0"
     return {"lower": lower, "upper": upper, "degrees": float(degrees), "method": method}
 
 
-def _log_variance(data: Floats) -> float:
+def _log_variance(data: Floats, mean: float | None = None, variance: float | None = None) -> float:
     """The variance of the logarithm of the mean of positive values: by their logarithms or by the delta method, the
     larger one, so that it holds for symmetric and for skewed values alike."""
-    by_logs = _variance_of(np.log(data))
-    by_delta = _variance_of(data) / _mean(data) ** 2
+    logs, mean = np.log(data), _mean(data) if mean is None else mean
+    by_logs = _variance_of(logs, _mean(logs))
+    by_delta = (_variance_of(data, mean) if variance is None else variance) / mean**2
     return max(by_logs, by_delta) / len(data)
 
 

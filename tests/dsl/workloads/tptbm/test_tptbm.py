@@ -96,11 +96,6 @@ def test_statements_share_a_commit_until_one_misses(statements: int, found: list
         assert (len(sent), ended) == (len(found), outcome)
 
 
-def test_the_default_mix_is_80_10_5_5() -> None:
-    weights = {kind.name: kind.weight for kind in built("tptbm", {}).transactions}
-    assert weights == {"Read": 80.0, "Update": 10.0, "Insert": 5.0, "Delete": 5.0}
-
-
 # ---- invariants --------------------------------------------------------------------------------------------------
 
 
