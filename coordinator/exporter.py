@@ -57,19 +57,24 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["gauge", "counter", "stateset", "info"]
 
+UNITS = ("bytes_per_second", "seconds", "ratio", "bytes")
 SUFFIX: Mapping[Kind, str] = {"gauge": "", "counter": "_total", "stateset": "", "info": "_info"}
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric family; `states` only for a stateset. `unit` ("" for none) is the end of `name`."""
+    """A metric family; `states` only for a stateset."""
 
     name: str
     kind: Kind
     about: str
     labels: tuple[str, ...] = ()
-    unit: str = ""
     states: tuple[str, ...] = ()
+
+    @property
+    def unit(self) -> str:
+        """The end of its name, "" for none."""
+        return next((unit for unit in UNITS if self.name.endswith(f"_{unit}")), "")
 
     @property
     def sample(self) -> str:
@@ -77,62 +82,51 @@ class Family:
         return self.name + SUFFIX[self.kind]
 
 
+def _gauge(name: str, about: str, *labels: str) -> Family:
+    return Family(name, "gauge", about, labels)
+
+
 RUN = Family(
     "proveout_run", "info", "The run: its name, plan and version.", ("run", "plan", "title", "digest", "version")
 )
-RUN_START = Family("proveout_run_start_time_seconds", "gauge", "When this coordinator began, Unix time.", (), "seconds")
-RUN_ESTIMATE = Family(
-    "proveout_run_estimate_seconds", "gauge", "The estimated duration of the whole run.", (), "seconds"
-)
-
+RUN_START = _gauge("proveout_run_start_time_seconds", "When this coordinator began, Unix time.")
+RUN_ESTIMATE = _gauge("proveout_run_estimate_seconds", "The estimated duration of the whole run.")
 STAGE_STATES = ("waiting", "running", "ok", "failed", "skipped")
-STAGE = Family("proveout_stage", "stateset", "The state of each stage.", ("stage", "kind"), "", STAGE_STATES)
-STAGE_ITERATIONS = Family(
-    "proveout_stage_iterations",
-    "gauge",
-    "The maximum number of iterations of the stage, without reruns.",
-    ("stage",),
+STAGE = Family("proveout_stage", "stateset", "The state of each stage.", ("stage", "kind"), STAGE_STATES)
+STAGE_ITERATIONS = _gauge(
+    "proveout_stage_iterations", "The maximum number of iterations of the stage, without reruns.", "stage"
 )
-STAGE_PROGRESS = Family(
-    "proveout_stage_progress_ratio",
-    "gauge",
-    "The finished part of the host's task (populate …).",
-    ("stage", "host"),
-    "ratio",
+STAGE_PROGRESS = _gauge(
+    "proveout_stage_progress_ratio", "The finished part of the host's task (populate …).", "stage", "host"
 )
-
-ITERATION_THREADS = Family("proveout_iteration_threads", "gauge", "The rung of the iteration under way.", ("stage",))
-ITERATION_REPEAT = Family("proveout_iteration_repeat", "gauge", "The repeat of the iteration under way.", ("stage",))
-ITERATION_ATTEMPT = Family("proveout_iteration_attempt", "gauge", "The attempt of the iteration under way.", ("stage",))
-ITERATION_RATE = Family(
+ITERATION_THREADS = _gauge("proveout_iteration_threads", "The rung of the iteration under way.", "stage")
+ITERATION_REPEAT = _gauge("proveout_iteration_repeat", "The repeat of the iteration under way.", "stage")
+ITERATION_ATTEMPT = _gauge("proveout_iteration_attempt", "The attempt of the iteration under way.", "stage")
+ITERATION_RATE = _gauge(
     "proveout_iteration_intended_transactions_per_second",
-    "gauge",
     "The intended rate of the iteration under way; none for closed arrival.",
-    ("stage",),
+    "stage",
 )
 WINDOW = Family(
-    "proveout_window", "stateset", "The window that the load is in.", ("stage",), "", tuple(one.name for one in WINDOWS)
+    "proveout_window", "stateset", "The window that the load is in.", ("stage",), tuple(one.name for one in WINDOWS)
+)
+FAULT = _gauge(
+    "proveout_fault_in_place",
+    "Whether a fault is in place on the host, 0 or 1: from its begin until it is healed.",
+    "stage",
+    "fault",
+    "host",
 )
 ITERATIONS = Family(
     "proveout_iterations", "counter", "Iterations that have ended: valid, invalid or void.", ("stage", "outcome")
 )
-
-FAULT = Family(
-    "proveout_fault_in_place",
-    "gauge",
-    "Whether a fault is in place on the host, 0 or 1: from its begin until it is healed.",
-    ("stage", "fault", "host"),
-)
-
-LOAD_RATE = Family(
-    "proveout_load_transactions_per_second", "gauge", "Throughput of the newest second of load.", ("stage", "rung")
-)
-LOAD_RESPONSE = Family(
+LOAD_RATE = _gauge("proveout_load_transactions_per_second", "Throughput of the newest second of load.", "stage", "rung")
+LOAD_RESPONSE = _gauge(
     "proveout_load_response_seconds",
-    "gauge",
     "Response time in the newest second of load: avg, p50, p99.",
-    ("stage", "rung", "statistic"),
-    "seconds",
+    "stage",
+    "rung",
+    "statistic",
 )
 LOAD_ERRORS = Family("proveout_load_errors", "counter", "Technical errors, in all windows.", ("stage",))
 TRANSACTIONS = Family(
@@ -141,150 +135,88 @@ TRANSACTIONS = Family(
     "Transactions in the measure windows of the iterations that have ended: ok, logical_failure or error.",
     ("stage", "transaction", "outcome"),
 )
-
-LOAD_TRANSACTION_RATE = Family(
+LOAD_TRANSACTION_RATE = _gauge(
     "proveout_load_transaction_type_per_second",
-    "gauge",
     "Throughput of a transaction type in the window so far.",
-    ("stage", "rung", "transaction"),
+    "stage",
+    "rung",
+    "transaction",
 )
-LOAD_TRANSACTION_RESPONSE = Family(
+LOAD_TRANSACTION_RESPONSE = _gauge(
     "proveout_load_transaction_type_response_seconds",
-    "gauge",
     "Response time of a transaction type in the window so far: p50, p95, p99.",
-    ("stage", "rung", "transaction", "statistic"),
-    "seconds",
+    "stage",
+    "rung",
+    "transaction",
+    "statistic",
 )
-
-RUNG_RATE = Family(
-    "proveout_rung_transactions_per_second",
-    "gauge",
-    "Throughput of the rung's newest valid iteration.",
-    ("stage", "rung"),
+RUNG_RATE = _gauge(
+    "proveout_rung_transactions_per_second", "Throughput of the rung's newest valid iteration.", "stage", "rung"
 )
 STATISTICS = ("avg", "p50", "p90", "p95", "p99", "p999", "max")
-RUNG_RESPONSE = Family(
+RUNG_RESPONSE = _gauge(
     "proveout_rung_response_seconds",
-    "gauge",
     f"Response time of the rung's newest valid iteration: {', '.join(STATISTICS)}.",
-    ("stage", "rung", "statistic"),
-    "seconds",
+    "stage",
+    "rung",
+    "statistic",
 )
-PROBE_RATE = Family(
-    "proveout_probe_transactions_per_second", "gauge", "The rate of the search's newest probe.", ("stage",)
-)
-PROBE_ACCEPTED = Family("proveout_probe_accepted", "gauge", "Whether that rate was accepted, 0 or 1.", ("stage",))
-SEARCH_RATE = Family(
-    "proveout_search_transactions_per_second", "gauge", "The rate that a search has found.", ("stage",)
+PROBE_RATE = _gauge("proveout_probe_transactions_per_second", "The rate of the search's newest probe.", "stage")
+PROBE_ACCEPTED = _gauge("proveout_probe_accepted", "Whether that rate was accepted, 0 or 1.", "stage")
+SEARCH_RATE = _gauge("proveout_search_transactions_per_second", "The rate that a search has found.", "stage")
+HOST_UP = _gauge("proveout_host_up", "Whether the host's agent answers, 0 or 1.", "host")
+HOST_CORES = _gauge("proveout_host_cores", "The host's cores.", "host")
+CLOCK_OFFSET = _gauge("proveout_host_clock_offset_seconds", "The agent's clock less the coordinator's.", "host")
+CLOCK_BOUND = _gauge("proveout_host_clock_uncertainty_seconds", "The bound of the error of that offset.", "host")
+HOST_SILENCE = _gauge(
+    "proveout_host_silence_seconds", "Since the agent's last answer; its lease ends after 10.", "host"
 )
 
-HOST_UP = Family("proveout_host_up", "gauge", "Whether the host's agent answers, 0 or 1.", ("host",))
-HOST_CORES = Family("proveout_host_cores", "gauge", "The host's cores.", ("host",))
-CLOCK_OFFSET = Family(
-    "proveout_host_clock_offset_seconds", "gauge", "The agent's clock less the coordinator's.", ("host",), "seconds"
-)
-HOST_SILENCE = Family(
-    "proveout_host_silence_seconds",
-    "gauge",
-    "Since the agent's last answer; its lease ends after 10.",
-    ("host",),
-    "seconds",
-)
-CLOCK_BOUND = Family(
-    "proveout_host_clock_uncertainty_seconds", "gauge", "The bound of the error of that offset.", ("host",), "seconds"
-)
+READINGS: Mapping[str, Family] = {
+    "cpu.busy_fraction": _gauge("proveout_host_cpu_busy_ratio", "CPU in use, of all cores.", "host"),
+    "memory.used_bytes": _gauge("proveout_host_memory_used_bytes", "Memory in use.", "host"),
+    "memory.total_bytes": _gauge("proveout_host_memory_total_bytes", "Memory that there is.", "host"),
+    "disk.read_bytes_per_s": _gauge(
+        "proveout_host_disk_read_bytes_per_second", "Read from the disk.", "host", "device"
+    ),
+    "disk.write_bytes_per_s": _gauge(
+        "proveout_host_disk_write_bytes_per_second", "Written to the disk.", "host", "device"
+    ),
+    "disk.busy_s_per_s": _gauge("proveout_host_disk_busy_ratio", "Time with a request under way.", "host", "device"),
+    "network.received_bytes_per_s": _gauge(
+        "proveout_host_network_received_bytes_per_second", "Received.", "host", "interface"
+    ),
+    "network.sent_bytes_per_s": _gauge("proveout_host_network_sent_bytes_per_second", "Sent.", "host", "interface"),
+    "pressure.cpu_us_per_s": _gauge(
+        "proveout_host_pressure_cpu_ratio", "Time in which some task waited for CPU (PSI).", "host"
+    ),
+    "pressure.io_us_per_s": _gauge(
+        "proveout_host_pressure_io_ratio", "Time in which some task waited for I/O (PSI).", "host"
+    ),
+    "lag.seconds": _gauge("proveout_lag_seconds", "Replication lag.", "host", "capture"),
+    "lag.bytes": _gauge("proveout_lag_bytes", "Log that is not applied yet.", "host", "capture"),
+}
+"""Readings of captures (as `live.ticks` names them) -> family. Whatever else is captured is not exported."""
+FACTORS = {"pressure.cpu_us_per_s": 1e-6, "pressure.io_us_per_s": 1e-6}
+"""Of readings in another unit than their family."""
 
 VERDICT_STATES = ("PENDING", "PASS", "FAIL", "INCONCLUSIVE")
-VERDICT = Family("proveout_verdict", "stateset", "The verdicts.", ("verdict", "severity"), "", VERDICT_STATES)
+VERDICT = Family("proveout_verdict", "stateset", "The verdicts.", ("verdict", "severity"), VERDICT_STATES)
 FORESEEN = Family(
     "proveout_verdict_foreseen",
     "stateset",
     "The provisional outcome of a verdict on the results so far.",
     ("verdict", "severity"),
-    "",
     VERDICT_STATES[1:],
 )
 NOTICES = Family("proveout_notices", "counter", "Notices of the run: info, warning or error.", ("level",))
 DROPPED = Family("proveout_series_dropped", "counter", "Updates left out because there were too many series.")
 
-
-def _reading(name: str, about: str, unit: str, *labels: str) -> Family:
-    return Family(name, "gauge", about, ("host", *labels), unit)
-
-
-READINGS: Mapping[str, tuple[Family, float]] = {
-    "cpu.busy_fraction": (_reading("proveout_host_cpu_busy_ratio", "CPU in use, of all cores.", "ratio"), 1.0),
-    "memory.used_bytes": (_reading("proveout_host_memory_used_bytes", "Memory in use.", "bytes"), 1.0),
-    "memory.total_bytes": (_reading("proveout_host_memory_total_bytes", "Memory that there is.", "bytes"), 1.0),
-    "disk.read_bytes_per_s": (
-        _reading("proveout_host_disk_read_bytes_per_second", "Read from the disk.", "bytes_per_second", "device"),
-        1.0,
-    ),
-    "disk.write_bytes_per_s": (
-        _reading("proveout_host_disk_write_bytes_per_second", "Written to the disk.", "bytes_per_second", "device"),
-        1.0,
-    ),
-    "disk.busy_s_per_s": (
-        _reading("proveout_host_disk_busy_ratio", "Time with a request under way.", "ratio", "device"),
-        1.0,
-    ),
-    "network.received_bytes_per_s": (
-        _reading("proveout_host_network_received_bytes_per_second", "Received.", "bytes_per_second", "interface"),
-        1.0,
-    ),
-    "network.sent_bytes_per_s": (
-        _reading("proveout_host_network_sent_bytes_per_second", "Sent.", "bytes_per_second", "interface"),
-        1.0,
-    ),
-    "pressure.cpu_us_per_s": (
-        _reading("proveout_host_pressure_cpu_ratio", "Time in which some task waited for CPU (PSI).", "ratio"),
-        1e-6,
-    ),
-    "pressure.io_us_per_s": (
-        _reading("proveout_host_pressure_io_ratio", "Time in which some task waited for I/O (PSI).", "ratio"),
-        1e-6,
-    ),
-    "lag.seconds": (_reading("proveout_lag_seconds", "Replication lag.", "seconds", "capture"), 1.0),
-    "lag.bytes": (_reading("proveout_lag_bytes", "Log that is not applied yet.", "bytes", "capture"), 1.0),
-}
-"""Readings of captures (as `live.ticks` names them) -> family and factor. Whatever else is captured is not
-exported."""
-
-FAMILIES: tuple[Family, ...] = (
-    RUN,
-    RUN_START,
-    RUN_ESTIMATE,
-    STAGE,
-    STAGE_ITERATIONS,
-    STAGE_PROGRESS,
-    ITERATION_THREADS,
-    ITERATION_REPEAT,
-    ITERATION_ATTEMPT,
-    ITERATION_RATE,
-    WINDOW,
-    FAULT,
-    ITERATIONS,
-    LOAD_RATE,
-    LOAD_RESPONSE,
-    LOAD_ERRORS,
-    TRANSACTIONS,
-    LOAD_TRANSACTION_RATE,
-    LOAD_TRANSACTION_RESPONSE,
-    RUNG_RATE,
-    RUNG_RESPONSE,
-    PROBE_RATE,
-    PROBE_ACCEPTED,
-    SEARCH_RATE,
-    HOST_UP,
-    HOST_CORES,
-    CLOCK_OFFSET,
-    CLOCK_BOUND,
-    HOST_SILENCE,
-    *(family for family, _ in READINGS.values()),
-    VERDICT,
-    FORESEEN,
-    NOTICES,
-    DROPPED,
+FAMILIES: tuple[Family, ...] = tuple(
+    one
+    for value in tuple(vars().values())
+    for one in (value.values() if value is READINGS else [value])
+    if isinstance(one, Family)
 )
 """All of them, in the order of the text."""
 
@@ -369,7 +301,7 @@ _OF_ITERATION = (
     LOAD_RESPONSE,
     LOAD_TRANSACTION_RATE,
     LOAD_TRANSACTION_RESPONSE,
-    *(family for family, _ in READINGS.values()),
+    *READINGS.values(),
 )
 
 
@@ -432,7 +364,7 @@ class Instruments:
                 board.put(CLOCK_BOUND, event.uncertainty_ns / 1e9, host)
             case AgentLost():
                 board.put(HOST_UP, 0.0, host)
-                board.clear(*(family for family, _ in READINGS.values()), first=host)
+                board.clear(*READINGS.values(), first=host)
             case HostTick():
                 for name, value in event.readings.items():
                     self._reading(event, name, value)
@@ -448,9 +380,9 @@ class Instruments:
         metric, _, label = name.partition("[")
         if metric not in READINGS:
             return
-        family, factor = READINGS[metric]
+        family = READINGS[metric]
         more = {"capture": tick.capture, "device": label[:-1], "interface": label[:-1]}
-        self.board.put(family, value * factor, tick.host, *(more[name] for name in family.labels[1:]))
+        self.board.put(family, value * FACTORS.get(metric, 1.0), tick.host, *(more[name] for name in family.labels[1:]))
 
     def _stage(self, event: StageStarted | StageProgress | PopulateFinished | StageFinished) -> None:
         board, stage = self.board, event.stage

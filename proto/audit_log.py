@@ -127,17 +127,14 @@ class AuditLog:
         lines = tail[:whole].splitlines()
         if not lines:
             return None
-        head = _head_of(lines[-1])
+        # The head of a log that ends with this line. OSError when the line is invalid, as a damaged log must not
+        # grow.
+        raw = lines[-1]
+        line = _line(raw)
+        head = None if line is None else Head.read(f"{line.get('log')}/{line.get('n')}/{line.get('hash')}")
+        if head is None:
+            raise OSError(errno.EBADMSG, "its last line is not a line of an audit log")
         return _append(descriptor, head, "torn", {"bytes": torn}) if torn else head
-
-
-def _head_of(raw: bytes) -> Head:
-    """The head of a log that ends with this line. OSError when the line is invalid, as a damaged log must not grow."""
-    line = _line(raw)
-    head = None if line is None else Head.read(f"{line.get('log')}/{line.get('n')}/{line.get('hash')}")
-    if head is None:
-        raise OSError(errno.EBADMSG, "its last line is not a line of an audit log")
-    return head
 
 
 def _line(raw: bytes) -> dict[str, Any] | None:

@@ -23,7 +23,7 @@ import math
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from urllib.parse import unquote, urlsplit
 
@@ -144,7 +144,20 @@ def select(text: str, scrapes: Sequence[Scrape]) -> dict[str, float]:
 
     Only lines that begin with a wanted name are parsed; NaN and infinite values are dropped.
     """
-    series = _series(text, {scrape.metric for scrape in scrapes})
+    names = {scrape.metric for scrape in scrapes}
+    beginnings = tuple(names)
+    lines = [line for line in text.split("\n") if line.startswith(beginnings)]
+    longest = max(map(len, lines), default=0)
+    if longest > LINE_CHARACTERS_MAX:
+        raise ValueError(f"a line of {longest} characters (at most {LINE_CHARACTERS_MAX} are read)")
+    if sum(map(len, lines)) > WANTED_CHARACTERS_MAX:
+        raise ValueError(f"more than {WANTED_CHARACTERS_MAX >> 20} MiB of lines of the wanted metrics")
+    series = [
+        (sample.name, sample.labels, sample.value)
+        for family in text_string_to_metric_families("\n".join(lines) + "\n")
+        for sample in family.samples
+        if math.isfinite(sample.value)
+    ]
     found: dict[str, float] = {}
     for scrape in scrapes:
         wanted = dict(scrape.labels).items()
@@ -154,22 +167,6 @@ def select(text: str, scrapes: Sequence[Scrape]) -> dict[str, float]:
         elif scrape.optional and scrape.kind == "counter":
             found[scrape.alias] = 0.0
     return found
-
-
-def _series(text: str, names: Iterable[str]) -> list[tuple[str, Mapping[str, str], float]]:
-    beginnings = tuple(names)
-    lines = [line for line in text.split("\n") if line.startswith(beginnings)]
-    longest = max(map(len, lines), default=0)
-    if longest > LINE_CHARACTERS_MAX:
-        raise ValueError(f"a line of {longest} characters (at most {LINE_CHARACTERS_MAX} are read)")
-    if sum(map(len, lines)) > WANTED_CHARACTERS_MAX:
-        raise ValueError(f"more than {WANTED_CHARACTERS_MAX >> 20} MiB of lines of the wanted metrics")
-    return [
-        (sample.name, sample.labels, sample.value)
-        for family in text_string_to_metric_families("\n".join(lines) + "\n")
-        for sample in family.samples
-        if math.isfinite(sample.value)
-    ]
 
 
 class ExporterObserver:

@@ -359,16 +359,12 @@ def _read_trusted(path: Path) -> bytes:
             raise _unusable(path, f"the policy is not a regular file of at most {BYTES_MAX >> 20} MiB", "Name a file.")
         if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
             raise _unusable(path, "other users can write the policy", f"chown root {path}; chmod 644 {path}")
-        _check_folders(path)
+        exposure = exposure_above(path)
+        if exposure is not None:
+            raise _unusable(path, f"other users can replace the policy: {exposure.what}", exposure.way_out)
         return os.read(descriptor, BYTES_MAX)
     finally:
         os.close(descriptor)
-
-
-def _check_folders(path: Path) -> None:
-    exposure = exposure_above(path)
-    if exposure is not None:
-        raise _unusable(path, f"other users can replace the policy: {exposure.what}", exposure.way_out)
 
 
 def _check_program(source: Path, program: Path) -> None:

@@ -21,7 +21,7 @@ from proveout.dsl.plan.keys import out_of_bounds
 from proveout.dsl.rules import host_rules, ladder_rules, session_settings, value_rules
 from proveout.dsl.rules.host_rules import Objection
 from proveout.proto.wire import tasks
-from proveout.proto.wire.tasks import Endpoint, LoadPool, LoadShare
+from proveout.proto.wire.tasks import Endpoint
 
 SHARES_MAX = 2**31
 EXPORTER = "prometheus"
@@ -159,10 +159,17 @@ def _fault(spec: tasks.InjectFault) -> Iterator[Objection]:
 
 
 def _load(spec: tasks.RunLoad) -> Iterator[Objection]:
-    yield from _share(spec.share)
+    share = spec.share
+    if share.first + share.count > share.total:
+        message = f"terminals {share.first} to {share.first + share.count} of {share.total} are not valid"
+        yield Objection(message=message)
     highest = RATE_MAX if spec.share.rate is not None else float(spec.share.total)
     yield from ladder_rules.load_problems(spec.share.levels, spec.windows, highest)
-    yield from _pool(spec.pool)
+    pool = spec.pool
+    if pool.address and not host_rules.is_cluster(pool.address):
+        yield Objection(
+            message=f"{pool.address[:200]!r} is not the address of a Ray cluster", way_out="`auto`, or name:port"
+        )
     yield from _endpoint(spec.endpoint, members=bool(spec.sessions.access))
     yield from _session(spec.endpoint.engine, spec.session)
     yield from session_settings.session_problems(spec.endpoint.engine, spec.sessions, len(spec.endpoint.instances))
@@ -171,19 +178,6 @@ def _load(spec: tasks.RunLoad) -> Iterator[Objection]:
         from proveout.dsl.rules.repeat_rules import tracking_problems  # noqa: PLC0415 - agents start faster without it
 
         yield from tracking_problems(spec.workload, spec.endpoint.engine, spec.sessions, checked=spec.checked)
-
-
-def _share(share: LoadShare) -> Iterator[Objection]:
-    if share.first + share.count > share.total:
-        message = f"terminals {share.first} to {share.first + share.count} of {share.total} are not valid"
-        yield Objection(message=message)
-
-
-def _pool(pool: LoadPool) -> Iterator[Objection]:
-    if pool.address and not host_rules.is_cluster(pool.address):
-        yield Objection(
-            message=f"{pool.address[:200]!r} is not the address of a Ray cluster", way_out="`auto`, or name:port"
-        )
 
 
 def _session(engine: str, settings: tuple[tuple[str, str], ...]) -> Iterator[Objection]:

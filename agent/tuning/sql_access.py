@@ -159,7 +159,14 @@ def run(endpoint: Endpoint, statement: str) -> None:
     with _cursor(endpoint) as cursor:
         cursor.execute(statement)
     if statement == RELOAD:
-        _loaded(endpoint, before)
+        # wait until new connections use the reloaded settings: pg_reload_conf only requests the reload
+        deadline = time.monotonic() + RELOAD_S
+        while rows(endpoint, LOADED) == before:
+            if time.monotonic() > deadline:
+                raise TaskFault(
+                    "timeout", f"system {endpoint.system!r} did not reload its settings within {RELOAD_S:g} s"
+                )
+            time.sleep(0.01)
 
 
 def _await_open(endpoint: Endpoint, within_s: float = OPEN_S) -> None:
@@ -178,15 +185,6 @@ def _await_open(endpoint: Endpoint, within_s: float = OPEN_S) -> None:
             text = f"system {endpoint.system!r} was not open {within_s:g} s after its restart: {why}"
             raise TaskFault("timeout", text)
         time.sleep(OPEN_POLL_S)
-
-
-def _loaded(endpoint: Endpoint, before: Rows) -> None:
-    """Wait until new connections use the reloaded settings: pg_reload_conf only requests the reload."""
-    deadline = time.monotonic() + RELOAD_S
-    while rows(endpoint, LOADED) == before:
-        if time.monotonic() > deadline:
-            raise TaskFault("timeout", f"system {endpoint.system!r} did not reload its settings within {RELOAD_S:g} s")
-        time.sleep(0.01)
 
 
 @contextmanager

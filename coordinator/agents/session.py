@@ -318,7 +318,15 @@ class AgentSession:
 
     async def _live(self) -> None:
         while True:
-            reason, final = await self._talk()
+            # Serve the stream until it ends. Returns the reason, and whether that is final.
+            jobs = {asyncio.create_task(job) for job in (self._read(), self._write(), self._beat())}
+            try:
+                done, _ = await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for job in jobs:
+                    job.cancel()
+                await asyncio.gather(*jobs, return_exceptions=True)
+            reason, final = next(iter(done)).result()
             if self._closing:
                 return
             if not final:
@@ -330,17 +338,6 @@ class AgentSession:
                 await self._events.put(Lost(host=self.host, reason=reason))
             if reason:
                 return
-
-    async def _talk(self) -> tuple[str, bool]:
-        """Serve the stream until it ends. Returns the reason, and whether that is final."""
-        jobs = {asyncio.create_task(job) for job in (self._read(), self._write(), self._beat())}
-        try:
-            done, _ = await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for job in jobs:
-                job.cancel()
-            await asyncio.gather(*jobs, return_exceptions=True)
-        return next(iter(done)).result()
 
     async def _read(self) -> tuple[str, bool]:
         while True:
@@ -467,15 +464,12 @@ class AgentSession:
             self._answered()
             if welcome.session != self.welcome.session:
                 return "its lease ended, or it was restarted: it has stopped all tasks"
-            self._say_again()
+            rest = [message for message in self._outgoing if isinstance(message, Goodbye)]
+            self._outgoing = deque(message for messages in self._open.values() for message in messages)
+            self._outgoing.extend(rest)
+            self._wake.set()
             return ""
         return reason
-
-    def _say_again(self) -> None:
-        rest = [message for message in self._outgoing if isinstance(message, Goodbye)]
-        self._outgoing = deque(message for messages in self._open.values() for message in messages)
-        self._outgoing.extend(rest)
-        self._wake.set()
 
     def _queue_beat(self) -> None:
         self._sequence += 1

@@ -58,6 +58,8 @@ MERGED_AT_ONCE = 200
 SAMPLES_MIN = 10
 """The smallest number of samples from which numbers on the handling of answers are computed."""
 PERCENTILES = {"p50_us": 50.0, "p90_us": 90.0, "p95_us": 95.0, "p99_us": 99.0, "p999_us": 99.9}
+TIMES = ("response", "service", "schedule")
+COUNTS = ("ok", "logical_failures", "retried", "missed")
 NO_TIMES = Histogram()
 
 
@@ -82,17 +84,18 @@ def _merged(loads: Iterable[Sequence[TransactionLoad]]) -> tuple[TransactionLoad
     return tuple(
         TransactionLoad(
             counts=_merge_counts([item.counts for item in items]),
-            response=histogram.merge(item.response for item in items),
-            service=histogram.merge(item.service for item in items),
-            schedule=histogram.merge(item.schedule for item in items),
             ended=sum(item.ended for item in items),
             late=sum(item.late for item in items),
-            response_at_least=histogram.merge(item.response_at_least for item in items),
-            service_at_least=histogram.merge(item.service_at_least for item in items),
-            schedule_at_least=histogram.merge(item.schedule_at_least for item in items),
+            **_times(items),
         )
         for items in by_name.values()
     )
+
+
+def _times(loads: Sequence[TransactionLoad]) -> dict[str, Histogram]:
+    """The histograms of several transaction types, merged: `response`, `response_at_least`, and so on."""
+    names = [name for one in TIMES for name in (one, f"{one}_at_least")]
+    return {name: histogram.merge(getattr(item, name) for item in loads) for name in names}
 
 
 def handling_parts(loads: Iterable[LoadResult]) -> list[Handling]:
@@ -108,11 +111,8 @@ def _merge_counts(counts: Sequence[TransactionCounts]) -> TransactionCounts:
             errors[code] = errors.get(code, 0) + count
     return TransactionCounts(
         name=counts[0].name,
-        ok=sum(item.ok for item in counts),
-        logical_failures=sum(item.logical_failures for item in counts),
-        retried=sum(item.retried for item in counts),
-        missed=sum(item.missed for item in counts),
         errors=tuple(sorted(errors.items())),
+        **{name: sum(getattr(item, name) for item in counts) for name in COUNTS},
     )
 
 
@@ -183,21 +183,9 @@ def latency_us(values: Histogram) -> dict[str, float]:
 
 def times_of(loads: Sequence[TransactionLoad]) -> dict[str, Latency]:
     """`response`, `service` and `schedule` of several transaction types together."""
-    missed = sum(item.counts.missed for item in loads)
+    missed, merged = sum(item.counts.missed for item in loads), _times(loads)
     return {
-        "response": latency(
-            histogram.merge(item.response for item in loads),
-            histogram.merge(item.response_at_least for item in loads),
-            missed,
-        ),
-        "service": latency(
-            histogram.merge(item.service for item in loads), histogram.merge(item.service_at_least for item in loads)
-        ),
-        "schedule": latency(
-            histogram.merge(item.schedule for item in loads),
-            histogram.merge(item.schedule_at_least for item in loads),
-            missed,
-        ),
+        name: latency(merged[name], merged[f"{name}_at_least"], 0 if name == "service" else missed) for name in TIMES
     }
 
 

@@ -432,7 +432,11 @@ def _all_series(streams: Sequence[Stream]) -> dict[str, tuple[float, ...]]:
 
 def _shared_window(streams: Sequence[Stream], clocks: Mapping[str, tuple[int, int]]) -> Window:
     to_last = in_passes(streams[0].stage) > 0
-    windows = [measure_window(stream.loads, clocks, to_last=to_last) for stream in streams]
+    return _common([measure_window(stream.loads, clocks, to_last=to_last) for stream in streams], to_last=to_last)
+
+
+def _common(windows: Sequence[Window], *, to_last: bool) -> Window:
+    """The part that all windows have, or with `to_last` from there to the last end; the first one where it is none."""
     end_ns = (max if to_last else min)(w.end_ns for w in windows)
     shared = Window(start_ns=max(w.start_ns for w in windows), end_ns=end_ns)
     return shared if shared.seconds > 0.0 else windows[0]
@@ -495,9 +499,7 @@ def measure_window(
         Window(start_ns=load.measure_start_ns, end_ns=load.measure_end_ns).shifted(-clocks.get(host, (0, 0))[0])
         for host, load in loads.items()
     ]
-    end_ns = (max if to_last else min)(w.end_ns for w in windows)
-    shared = Window(start_ns=max(w.start_ns for w in windows), end_ns=end_ns)
-    return shared if shared.seconds > 0.0 else windows[0]
+    return _common(windows, to_last=to_last)
 
 
 def _ceiling(loads: Mapping[str, LoadResult], *, shared: bool) -> float | None:

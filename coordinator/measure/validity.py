@@ -349,7 +349,10 @@ def _start(seen: Observed) -> Iterator[ValidityFinding]:
     text = f"load began {late} after T0, clients {apart} apart, clock ± {uncertain} (limit {most})"
     yield _finding("start-skew", worst <= limit, text)
     early = min(starts) < seen.t0_ns - uncertain_ms * 1e6
-    moved_ms, end_ms = _clock_ends(seen)
+    # the largest change of a client's offset from the start to after the window, and the largest bound then, ms
+    ends = [(seen.clocks.get(host, end), end) for host, end in seen.clock_ends.items() if host in seen.loads]
+    moved_ns = max((abs(end[0] - start[0]) for start, end in ends), default=0)
+    moved_ms, end_ms = moved_ns / 1e6, max((end[1] for _, end in ends), default=0) / 1e6
     moved, at_end = together("start_skew_ms", moved_ms, end_ms)
     text = f"offsets of the clients' clocks are known to ± {uncertain} at the start (limit {most})"
     if seen.clock_ends:
@@ -357,13 +360,6 @@ def _start(seen: Observed) -> Iterator[ValidityFinding]:
     if early:
         text = "a measure window began before T0 on the coordinator's clock: the clocks differ"
     yield _finding("clock", not early and max(uncertain_ms, end_ms) <= limit, text)
-
-
-def _clock_ends(seen: Observed) -> tuple[float, float]:
-    """The largest change of a client's offset from the start to after the window, and the largest bound then, ms."""
-    ends = [(seen.clocks.get(host, end), end) for host, end in seen.clock_ends.items() if host in seen.loads]
-    moved_ns = max((abs(end[0] - start[0]) for start, end in ends), default=0)
-    return moved_ns / 1e6, max((end[1] for _, end in ends), default=0) / 1e6
 
 
 # ---- what was counted --------------------------------------------------------------------------------------------

@@ -501,20 +501,7 @@ def _families(numbers: Sequence[MainNumber]) -> list[str]:
 
 
 def _spec(drawn: Sequence[MainNumber], named: Mapping[int, str], band: float) -> Spec:
-    x = _axis(drawn, band)
-    found = {_shown(one.row.direction) for one in drawn}
-    forms = {direction: form for direction, form in _FORMS.items() if direction in found}
-    families = _families(drawn)
-    panels = [_panel([one for one in drawn if one.family == family], named, x, forms, band) for family in families]
-    return grid(panels, columns=1, spacing=18)
-
-
-def _shown(direction: Direction) -> Direction:
-    return "unknown" if direction == "offered" else direction
-
-
-def _axis(drawn: Sequence[MainNumber], band: float) -> Spec:
-    """The axis of all panels, from the least to the largest end that is not too far away."""
+    # the axis of all panels, from the least to the largest end that is not too far away
     ends = [
         min(max(end, mean / WIDEST, 1.0 / FARTHEST), mean * WIDEST, FARTHEST)
         for one in drawn
@@ -529,7 +516,15 @@ def _axis(drawn: Sequence[MainNumber], band: float) -> Spec:
     x = logarithmic("ratio", "", reach, margin=margin)
     x["title"] = None
     x["axis"] |= {"values": [*below, 1.0, *above], "format": "~r", "labelExpr": "datum.label + ' ×'"}
-    return x
+    found = {_shown(one.row.direction) for one in drawn}
+    forms = {direction: form for direction, form in _FORMS.items() if direction in found}
+    families = _families(drawn)
+    panels = [_panel([one for one in drawn if one.family == family], named, x, forms, band) for family in families]
+    return grid(panels, columns=1, spacing=18)
+
+
+def _shown(direction: Direction) -> Direction:
+    return "unknown" if direction == "offered" else direction
 
 
 def _panel(

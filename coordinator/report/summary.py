@@ -250,15 +250,8 @@ def _factors(results: RunResults) -> Iterator[HeadlineNumber]:
         row = next((row for metric in wanted for row in rows if row.metric == metric), None)
         if row is None:
             continue
-        value, interval = printed(row.factor)
-        yield HeadlineNumber(
-            label=f"{titled(results, pair.other)} against {titled(results, pair.base)}",
-            value=f"{value} ×",
-            interval=interval,
-            about=f"{row.label}, {rung_name('ladder', pair.threads)}",
-            tone=row.tone,
-            estimate=row.factor,
-        )
+        label = f"{titled(results, pair.other)} against {titled(results, pair.base)}"
+        yield _number(label, row.factor, f"{row.label}, {rung_name('ladder', pair.threads)}", row.tone, sign=" ×")
 
 
 def _are_offered_the_same(results: RunResults, pair: LaddersCompared) -> bool:
@@ -271,17 +264,9 @@ def _published(results: RunResults) -> Iterator[HeadlineNumber]:
     """Measured over published numbers."""
     for one in reproductions(results):
         if one.factor:
-            value, interval = printed(one.factor)
-            yield HeadlineNumber(
-                label=f"{one.title or one.id}, measured / published",
-                value=f"{value} ×",
-                interval=interval,
-                about=", ".join(
-                    filter(None, (one.source, "" if one.within is None else f"within {percent(one.within)}"))
-                ),
-                tone=TONES[one.outcome] if one.outcome else "",
-                estimate=one.factor,
-            )
+            about = ", ".join(filter(None, (one.source, "" if one.within is None else f"within {percent(one.within)}")))
+            tone = TONES[one.outcome] if one.outcome else ""
+            yield _number(f"{one.title or one.id}, measured / published", one.factor, about, tone, sign=" ×")
 
 
 def _peaks(results: RunResults) -> Iterator[HeadlineNumber]:
@@ -360,14 +345,7 @@ def _values(results: RunResults) -> Iterator[HeadlineNumber]:
     for stage in results.stages.values():
         for name, found in value_estimates(stage.values).items():
             if name not in ("elapsed_s", "wait_s") and "mean" in found:
-                value, interval = printed(found, name)
-                yield HeadlineNumber(
-                    label=name,
-                    value=value,
-                    interval=interval,
-                    about=stage.id,
-                    estimate=found,
-                )
+                yield _number(name, found, stage.id, metric=name)
 
 
 _KINDS: tuple[tuple[Callable[[RunResults], Iterator[HeadlineNumber]], int], ...] = (
@@ -392,15 +370,16 @@ def _of_rung(
     at: tuple[RunResults, StageResult, RungResult], label: str, estimate: Mapping[str, Any], metric: str
 ) -> HeadlineNumber:
     results, stage, rung = at
+    about = f"{titled(results, stage.id)}, {rung_name(stage.kind, rung.threads)}"
+    sign = " IOPS" if metric == "iops" else ""
+    return _number(label, estimate, about, "warn" if stage.cautions else "", metric=metric, sign=sign)
+
+
+def _number(
+    label: str, estimate: Mapping[str, Any], about: str, tone: Tone = "", *, metric: str = "", sign: str = ""
+) -> HeadlineNumber:
     value, interval = printed(estimate, metric)
-    return HeadlineNumber(
-        label=label,
-        value=f"{value} IOPS" if metric == "iops" else value,
-        interval=interval,
-        about=f"{titled(results, stage.id)}, {rung_name(stage.kind, rung.threads)}",
-        tone="warn" if stage.cautions else "",
-        estimate=estimate,
-    )
+    return HeadlineNumber(label=label, value=value + sign, interval=interval, about=about, tone=tone, estimate=estimate)
 
 
 def printed(estimate: Mapping[str, Any], metric: str = "") -> tuple[str, str]:

@@ -73,7 +73,11 @@ def fingerprints(results: RunResults) -> tuple[Fingerprint, ...]:
     taken: dict[tuple[str, str], list[FactsTaken]] = {}
     for item in (one for one in results.taken if one.when != "stage"):
         taken.setdefault((item.host, item.system), []).append(item)
-    unused = _unused(results.plan)
+    # the facts about clients of engines that no system of the plan has; none where the plan is not known
+    plan = results.plan
+    used = {client for system in plan.get("systems", ()) for client in engines.of(system["engine"]).clients}
+    known = {client for engine in engines.ENGINES.values() for client in engine.clients}
+    unused = frozenset(f"{CLIENT}{client}" for client in (known - used if plan else ()))
     declared = {(one["kind"] == "system", one["name"]): one for one in results.plan.get("declared", ())}
     found = [
         _fingerprint(host, system, facts, declared.get((bool(system), system or host), {}), unused)
@@ -85,13 +89,6 @@ def fingerprints(results: RunResults) -> tuple[Fingerprint, ...]:
             found[at] = replace(one, drift=tuple(part for part in one.drift if part.fact != "boot_id"))
     equipment = [one for one in declared.values() if one["kind"] not in ("host", "system")]
     return (*found, *map(_of_equipment, equipment))
-
-
-def _unused(plan: Mapping[str, Any]) -> frozenset[str]:
-    """The facts about clients of engines that no system of the plan has; none where the plan is not known."""
-    used = {client for system in plan.get("systems", ()) for client in engines.of(system["engine"]).clients}
-    known = {client for engine in engines.ENGINES.values() for client in engine.clients}
-    return frozenset(f"{CLIENT}{client}" for client in (known - used if plan else ()))
 
 
 def _fingerprint(

@@ -342,7 +342,22 @@ def preflight(turn: Turn, *, measuring: bool) -> bool:
             batch(turn, "preflight", waves, name=asked)
             return True
     turn.set(preflights=turn.state.preflights | {name})
-    return _judge(turn, measuring=measuring)
+    found = problems(turn.state.plan, turn.state.found)
+    turn.set(found=())
+    for one in found:
+        turn.notice("error" if one.is_error else "warning", one.line(), ", ".join(one.hosts))
+    code = exit_code(found)
+    if not code:
+        checked = "the statements of all loads" if measuring else "hosts, systems, statements and rights"
+        outcome = count_of(len(found), "warning") if found else "nothing is wrong"
+        turn.notice("info", f"preflight: {checked} are checked, {outcome}")
+        return False
+    count = sum(one.is_error for one in found)
+    many = count_of(count, "problem")  # and the first, for surfaces that show the reason alone
+    after = "nothing was measured" if measuring else "no host or system was changed"
+    first = next(one for one in found if one.is_error)
+    turn.end("failed", code, f"the preflight found {many}, and {after}; the first: {first.line()}")
+    return True
 
 
 def _systems(turn: Turn) -> list[list[tuple[str, TaskSpec]]]:
@@ -374,25 +389,6 @@ def _moment(turn: Turn, endpoints: Mapping[str, Endpoint], *, again: bool) -> Mo
         again=again,
         wait=True,
     )
-
-
-def _judge(turn: Turn, *, measuring: bool) -> bool:
-    found = problems(turn.state.plan, turn.state.found)
-    turn.set(found=())
-    for one in found:
-        turn.notice("error" if one.is_error else "warning", one.line(), ", ".join(one.hosts))
-    code = exit_code(found)
-    if not code:
-        checked = "the statements of all loads" if measuring else "hosts, systems, statements and rights"
-        outcome = count_of(len(found), "warning") if found else "nothing is wrong"
-        turn.notice("info", f"preflight: {checked} are checked, {outcome}")
-        return False
-    count = sum(one.is_error for one in found)
-    many = count_of(count, "problem")  # and the first, for surfaces that show the reason alone
-    after = "nothing was measured" if measuring else "no host or system was changed"
-    first = next(one for one in found if one.is_error)
-    turn.end("failed", code, f"the preflight found {many}, and {after}; the first: {first.line()}")
-    return True
 
 
 def _populated(turn: Turn) -> frozenset[tuple[str, str]]:

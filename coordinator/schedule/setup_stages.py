@@ -161,7 +161,11 @@ def reset_part(turn: Turn, stage: Reset) -> bool:
     systems = [s for s in start_order(state.plan) if s.name in stage.systems]
     held = [s for s in systems if s.can_be_restored or s.restore]
     if stage.restore and held and part_of(stage, "restore") not in state.parts_done:
-        _notice_removed(turn, stage)
+        # report, once, that a reset removes what sql stages have made
+        for found in () if stage.keep else resets.since_copy(turn.state.plan, stage):
+            text = f"reset {stage.id} {resets.removal(found)}; `keep: ddl` keeps it"
+            if not any(isinstance(event, Notice) and event.text == text for event in turn.state.progress.history):
+                turn.notice("warning", text, turn.state.plan.system(found.system).host)
         waves = [[(s.host, _restoring(turn, s))] for s in reversed(held)]
         batch(turn, "restore", waves, name=part_of(stage, "restore"), stage=stage.id)
         return True
@@ -179,14 +183,6 @@ def _restoring(turn: Turn, system: System) -> TaskSpec:
     if system.restore:
         return RestoreCopy(endpoint=turn.state.endpoints[system.name])
     return SnapshotSystem(system=system, data_root=turn.state.setup.data_root, action="restore")
-
-
-def _notice_removed(turn: Turn, stage: Reset) -> None:
-    """Report, once, that a reset removes what sql stages have made."""
-    for found in () if stage.keep else resets.since_copy(turn.state.plan, stage):
-        text = f"reset {stage.id} {resets.removal(found)}; `keep: ddl` keeps it"
-        if not any(isinstance(event, Notice) and event.text == text for event in turn.state.progress.history):
-            turn.notice("warning", text, turn.state.plan.system(found.system).host)
 
 
 def _ddl_again(turn: Turn, stage: Reset) -> bool:

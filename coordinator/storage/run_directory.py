@@ -157,7 +157,20 @@ def create(runs: Path, plan: Plan, command: Command, now: datetime) -> RunDirect
             part.mkdir()
         write_whole(directory.path / "command.json", json.dumps(asdict(command), indent=2) + "\n")
         write_whole(directory.path / "plan" / "plan.json", canonical_json(plan) + "\n")
-        _copy_sources(plan, command, directory.path / "plan")
+        # copy every file that the plan was made of; those beside the plan keep their place, others lie flat
+        into = directory.path / "plan"
+        home = Path(command.plan).parent
+        named = {
+            Path(command.plan),
+            *(home / name for name in plan.brought_in),
+            *(Path(name) for name in _files(plan_data(plan))),
+        }
+        if command.inventory is not None:
+            named.add(Path(command.inventory))
+        for source in sorted(path.absolute() for path in named if path.is_file()):
+            place = source.relative_to(home) if source.is_relative_to(home) else Path(source.name)
+            (into / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, into / place)
     except OSError as fault:
         raise storage_failed(directory.path, fault) from fault
     return directory
@@ -214,22 +227,6 @@ def write_whole(path: Path, content: str | bytes) -> None:
 def storage_failed(path: Path, fault: OSError) -> StorageFailed:
     """The error for a run directory that cannot be written."""
     return journal.storage_failed(path, fault, "the run directory cannot be written", full=is_full(fault))
-
-
-def _copy_sources(plan: Plan, command: Command, into: Path) -> None:
-    """Copy every file that the plan was made of; those beside the plan keep their place, others lie flat."""
-    home = Path(command.plan).parent
-    named = {
-        Path(command.plan),
-        *(home / name for name in plan.brought_in),
-        *(Path(name) for name in _files(plan_data(plan))),
-    }
-    if command.inventory is not None:
-        named.add(Path(command.inventory))
-    for source in sorted(path.absolute() for path in named if path.is_file()):
-        place = source.relative_to(home) if source.is_relative_to(home) else Path(source.name)
-        (into / place).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, into / place)
 
 
 def _files(data: Any) -> Iterable[str]:
@@ -328,12 +325,7 @@ def examine(directory: RunDirectory) -> Resumable:
             way_out="Start another one with `proveout run`.",
         )
     command = directory.command()
-    plan = _recorded(directory, facts.started)
-    _same_as_now(directory, facts.started, command)
-    return Resumable(plan=plan, command=command, events=events, crashed=facts.ended is None)
-
-
-def _recorded(directory: RunDirectory, started: RunStarted) -> Plan:
+    started = facts.started
     plan = recorded_plan(started.plan)
     if plan.digest != started.digest:
         raise NotResumable(
@@ -341,7 +333,8 @@ def _recorded(directory: RunDirectory, started: RunStarted) -> Plan:
             where=str(directory.path),
             way_out="The run's directory was changed; start another run.",
         )
-    return plan
+    _same_as_now(directory, facts.started, command)
+    return Resumable(plan=plan, command=command, events=events, crashed=facts.ended is None)
 
 
 def _same_as_now(directory: RunDirectory, started: RunStarted, command: Command) -> None:

@@ -26,7 +26,6 @@ from proveout.dsl.compile.symbols import StageNames
 from proveout.dsl.plan import slices
 from proveout.dsl.plan.bounds import RATE_MAX, WEEK_S
 from proveout.dsl.plan.phases import POINTS_MAX, SLICES_MAX, Level
-from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.scalars import setting_text
 from proveout.dsl.plan.stages import OWN_SESSIONS, Arrival, Closed, Ladder, Load, Open, Phased, Sessions, Think, Windows
 from proveout.dsl.plan.topology import Expression, System
@@ -212,10 +211,7 @@ def _ranged(names: StageNames, name: str, load: stage_models.LoadEntry) -> str:
     except ValueError as error:
         names.problem(str(error), "range", hint=RANGE_HINT)
         return load.workload
-    return _added(names, variant, f"{load.workload}-{names.id}-{name}"[:60])
-
-
-def _added(names: StageNames, variant: Workload, wanted: str) -> str:
+    wanted = f"{load.workload}-{names.id}-{name}"[:60]
     taken = names.scope.declared.get("workload", set()) | set(names.scope.workloads)
     free = next(text for number in range(len(taken) + 1) if (text := f"{wanted}{number or ''}") not in taken)
     names.scope.workloads[free] = replace(variant, name=free)

@@ -57,45 +57,36 @@ def with_cost(scope: Scope, host: Host, entry: HostKeys, node: Map) -> Host:
 
 def cost(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate) -> Group:
     """The group `cost`; an absent name has the reason that can be known before the run."""
-    absent = _absent(plan, stage)
+    captures = [plan.capture(name) for name in stage.captures]
+    systems = servers(plan, stage)
+    hosts = tuple(dict.fromkeys(system.host for system in systems))
+    absent: dict[str, tuple[str, str]] = {}
+    without = [name for name in hosts if name not in _captured(captures)]
+    if without:
+        why = f"no os capture of stage `{stage.id}` covers `{without[0]}`, where its servers run"
+        absent |= dict.fromkeys(HOST_NUMBERS, (why, _ADD))
+    # the first database whose own counters are not captured
+    counted = {capture.system for capture in captures if capture.kind == "waits"}
+    databases = (one for one in systems if one.in_front_of is None and one.standby_of is None)
+    uncounted = next((one for one in databases if one.name not in counted), None)
+    if uncounted is not None:
+        why = f"stage `{stage.id}` has no capture of kind waits of `{uncounted.name}`"
+        absent["wal_bytes"] = (why, _ADD)
+        absent |= {"reads": (f"{why}, nor an os capture of its host", _ADD)} if without else {}
+    for engine in (engines.of(system.engine) for system in systems):
+        if engine.in_files:
+            inside = (f"{engine.title} runs in the processes of the load", "cost.client_cpu_us")
+            absent |= dict.fromkeys((*HOST_NUMBERS, "reads", "wal_bytes"), inside)
+    unpriced = [name for name in hosts if plan.host(name).price_per_hour is None]
+    if unpriced:
+        way = f"topology: {{hosts: {{{unpriced[0]}: {{cost: {{per_hour: 3.20 EUR}}}}}}}}"
+        absent["price_per_million"] = (f"host `{unpriced[0]}` has no cost", way)
     members = {name: leaf for name in metrics.COST if name not in absent}
     return Group(what="the cost of a transaction", members=members, absent=absent)
 
 
-def _absent(plan: Plan, stage: Ladder | Search) -> dict[str, tuple[str, str]]:
-    captures = [plan.capture(name) for name in stage.captures]
-    systems = servers(plan, stage)
-    hosts = tuple(dict.fromkeys(system.host for system in systems))
-    found: dict[str, tuple[str, str]] = {}
-    without = [name for name in hosts if name not in _captured(captures)]
-    if without:
-        why = f"no os capture of stage `{stage.id}` covers `{without[0]}`, where its servers run"
-        found |= dict.fromkeys(HOST_NUMBERS, (why, _ADD))
-    uncounted = _uncounted(systems, captures)
-    if uncounted is not None:
-        why = f"stage `{stage.id}` has no capture of kind waits of `{uncounted.name}`"
-        found["wal_bytes"] = (why, _ADD)
-        found |= {"reads": (f"{why}, nor an os capture of its host", _ADD)} if without else {}
-    for engine in (engines.of(system.engine) for system in systems):
-        if engine.in_files:
-            inside = (f"{engine.title} runs in the processes of the load", "cost.client_cpu_us")
-            found |= dict.fromkeys((*HOST_NUMBERS, "reads", "wal_bytes"), inside)
-    unpriced = [name for name in hosts if plan.host(name).price_per_hour is None]
-    if unpriced:
-        way = f"topology: {{hosts: {{{unpriced[0]}: {{cost: {{per_hour: 3.20 EUR}}}}}}}}"
-        found["price_per_million"] = (f"host `{unpriced[0]}` has no cost", way)
-    return found
-
-
 def _captured(captures: Sequence[Capture]) -> set[str]:
     return {host for capture in captures if capture.kind == "os" for host in capture.hosts}
-
-
-def _uncounted(systems: Sequence[System], captures: Sequence[Capture]) -> System | None:
-    """The first database whose own counters are not captured."""
-    counted = {capture.system for capture in captures if capture.kind == "waits"}
-    databases = (one for one in systems if one.in_front_of is None and one.standby_of is None)
-    return next((one for one in databases if one.name not in counted), None)
 
 
 def provisioned_problems(kind: str, system: System) -> Iterator[Objection]:

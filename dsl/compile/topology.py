@@ -112,19 +112,16 @@ def refuse_destinations(scope: Scope, uses: destinations.Uses, where: Where, key
         scope.problems.add(where, reason, key=key, hint=hint)
     if scope.inventory is None or reasons:
         return
-    reach = _reach(scope, scope.inventory)
+    # the hosts that an inventory names: where its agents run, and where its secrets may go
+    inventory = scope.inventory
+    hosts = destinations.hosts_of(host for host in scope.hosts.values() if host.where.file == inventory)
+    secrets = (secret for secret in scope.secrets.values() if secret.where.file == inventory)
+    reach = {*hosts, *(place for secret in secrets for place in secret.to)}
     for place in uses.places:
         if uses.secrets and not destinations.is_within(place, reach):
             message = f"{place} is not a host of the inventory {scope.inventory}, so no secret goes there"
             hint = f"if it may, declare it in the inventory: secrets: {{{uses.secrets[0]}: {{…, to: [{place}]}}}}"
             scope.problems.add(where, message, key=key, hint=hint)
-
-
-def _reach(scope: Scope, inventory: str) -> set[str]:
-    """The hosts that an inventory names: where its agents run, and where its secrets may go."""
-    hosts = destinations.hosts_of(host for host in scope.hosts.values() if host.where.file == inventory)
-    secrets = (secret for secret in scope.secrets.values() if secret.where.file == inventory)
-    return {*hosts, *(place for secret in secrets for place in secret.to)}
 
 
 def _add_hosts(scope: Scope, section: Node | None) -> None:

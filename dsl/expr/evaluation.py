@@ -186,10 +186,6 @@ def evaluate(text: str, environment: Mapping[str, Any], *, functions: Mapping[st
         raise _explain(node, text, data, faults, error) from None
     if faults:
         raise faults[0]
-    return _checked(value, node, text)
-
-
-def _checked(value: Any, node: Syntax, text: str) -> Result:
     if isinstance(value, (bool, str)):
         return value
     if isinstance(value, (int, float)):

@@ -85,17 +85,14 @@ def in_use(device: str, facts: Facts, tree: str = BLOCK, own: str | None = None,
     numbers = {facts.text(f"{disk}/dev"), *(facts.text(path) for path in facts.paths(f"{disk}/*/dev"))}
     mounted = [line.split() for line in (facts.text(DISK_MOUNTS) or "").splitlines()]
     yield from (f"{device} is mounted at {words[4]}" for words in mounted if words[2:3] and words[2] in numbers)
-    own_or_part = _nodes(facts.link(device) or "")
+    # A device and its partitions: after a name that ends in a number the kernel puts a `p` before the partition's
+    node = facts.link(device) or ""
+    between = "p" if node[-1:].isdigit() else ""
+    own_or_part = re.compile(rf"{re.escape(node)}({between}\d+)?")
     for line in (facts.text(SWAPS) or "").splitlines():
         if own_or_part.fullmatch((line.split() or [""])[0]):
             yield f"{device} is swap"
     yield from _signature(device, facts, disk, own, replaces)
-
-
-def _nodes(node: str) -> re.Pattern[str]:
-    """A device and its partitions: after a name that ends in a number the kernel puts a `p` before the partition's."""
-    between = "p" if node[-1:].isdigit() else ""
-    return re.compile(rf"{re.escape(node)}({between}\d+)?")
 
 
 def _signature(device: str, facts: Facts, disk: str, own: str | None, replaces: str) -> Iterator[str]:

@@ -356,10 +356,7 @@ def edit(content: bytes, section: str, wanted: Mapping[str, str], *, create: boo
     if not found:
         return _with_section(content, section, wanted) if create else f"has no section [{section}]"
     end = next((number for number, _ in heads if number > found[0]), len(lines))
-    return _edited(lines, found[0], end, wanted)
-
-
-def _edited(lines: list[bytes], start: int, end: int, wanted: Mapping[str, str]) -> bytes | str:
+    start = found[0]
     pairs = [pair for number in range(start + 1, end) if (pair := _pair(number, lines[number])) is not None]
     missing: list[tuple[str, str]] = []
     for key, value in wanted.items():

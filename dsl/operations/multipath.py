@@ -229,7 +229,14 @@ class Multipath(Operation):
             return Step(refusals=("multipathd does not run on this host (multipathd.service)",))
         aliases, refusals = dict(self.aliases), []
         for one in self.numbered:
-            disks = _disks(one, facts)
+            # the worldwide names of an array's disks, each once however many paths it has
+            found: set[str] = set()
+            for page in facts.paths(PAGES):
+                vendor, model = (facts.text(page.replace("vpd_pg83", name)) or "" for name in ("vendor", "model"))
+                name = wwid(facts.ask(BytesQuery(page)) or b"")
+                if name is not None and fnmatchcase(vendor, one.vendor) and fnmatchcase(model, one.model):
+                    found.add(name)
+            disks = sorted(found)
             if len(disks) != one.count:
                 there = ", ".join(disks) or "none"
                 refusals.append(
@@ -261,17 +268,6 @@ class Multipath(Operation):
                 lines += ["    multipath {", f'        wwid "{disk}"', f'        alias "{alias}"', "    }"]
             lines.append("}")
         return "".join(f"{line}\n" for line in lines)
-
-
-def _disks(one: Numbered, facts: Facts) -> list[str]:
-    """The worldwide names of an array's disks, each once however many paths it has."""
-    found: set[str] = set()
-    for page in facts.paths(PAGES):
-        vendor, model = (facts.text(page.replace("vpd_pg83", name)) or "" for name in ("vendor", "model"))
-        name = wwid(facts.ask(BytesQuery(page)) or b"")
-        if name is not None and fnmatchcase(vendor, one.vendor) and fnmatchcase(model, one.model):
-            found.add(name)
-    return sorted(found)
 
 
 def _misnamed(aliases: Mapping[str, str], facts: Facts) -> Iterator[str]:
@@ -403,19 +399,15 @@ def _link(link: str) -> None:
         raise custom(f"`{link}` is not a plain name")
 
 
-def _checked(key: str, value: str) -> None:
-    if key == "MODE" and (not OCTAL.fullmatch(value) or int(value, 8) & _WORLD_WRITE):
-        raise custom(f'MODE {value} is not a mode, as "0660", or makes the device writable for all users')
-    if key in ("OWNER", "GROUP") and not re.fullmatch(ACCOUNT, value):
-        raise custom(f"`{value}` is not the name of a user or group")
-    if key == "SYMLINK":
-        for link in value.split(" "):
-            _link(link)
-
-
 def _assigned(given: dict[str, str]) -> dict[str, str]:
     for key, value in given.items():
-        _checked(key, value)
+        if key == "MODE" and (not OCTAL.fullmatch(value) or int(value, 8) & _WORLD_WRITE):
+            raise custom(f'MODE {value} is not a mode, as "0660", or makes the device writable for all users')
+        if key in ("OWNER", "GROUP") and not re.fullmatch(ACCOUNT, value):
+            raise custom(f"`{value}` is not the name of a user or group")
+        if key == "SYMLINK":
+            for link in value.split(" "):
+                _link(link)
     return given
 
 

@@ -316,7 +316,10 @@ def position(plan: Plan, subject: str, engine: str = "", line: int = 0) -> Where
         for found in plan.positions:
             if found.path == tried:
                 return _lower(found.where, line - 1) if line > 1 and found.literal else found.where
-    return _whole(plan, path)
+    section, _, rest = path.partition(".")
+    places = _places(plan, section)
+    names = [name for name in places if rest == name or rest.startswith(f"{name}.")]
+    return places[max(names, key=len)] if names else NOWHERE
 
 
 def _path(plan: Plan, subject: str) -> str:
@@ -326,13 +329,6 @@ def _path(plan: Plan, subject: str) -> str:
         return subject
     transaction, _, statement = below.partition(".")
     return f"workloads.{name}.transactions.{transaction}.statements.{statement}"
-
-
-def _whole(plan: Plan, path: str) -> Where:
-    section, _, rest = path.partition(".")
-    places = _places(plan, section)
-    names = [name for name in places if rest == name or rest.startswith(f"{name}.")]
-    return places[max(names, key=len)] if names else NOWHERE
 
 
 def _places(plan: Plan, section: str) -> Mapping[str, Where]:

@@ -77,21 +77,17 @@ def _value(engine: str, name: str, setting: Setting, value: str) -> Objection | 
     if setting.kind == "bool" and value.lower() not in _ON_OFF:
         return Objection(message=f"the value of `{name}` is on or off, not {value[:80]}")
     if setting.kind == "enum":
-        return _word(engine, name, setting, value)
+        lower = [word.lower() for word in setting.words]
+        numbered = engine == _MYSQL and value.isdecimal() and int(value) < len(lower)
+        if value.lower() in lower or numbered or (value.lower() in _ON_OFF and {"on", "off"} & set(lower)):
+            return None
+        message = f"the value of `{name}` cannot be {value[:80]}"
+        return Objection(message=message, way_out=did_you_mean(value, setting.words))
     if setting.kind == "set":
         return _words(name, setting, value)
     if setting.kind not in ("int", "real"):
         return None
     return _suffixed(name, setting, value) if engine == _MYSQL else _with_unit(name, setting, value)
-
-
-def _word(engine: str, name: str, setting: Setting, value: str) -> Objection | None:
-    lower = [word.lower() for word in setting.words]
-    numbered = engine == _MYSQL and value.isdecimal() and int(value) < len(lower)
-    if value.lower() in lower or numbered or (value.lower() in _ON_OFF and {"on", "off"} & set(lower)):
-        return None
-    message = f"the value of `{name}` cannot be {value[:80]}"
-    return Objection(message=message, way_out=did_you_mean(value, setting.words))
 
 
 def _words(name: str, setting: Setting, value: str) -> Objection | None:

@@ -223,7 +223,12 @@ class EmbeddedServer(ABC, Generic[G]):
     def _bring_up(self) -> None:
         """Make it run."""
         if self.pid is not None:
-            self._need_room()
+            # TaskFault `disk_full` when the running server has found its disk full since the last call
+            offset, self._log_offset = self._log_offset, log_size(self.log)
+            reports = self._reports_of_no_space(offset)
+            if reports or is_used_up(self.data):
+                last = f": {reports[-1]}" if reports else ""
+                raise data_store.no_room(f"{self.NAME} of system {self._system.name!r} has no room{last}", self.data)
             return
         try:
             self._prepare()
@@ -325,14 +330,6 @@ class EmbeddedServer(ABC, Generic[G]):
             text,
             way_out="correct the system's settings in the plan" if wrong_setting else f"see {self.log}",
         )
-
-    def _need_room(self) -> None:
-        """TaskFault `disk_full` when the running server has found its disk full since the last call."""
-        offset, self._log_offset = self._log_offset, log_size(self.log)
-        reports = self._reports_of_no_space(offset)
-        if reports or is_used_up(self.data):
-            last = f": {reports[-1]}" if reports else ""
-            raise data_store.no_room(f"{self.NAME} of system {self._system.name!r} has no room{last}", self.data)
 
     def _reports_of_no_space(self, offset: int) -> list[str]:
         """The lines of the server's log since `offset` that report a full disk."""

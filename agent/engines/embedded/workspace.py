@@ -310,12 +310,25 @@ class Workspace:
     def enter(self) -> data_store.State | None:
         """Lock the system's folder and make the session's; return the state of an earlier session. TaskFault when that
         session still runs."""
-        self._await_predecessor()
+        # wait until an earlier session, whose agent was killed for instance, has released the data
+        deadline = time.monotonic() + PREDECESSOR_S
+        while not self.supervisor.request("lock", path=str(self._folder))["locked"]:
+            if time.monotonic() > deadline:
+                raise TaskFault(
+                    "refused",
+                    f"system {self._folder.name!r} is still in use by another session ({self._folder} is locked)",
+                    way_out="end the other run, or wait until its agent has noticed that its coordinator is gone",
+                )
+            time.sleep(POLL_S)
         previous = data_store.read_state(self._folder)
         if self._account is not None and previous is not None and previous.uid is not None:
             self._account = dataclasses.replace(self._account, uid=previous.uid, gid=previous.uid)
         self.supervisor.request("identity", uid=self.uid, gid=self.uid)
-        self._open_session()
+        base = account.reachable_base(self.reachable)
+        data_store.sweep((base,), locked=is_locked)
+        self._session = Path(tempfile.mkdtemp(prefix=data_store.SESSION_PREFIX, dir=base))
+        self.supervisor.request("own", path=str(self._session))
+        self._session.chmod(0o711)
         return previous
 
     def leave(self) -> None:
@@ -349,25 +362,6 @@ class Workspace:
         self.hand_over(folder)
         if self._account is not None:
             folder.chmod(0o750)
-
-    def _await_predecessor(self) -> None:
-        """Wait until an earlier session, whose agent was killed for instance, has released the data."""
-        deadline = time.monotonic() + PREDECESSOR_S
-        while not self.supervisor.request("lock", path=str(self._folder))["locked"]:
-            if time.monotonic() > deadline:
-                raise TaskFault(
-                    "refused",
-                    f"system {self._folder.name!r} is still in use by another session ({self._folder} is locked)",
-                    way_out="end the other run, or wait until its agent has noticed that its coordinator is gone",
-                )
-            time.sleep(POLL_S)
-
-    def _open_session(self) -> None:
-        base = account.reachable_base(self.reachable)
-        data_store.sweep((base,), locked=is_locked)
-        self._session = Path(tempfile.mkdtemp(prefix=data_store.SESSION_PREFIX, dir=base))
-        self.supervisor.request("own", path=str(self._session))
-        self._session.chmod(0o711)
 
     def copy(self, source: Path, target: Path) -> None:
         """Copy a data directory as the server's user, and write it to disk now rather than during the next

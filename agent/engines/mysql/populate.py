@@ -93,7 +93,12 @@ class MysqlLoader:
             raise fault("connect to the database", error) from None
         for setting in SETTINGS:
             self.execute(setting)
-        self._without_binary_log()
+        # keep the population out of the binary log; without the right to do so, it is replicated
+        try:
+            self.execute("SET SESSION sql_log_bin = 0")
+        except TaskFault as refusal:
+            if refusal.code != "refused":
+                raise
         self._streams = bool(self._one("SELECT @@global.local_infile")[0])
 
     def prepare(self) -> None:
@@ -173,14 +178,6 @@ class MysqlLoader:
 
     def close(self) -> None:
         self._connection.close()
-
-    def _without_binary_log(self) -> None:
-        """Keep the population out of the binary log; without the right to do so, it is replicated."""
-        try:
-            self.execute("SET SESSION sql_log_bin = 0")
-        except TaskFault as refusal:
-            if refusal.code != "refused":
-                raise
 
     def _streamed(self, table: Table, rows: Columns) -> int:
         nullable = [

@@ -484,7 +484,9 @@ class _Check:
     def text_at(self, at: Sequence[str], text: str, offset: int) -> Where:
         """The position of a character of a text below `at`: to the column where the text stands as it is, else its
         start."""
-        node = _scalar(self.node, at, text)
+        # the scalar below `at` that holds the text; shorthand has steps that lead nowhere
+        found, _ = locate(self.node, at)
+        node = next((node for node in _scalars(found) if node.text == text), None)
         return node.at(offset) if node is not None else where_of(self.node, *at)
 
     def fault(self, at: Sequence[str], text: str, fault: Fault) -> None:
@@ -642,12 +644,6 @@ def _longest(generator: Generator) -> int:
     if generator.pick is not None:
         return max(len(value) if isinstance(value, str) else 0 for value, _ in generator.pick)
     return 36 if generator.uuid is not None else 0
-
-
-def _scalar(root: Node, at: Sequence[str], text: str) -> ScalarNode | None:
-    """The scalar below `at` that holds the text; shorthand has steps that lead nowhere."""
-    found, _ = locate(root, at)
-    return next((node for node in _scalars(found) if node.text == text), None)
 
 
 def _scalars(node: Node) -> Iterator[ScalarNode]:
