@@ -542,7 +542,9 @@ def _rungs(asked: Asked, sides: Sequence[Side], left_s: float, *, populates: boo
         )
     if asked.rungs:
         return tuple(asked.rungs)[-1:] if asked.rate else tuple(asked.rungs)
-    ladders = RUNGS_OF_FILES if any(engines.of(side.engine).in_files for side in sides) else RUNGS
+    ladders: tuple[tuple[int, ...], ...] = (
+        RUNGS_OF_FILES if any(engines.of(side.engine).in_files for side in sides) else RUNGS
+    )
     if populates and any(side.engine == "duckdb" for side in sides):
         ladders = RUNGS_OF_CONFLICTS
     fitting_ladders = [tuple(count for count in one if count <= free) or one[:1] for one in ladders]
