@@ -47,7 +47,6 @@ from proveout.coordinator.report.summary import (
     method,
     notes_of,
     resume_command,
-    without_notes,
 )
 from proveout.coordinator.report.tables import notices, validity_notes
 from proveout.coordinator.results.fingerprint import (
@@ -67,7 +66,7 @@ from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.storage.run_directory import Command, RunDirectory
 from proveout.coordinator.verdict.checks import reads_points
 from proveout.core.errors import NotInstalled, ProveoutError, one_line
-from proveout.core.numbers import bounds, count_of, half_width, number, percent, quantity, threads
+from proveout.core.numbers import bounds, count_of, half_width, number, percent, quantity, threads, without_notes
 from proveout.proto.events import ValidityFinding, VerdictReached
 from proveout.proto.tuning_state import tuned
 

@@ -542,11 +542,6 @@ def brief_evidence(evidence: str, outcome: str, *, told: bool = False) -> tuple[
     return tuple(lines)
 
 
-def without_notes(evidence: str) -> tuple[str, ...]:
-    """The pieces of evidence but its notes, which `notes_of` has once for all verdicts."""
-    return tuple(piece for piece in pieces(evidence) if not piece.startswith("note: "))
-
-
 def notes_of(verdicts: Sequence[VerdictReached]) -> str:
     """`Notes: client-handling (5 verdicts), schedule (faster), 2 more; see Validity.`, once for all verdicts; "" for
     none."""

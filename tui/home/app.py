@@ -1,7 +1,7 @@
 """The home application: plans, runs, the form that starts a run, two runs side by side.
 
-Data flow: threads of `HomeServices` -> messages (`PlansFound`, `PlanRead`, `RunsFound`, `RunRead`) -> `home.screens` ->
-the frozen `HomeView` -> `HomeScreen.show`, at most `FRAMES_PER_S` times a second. `HomeApp.run()` returns the choice
+Data flow: threads of `HomeServices` -> messages (`Scanned`) -> `home.screens` -> the frozen `HomeView` ->
+`HomeScreen.show`, at most `FRAMES_PER_S` times a second. `HomeApp.run()` returns the choice
 (`services.Choice`), None to quit; `view` and `place` go into the next `HomeApp`, so that it opens in the same state.
 
 A file is read again only when its stamp has changed; a file that cannot be read does not delay others.
@@ -10,7 +10,7 @@ A file is read again only when its stamp has changed; a file that cannot be read
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,8 +27,18 @@ from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.tui.home import screens
 from proveout.tui.home.comparison_screen import ComparedScreen
-from proveout.tui.home.screens import DEBOUNCE_S, FormScreen, HomeScreen, HomeView, Wanted
-from proveout.tui.services import Choice, Found, HomeServices, PlanCard, Resume, RunCard, Start, Watch
+from proveout.tui.home.screens import (
+    DEBOUNCE_S,
+    FormScreen,
+    HomeScreen,
+    HomeView,
+    Wanted,
+    found_plans,
+    found_runs,
+    read_plan,
+    read_run,
+)
+from proveout.tui.services import Choice, Found, HomeServices, Resume, Start, Watch
 from proveout.tui.style import COMMON_CSS, HelpScreen, ThemedApp
 
 FRAMES_PER_S = 5.0
@@ -109,8 +119,12 @@ class HomeApp(ThemedApp[Choice | None]):
         self._of_home = HomeScreen(self.services.here, self.services.runs_here, self.place.notice)
         self._of_home.pane = self.place.pane
         self.push_screen(self._of_home)
-        self.run_worker(plans(self.services, self, self.view.plan_stamps), name="plans", group="plans")
-        self.run_worker(runs(self.services, self, self.view.run_stamps), name="runs", group="runs")
+        served, view = self.services, self.view
+        plan = partial(served.plan, overrides={}, inventory="")
+        plans = scan(self, find=served.plans, found=found_plans, read=plan, add=read_plan, known=view.plan_stamps)
+        runs = scan(self, find=served.runs, found=found_runs, read=served.run, add=read_run, known=view.run_stamps)
+        self.run_worker(plans, name="plans", group="plans")
+        self.run_worker(runs, name="runs", group="runs")
         self.set_interval(1.0 / FRAMES_PER_S, self.draw)
         self.call_after_refresh(self.draw)
 
@@ -118,21 +132,9 @@ class HomeApp(ThemedApp[Choice | None]):
         self._stale = self._stale or view != self.view
         self.view = view
 
-    def on_plans_found(self, message: PlansFound) -> None:
-        """Add it to the view; it is drawn with the next frame."""
-        self._now(screens.found_plans(self.view, message.found))
-
-    def on_plan_read(self, message: PlanRead) -> None:
-        """Add it to the view."""
-        self._now(screens.read_plan(self.view, message.card, message.stamp))
-
-    def on_runs_found(self, message: RunsFound) -> None:
-        """Add it to the view."""
-        self._now(screens.found_runs(self.view, message.found))
-
-    def on_run_read(self, message: RunRead) -> None:
-        """Add it to the view."""
-        self._now(screens.read_run(self.view, message.card, message.stamp))
+    def on_scanned(self, message: Scanned) -> None:
+        """Change the view; it is drawn with the next frame."""
+        self._now(message.change(self.view))
 
     def draw(self) -> None:
         """Draw when something has changed."""
@@ -207,65 +209,32 @@ class HomeApp(ThemedApp[Choice | None]):
 AGAIN_S = 2.0
 
 
-class PlansFound(Message):
-    """All present plan files."""
+class Scanned(Message):
+    """`change` of the view: plans or runs have been found, or one of them read."""
 
-    def __init__(self, found: Sequence[Found]) -> None:
+    def __init__(self, change: Callable[[HomeView], HomeView]) -> None:
         super().__init__()
-        self.found = found
+        self.change = change
 
 
-class PlanRead(Message):
-    """A plan has been compiled."""
-
-    def __init__(self, card: PlanCard, stamp: object) -> None:
-        super().__init__()
-        self.card, self.stamp = card, stamp
-
-
-class RunsFound(Message):
-    """All present runs."""
-
-    def __init__(self, found: Sequence[Found]) -> None:
-        super().__init__()
-        self.found = found
-
-
-class RunRead(Message):
-    """A run's journal has been read."""
-
-    def __init__(self, card: RunCard, stamp: object) -> None:
-        super().__init__()
-        self.card, self.stamp = card, stamp
-
-
-async def plans(
-    services: HomeServices, target: MessagePump, known: Mapping[str, object], again_s: float = AGAIN_S
+async def scan(
+    target: MessagePump,
+    *,
+    find: Callable[[], Sequence[Found]],
+    found: Callable[..., HomeView],
+    read: Callable[[str], object],
+    add: Callable[..., HomeView],
+    known: Mapping[str, object],
 ) -> None:
-    """Find and compile plans until cancelled; `known` are stamps by path."""
+    """`find` plans or runs and `read` those whose stamp is not the `known` one, by path, until cancelled; the views
+    with them are made by `found` and `add`."""
     stamps = dict(known)
     while True:
-        found = await asyncio.to_thread(services.plans)
-        target.post_message(PlansFound(found))
-        for one in found:
+        listed = await asyncio.to_thread(find)
+        target.post_message(Scanned(partial(found, found=listed)))
+        for one in listed:
             if stamps.get(one.path) != one.stamp:
-                card = await asyncio.to_thread(services.plan, one.path, {}, "")
+                card = await asyncio.to_thread(read, one.path)
                 stamps[one.path] = one.stamp
-                target.post_message(PlanRead(card, one.stamp))
-        await asyncio.sleep(again_s)
-
-
-async def runs(
-    services: HomeServices, target: MessagePump, known: Mapping[str, object], again_s: float = AGAIN_S
-) -> None:
-    """Find and read runs until cancelled."""
-    stamps = dict(known)
-    while True:
-        found = await asyncio.to_thread(services.runs)
-        target.post_message(RunsFound(found))
-        for one in found:
-            if stamps.get(one.path) != one.stamp:
-                card = await asyncio.to_thread(services.run, one.path)
-                stamps[one.path] = one.stamp
-                target.post_message(RunRead(card, one.stamp))
-        await asyncio.sleep(again_s)
+                target.post_message(Scanned(partial(add, card=card, stamp=one.stamp)))
+        await asyncio.sleep(AGAIN_S)

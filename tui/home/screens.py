@@ -212,7 +212,7 @@ def run_detail(card: RunCard) -> Text:
         text.append(f"\n{mark} {verdict.outcome} ", style=colour)
         text.append(safe(verdict.title or verdict.id))
         if verdict.outcome != "PASS":
-            text.append(f"\n    {without_notes(verdict.evidence)}", style=MUTED)
+            text.append(f"\n    {safe('; '.join(without_notes(verdict.evidence)))}", style=MUTED)
     for ladder in card.ladders:
         text.append(f"\n{safe(ladder.stage)}, TPS by threads: ")
         text.append(spark(ladder.tps))

@@ -259,7 +259,7 @@ def verdict_text(view: RunView, width: int, *_: int) -> Text:
         text.append(f"{PROVISIONAL}{sign} {early.outcome} so far ", style=style)
         text.append(safe(early.id), style="bold")
         text.append(f"  {safe(early.title)}\n")
-        line = Text(f"    provisional: {without_notes(early.evidence)}", style=MUTED, no_wrap=True)
+        line = Text(f"    provisional: {safe('; '.join(without_notes(early.evidence)))}", style=MUTED, no_wrap=True)
         line.truncate(max(width, 20), overflow="ellipsis")
         text.append_text(line).append("\n")
     for name in view.planned_verdicts:

@@ -542,11 +542,9 @@ def _rungs(asked: Asked, sides: Sequence[Side], left_s: float, *, populates: boo
         )
     if asked.rungs:
         return tuple(asked.rungs)[-1:] if asked.rate else tuple(asked.rungs)
-    ladders: tuple[tuple[int, ...], ...] = (
-        RUNGS_OF_FILES if any(engines.of(side.engine).in_files for side in sides) else RUNGS
-    )
-    if populates and any(side.engine == "duckdb" for side in sides):
-        ladders = RUNGS_OF_CONFLICTS
+    files = [side.engine for side in sides if engines.of(side.engine).in_files]
+    of_files = RUNGS_OF_CONFLICTS if populates and "duckdb" in files else RUNGS_OF_FILES
+    ladders: Sequence[tuple[int, ...]] = of_files if files else RUNGS
     fitting_ladders = [tuple(count for count in one if count <= free) or one[:1] for one in ladders]
     if asked.rate:
         return fitting_ladders[0][-1:]

@@ -306,10 +306,12 @@ def _line(view: RunView, stamped: Stamped) -> str:  # noqa: PLR0911 - one arm pe
             where = f" on {safe(notice.host)}" if notice.host else ""
             return f"{notice.level}{where}: {safe(notice.text)}"
         case VerdictForeseen() as verdict:
-            return f"provisional: {verdict.outcome} {safe(verdict.id)}: {without_notes(verdict.evidence)}"
+            return (
+                f"provisional: {verdict.outcome} {safe(verdict.id)}: {safe('; '.join(without_notes(verdict.evidence)))}"
+            )
         case VerdictReached() as verdict:
             warn = " (warning only)" if verdict.severity == "warn" and verdict.outcome != "PASS" else ""
-            return f"{verdict.outcome} {safe(verdict.id)}{warn}: {without_notes(verdict.evidence)}"
+            return f"{verdict.outcome} {safe(verdict.id)}{warn}: {safe('; '.join(without_notes(verdict.evidence)))}"
         case RunFinished() as ended:
             reason = untold(ended.reason, [one.text for one in view.notices])
             return f"{ended.status} in {seconds(ended.seconds)}: {safe(reason)} (exit code {ended.exit_code})"

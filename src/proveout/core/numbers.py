@@ -561,9 +561,9 @@ def pieces(evidence: str) -> list[str]:
     return found
 
 
-def without_notes(evidence: str) -> str:
-    """Evidence without the notes on its iterations, which a summary has once."""
-    return safe("; ".join(piece for piece in pieces(evidence) if not piece.startswith("note: ")))
+def without_notes(evidence: str) -> tuple[str, ...]:
+    """The pieces of evidence but the notes on its iterations, which a summary has once for all verdicts."""
+    return tuple(piece for piece in pieces(evidence) if not piece.startswith("note: "))
 
 
 PIECES_MAX = 2
