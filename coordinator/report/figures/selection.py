@@ -107,19 +107,15 @@ def _by_processes(results: RunResults, drawn: Figure) -> Figure:
     if not stages or not all(stage.get("by_processes") for stage in stages):
         return drawn
     spec, words = copy.deepcopy(drawn.spec), {"threads": "processes"}
-    for channel in (one for name in _PLACES for one in _below(spec, name) if one.get("title") in words):
+    for channel in (one for one in _below(spec, "x", "y") if one.get("title") in words):
         channel["title"] = words[channel["title"]]
     title, caption = (text.replace(" by threads", " by processes") for text in (drawn.title, drawn.caption))
     heads = tuple(words.get(head, head) for head in drawn.heads)
     return replace(drawn, spec=spec, title=title, caption=caption, heads=heads)
 
 
-_PLACES = ("x", "y")
-
-
 # ---- one colour for one name -------------------------------------------------------------------------------------
 
-_CHANNELS = ("color", "stroke", "fill")
 _LADDER = re.compile(r" on |, (?=\d+ threads?\b)")
 
 
@@ -136,7 +132,7 @@ def coloured(
 def _with_colours(spec: Spec, places: dict[str, dict[str, int]], kinds: Mapping[str, Collection[str]]) -> Spec:
     whole = copy.deepcopy(spec)
     rows = [row for data in _below(whole, "data") for row in data.get("values", ())]
-    for channel in [one for name in _CHANNELS for one in _below(whole, name) if one.get("type") == "nominal"]:
+    for channel in [one for one in _below(whole, "color", "stroke", "fill") if one.get("type") == "nominal"]:
         scale, field = channel.get("scale") or {}, channel["field"]
         given = tuple(scale.get("range") or ())
         shades = PALE if given and given == PALE[: len(given)] else PALETTE
@@ -154,17 +150,17 @@ def _with_colours(spec: Spec, places: dict[str, dict[str, int]], kinds: Mapping[
     return whole
 
 
-def _below(node: Any, name: str) -> Iterator[dict[str, Any]]:
-    """The mappings under this key, wherever they are, in order; not in the rows of data."""
+def _below(node: Any, *names: str) -> Iterator[dict[str, Any]]:
+    """The mappings under these keys, wherever they are, in order; not in the rows of data."""
     if isinstance(node, Mapping):
         for key, value in node.items():
-            if key == name and isinstance(value, dict):
+            if key in names and isinstance(value, dict):
                 yield value
             if key != "values":
-                yield from _below(value, name)
+                yield from _below(value, *names)
     elif isinstance(node, list):
         for item in node:
-            yield from _below(item, name)
+            yield from _below(item, *names)
 
 
 def _kinds(results: RunResults) -> Mapping[str, Collection[str]]:
