@@ -161,17 +161,6 @@ def test_a_server_that_is_too_old_names_the_way_to_it(
     assert "PROVEOUT_ORACLE_CLIENT" in answers["connection"][1]
 
 
-def test_an_interruption_is_said(
-    sqlite_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("proveout.agent.engine_proof.prove", interrupt)
-    assert execute(["prove", "sqlite", str(sqlite_file)]) == 130
-    assert capsys.readouterr().err == "interrupted\n"
-
-
 @server
 def test_an_interruption_leaves_no_tables(database: str) -> None:
     def interrupt(result: Result) -> None:
