@@ -60,15 +60,14 @@ SHOWN_MAX = 6
 def wanted(results: RunResults) -> tuple[str, ...]:
     """The names in the plan, then all others but those that the plan leaves out. Names of another version of proveout
     are left out."""
-    plan = _plan(results)
-    named, without = _named(plan), frozenset(plan.get("without_figures") or ())
+    named, without = _named(results.plan), frozenset(results.plan.get("without_figures") or ())
     others = () if OTHERS in without else FIGURES
     return tuple(dict.fromkeys([*named, *(name for name in others if name not in without)]))
 
 
 def figures(results: RunResults, timeline: Timeline) -> tuple[list[Figure], dict[str, str]]:
     """The figures in order, and for each figure that the plan names and that cannot be drawn the reason."""
-    named = _named(_plan(results))
+    named = _named(results.plan)
     drawn: list[Figure] = []
     missing: dict[str, str] = {}
     for name in wanted(results):
@@ -83,16 +82,12 @@ def figures(results: RunResults, timeline: Timeline) -> tuple[list[Figure], dict
 
 def shown(results: RunResults, drawn: Sequence[Figure]) -> tuple[Sequence[Figure], Mapping[str, Sequence[Figure]]]:
     """The figures that a page shows, and by subject those that it folds."""
-    own, named = (sum(one.name in of for one in drawn) for of in ((stage_figures.NAME,), _named(_plan(results))))
+    own, named = (sum(one.name in of for one in drawn) for of in ((stage_figures.NAME,), _named(results.plan)))
     most = own + max(named, SHOWN_MAX)
     folded: dict[str, list[Figure]] = {}
     for one in drawn[most:]:
         folded.setdefault(_SUBJECTS[one.name], []).append(one)
     return drawn[:most], folded
-
-
-def _plan(results: RunResults) -> Mapping[str, Any]:
-    return results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
 
 
 def _named(plan: Mapping[str, Any]) -> tuple[str, ...]:
@@ -119,9 +114,7 @@ def _by_processes(results: RunResults, drawn: Figure) -> Figure:
 _LADDER = re.compile(r" on |, (?=\d+ threads?\b)")
 
 
-def coloured(
-    drawn: Sequence[Figure], kinds: Mapping[str, Collection[str]], ladders: Sequence[str] = ()
-) -> list[Figure]:
+def coloured(drawn: Sequence[Figure], kinds: Mapping[str, Collection[str]], ladders: Sequence[str]) -> list[Figure]:
     """The figures with one colour for one name of a kind, such as `transaction`, and for one ladder, whatever follows
     its name, in all of them; the `ladders` have the first colours. Two names of one figure never share a colour while
     there are as many colours as names."""
