@@ -145,9 +145,7 @@ def _command(verdict: VerdictReached, results: RunResults, repeats: int) -> str:
     if repeats > (named[0].get("most") or repeats):
         return ""
     count, name = named[0]["value"], named[0]["name"]
-    again = [
-        stage for stage, plan in climbing.items() if plan.get("repeat") == count and plan.get("repeat_min") is None
-    ]
+    again = (one for one, plan in climbing.items() if plan.get("repeat") == count and plan.get("repeat_min") is None)
     ends = (results.stages[stage].finished for stage in again)
     took = results.ended.seconds + (repeats / count - 1.0) * sum(end.seconds for end in ends if end)
     values = {**results.overrides, name: str(repeats)}

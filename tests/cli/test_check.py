@@ -215,12 +215,15 @@ def test_an_expected_failure_is_one_message(
     assert capsys.readouterr().err == "error: db1: the agent is gone\n  start it again\n"
 
 
-def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_is_said_and_ends_with_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("proveout.dsl.compile.compiler.compile_with_notes", interrupted)
     assert execute(["check", PLAN]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_untrusted_text_does_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,15 +60,14 @@ SHOWN_MAX = 6
 def wanted(results: RunResults) -> tuple[str, ...]:
     """The names in the plan, then all others but those that the plan leaves out. Names of another version of proveout
     are left out."""
-    plan = _plan(results)
-    named, without = _named(plan), frozenset(plan.get("without_figures") or ())
+    named, without = _named(results.plan), frozenset(results.plan.get("without_figures") or ())
     others = () if OTHERS in without else FIGURES
     return tuple(dict.fromkeys([*named, *(name for name in others if name not in without)]))
 
 
 def figures(results: RunResults, timeline: Timeline) -> tuple[list[Figure], dict[str, str]]:
     """The figures in order, and for each figure that the plan names and that cannot be drawn the reason."""
-    named = _named(_plan(results))
+    named = _named(results.plan)
     drawn: list[Figure] = []
     missing: dict[str, str] = {}
     for name in wanted(results):
@@ -83,16 +82,12 @@ def figures(results: RunResults, timeline: Timeline) -> tuple[list[Figure], dict
 
 def shown(results: RunResults, drawn: Sequence[Figure]) -> tuple[Sequence[Figure], Mapping[str, Sequence[Figure]]]:
     """The figures that a page shows, and by subject those that it folds."""
-    own, named = (sum(one.name in of for one in drawn) for of in ((stage_figures.NAME,), _named(_plan(results))))
+    own, named = (sum(one.name in of for one in drawn) for of in ((stage_figures.NAME,), _named(results.plan)))
     most = own + max(named, SHOWN_MAX)
     folded: dict[str, list[Figure]] = {}
     for one in drawn[most:]:
         folded.setdefault(_SUBJECTS[one.name], []).append(one)
     return drawn[:most], folded
-
-
-def _plan(results: RunResults) -> Mapping[str, Any]:
-    return results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
 
 
 def _named(plan: Mapping[str, Any]) -> tuple[str, ...]:
@@ -107,25 +102,19 @@ def _by_processes(results: RunResults, drawn: Figure) -> Figure:
     if not stages or not all(stage.get("by_processes") for stage in stages):
         return drawn
     spec, words = copy.deepcopy(drawn.spec), {"threads": "processes"}
-    for channel in (one for name in _PLACES for one in _below(spec, name) if one.get("title") in words):
+    for channel in (one for one in _below(spec, "x", "y") if one.get("title") in words):
         channel["title"] = words[channel["title"]]
     title, caption = (text.replace(" by threads", " by processes") for text in (drawn.title, drawn.caption))
     heads = tuple(words.get(head, head) for head in drawn.heads)
     return replace(drawn, spec=spec, title=title, caption=caption, heads=heads)
 
 
-_PLACES = ("x", "y")
-
-
 # ---- one colour for one name -------------------------------------------------------------------------------------
 
-_CHANNELS = ("color", "stroke", "fill")
 _LADDER = re.compile(r" on |, (?=\d+ threads?\b)")
 
 
-def coloured(
-    drawn: Sequence[Figure], kinds: Mapping[str, Collection[str]], ladders: Sequence[str] = ()
-) -> list[Figure]:
+def coloured(drawn: Sequence[Figure], kinds: Mapping[str, Collection[str]], ladders: Sequence[str]) -> list[Figure]:
     """The figures with one colour for one name of a kind, such as `transaction`, and for one ladder, whatever follows
     its name, in all of them; the `ladders` have the first colours. Two names of one figure never share a colour while
     there are as many colours as names."""
@@ -136,7 +125,7 @@ def coloured(
 def _with_colours(spec: Spec, places: dict[str, dict[str, int]], kinds: Mapping[str, Collection[str]]) -> Spec:
     whole = copy.deepcopy(spec)
     rows = [row for data in _below(whole, "data") for row in data.get("values", ())]
-    for channel in [one for name in _CHANNELS for one in _below(whole, name) if one.get("type") == "nominal"]:
+    for channel in [one for one in _below(whole, "color", "stroke", "fill") if one.get("type") == "nominal"]:
         scale, field = channel.get("scale") or {}, channel["field"]
         given = tuple(scale.get("range") or ())
         shades = PALE if given and given == PALE[: len(given)] else PALETTE
@@ -154,17 +143,17 @@ def _with_colours(spec: Spec, places: dict[str, dict[str, int]], kinds: Mapping[
     return whole
 
 
-def _below(node: Any, name: str) -> Iterator[dict[str, Any]]:
-    """The mappings under this key, wherever they are, in order; not in the rows of data."""
+def _below(node: Any, *names: str) -> Iterator[dict[str, Any]]:
+    """The mappings under these keys, wherever they are, in order; not in the rows of data."""
     if isinstance(node, Mapping):
         for key, value in node.items():
-            if key == name and isinstance(value, dict):
+            if key in names and isinstance(value, dict):
                 yield value
             if key != "values":
-                yield from _below(value, name)
+                yield from _below(value, *names)
     elif isinstance(node, list):
         for item in node:
-            yield from _below(item, name)
+            yield from _below(item, *names)
 
 
 def _kinds(results: RunResults) -> Mapping[str, Collection[str]]:

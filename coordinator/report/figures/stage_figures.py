@@ -332,8 +332,7 @@ NAME = "chart"
 
 def declared(results: RunResults) -> tuple[Mapping[str, Any], ...]:
     """The charts of the recorded plan, as plain data."""
-    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
-    return tuple(plan.get("charts") or ())
+    return tuple(results.plan.get("charts") or ())
 
 
 def charts(results: RunResults) -> tuple[list[Figure], dict[str, str]]:

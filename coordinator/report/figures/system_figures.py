@@ -460,21 +460,20 @@ class _Drawn:
 
 def topology(results: RunResults) -> str:
     """The drawing as an `<svg>` element; "" when the run has no plan with hosts."""
-    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
-    hosts, systems = list(plan.get("hosts", ())), list(plan.get("systems", ()))
+    hosts, systems = list(results.plan.get("hosts", ())), list(results.plan.get("systems", ()))
     if not hosts:
         return ""
     at = {host["name"]: [one for one in systems if one.get("host") == host["name"]] for host in hosts}
     left = [host for host in hosts if not at[host["name"]]]
     right = [host for host in hosts if at[host["name"]]]
     boxes = {box.name: box for box in (*_column(left, at, _LEFT), *_column(right, at, _RIGHT if left else _LEFT))}
-    equipment = [one for one in plan.get("declared", ()) if one["kind"] not in ("host", "system")]
+    equipment = [one for one in results.plan.get("declared", ()) if one["kind"] not in ("host", "system")]
     below = max(box.y + box.height for box in boxes.values()) + _GAP
     rows = -(-len(equipment) // 2)
     height = below - _GAP + 12 + rows * (_EQUIPMENT + _GAP)
     parts = [
         *(piece for host in hosts for piece in _host(host, at, boxes[host["name"]], results)),
-        *_links(plan, boxes),
+        *_links(results.plan, boxes),
         *(piece for index, one in enumerate(equipment) for piece in _equipment(one, index, below)),
     ]
     label = "Hosts, the systems on them, where load goes and what propagates; equipment without an agent"

@@ -100,8 +100,9 @@ def execute(arguments: Sequence[str]) -> int:
         error.show()
         return int(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
+        code = INTERRUPTED
+    if code == INTERRUPTED:  # typer makes it of a Ctrl-C within a verb
         typer.echo("interrupted", err=True)
-        return INTERRUPTED
     return code if isinstance(code, int) else 0
 
 

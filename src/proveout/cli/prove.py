@@ -89,11 +89,10 @@ def prove(
     found = ask(prover, _begin, _end)
     typer.echo("")
     _show(found)
-    unreachable = len(found) == 1
-    if not unreachable:
-        _keep(conversation, to, yes=yes)
-    wrong = any(one.answer in ("differs", "refused") for one in found)
-    return UNREACHABLE if unreachable else DIFFERS if wrong else 0
+    if len(found) == 1:
+        return UNREACHABLE
+    _keep(conversation, to, yes=yes)
+    return DIFFERS if any(one.answer in ("differs", "refused") for one in found) else 0
 
 
 def _value(match: re.Match[str]) -> str:

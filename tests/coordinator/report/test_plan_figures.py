@@ -199,7 +199,7 @@ def test_colours_with_a_meaning_of_their_own_stay_and_events_keep_theirs_in_anot
         one.name: one for one in selection.figures(cache_study(), synthetic_timeline(cache_study()))[0][:1]
     }.values()
     specs = (bars("CPU", "WalSync"), bars("WalSync", "CPU"), bars("yes", "no", range=["#111111", "#222222"]))
-    made = selection.coloured([replace(base, spec=one) for one in specs], {"event": {"CPU", "WalSync"}})
+    made = selection.coloured([replace(base, spec=one) for one in specs], {"event": {"CPU", "WalSync"}}, ())
     first, second, third = (next(colours(one.spec)) for one in made)
     assert first == second == {"CPU": PALETTE[0], "WalSync": PALETTE[1]}
     assert third == {"yes": "#111111", "no": "#222222"}
