@@ -4,9 +4,9 @@ that seeded simulations of whole runs give.
     python benchmarks/statistics.py [--trials N] [--only TEXT] [--json FILE]
 
 The simulated systems have known true numbers; results, verdicts and comparisons are the program's own. With 2,000
-trials it takes less than five minutes on two cores. `±` is the Monte Carlo error (two standard deviations) of the real
-share. `not stated` is the share of trials in which the program gives no interval. The exit code is 1 when a statement
-does not hold within four standard deviations.
+trials it takes most of an hour on two cores, with 200 about six minutes. `±` is the Monte Carlo error (two standard
+deviations) of the real share. `not stated` is the share of trials in which the program gives no interval. The exit code
+is 1 when a statement does not hold within four standard deviations.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def find_installation(version: int | None = None) -> Installation:
         chosen = [by_version[version]] if version in by_version else []
         there = ", ".join(map(str, sorted(by_version))) or "none"
         what = f"PostgreSQL {version} is not installed on this host; versions that are: {there}"
-        way_out = f"Debian: apt-get install postgresql-{version}"
+        way_out = f"name one of these, or install it (Debian: apt-get install postgresql-{version})"
     if not chosen:
         raise TaskFault("missing", what, way_out=way_out)
     return chosen[0]
