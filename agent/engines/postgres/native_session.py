@@ -9,6 +9,7 @@ import ctypes
 import sys
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from psycopg import pq
 
@@ -106,11 +107,21 @@ class NativeSession(Wire):
         self._libpq.close()
 
 
+SHARED_MAX = 4_096
+_shared: dict[tuple[Any, ...], Prepared] = {}
+"""Sessions share what is the same for a statement in all of them, which then stays in the processor's caches."""
+
+
 def _wired(prepared: PostgresPrepared) -> Prepared:
     kinds = tuple(kinds_of(prepared))
     head, tail = around(prepared.name, kinds, prepared.result_format)
     decoders = tuple(None if decode is binary_integer else decode for decode in prepared.decoders)
-    return Prepared(prepared.statement, head, kinds, tail, decoders)
+    key = (id(prepared.statement), head, kinds, tail, decoders)
+    if key not in _shared:
+        if len(_shared) >= SHARED_MAX:
+            _shared.clear()
+        _shared[key] = Prepared(prepared.statement, head, kinds, tail, decoders)
+    return _shared[key]
 
 
 def session_over(libpq: PostgresSession) -> NativeSession | None:

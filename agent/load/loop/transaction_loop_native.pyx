@@ -70,7 +70,7 @@ cdef enum:
 cdef int WAIT = transaction_loop_python.WAIT, NEXT = transaction_loop_python.NEXT, SETTLE = transaction_loop_python.SETTLE, TICK = transaction_loop_python.TICK, HELD = transaction_loop_python.HELD
 cdef object LOGICAL = FailureKind.LOGICAL
 cdef int ROLLED_BACK = transaction_loop_python.ROLLED_BACK
-cdef int SPECULATION = transaction_loop_python.SPECULATION
+cdef int SPECULATION = transaction_loop_python.SPECULATION, HELD_FROM = transaction_loop_python.HELD_FROM
 cdef int SO_TIMESTAMPNS = handling.SO_TIMESTAMPNS
 cdef int64_t BATCHES_PER_TICK = handling.BATCHES_PER_TICK, PER_BATCH = handling.PER_BATCH, STRIDE_START = handling.STRIDE_START, STRIDE_MAX = handling.STRIDE_MAX
 cdef int64_t SLEPT_NS = handling.SLEPT_NS
@@ -825,7 +825,7 @@ def serve(object epoll, dict terminals, object loop):
     cdef int timer = schedule.fd
     cdef void* interpreter = PyInterpreterState_Get()
     cdef int64_t t0_ns = loop.t0_ns
-    cdef bint sampled
+    cdef bint sampled, holds
     cdef list held = []
     while limit_ns:
         if limit_ns != paced_ns:
@@ -850,6 +850,7 @@ def serve(object epoll, dict terminals, object loop):
             sampler.returns(sampled)
         if sampled:
             sampler.thin(ready)
+        holds = ready >= HELD_FROM
         for i in range(ready):
             if events[i].data.fd == timer:
                 fire(loop, schedule)
@@ -862,9 +863,9 @@ def serve(object epoll, dict terminals, object loop):
                 continue
             try:
                 if sampled and i % sampler.every == sampler.first:
-                    end = sampled_turn(<TerminalState?>terminal, limit_ns, sampler, events[i].data.fd, i, ready, ready > 1)
+                    end = sampled_turn(<TerminalState?>terminal, limit_ns, sampler, events[i].data.fd, i, ready, holds)
                 else:
-                    end = turn(<TerminalState?>terminal, limit_ns, sampler, ready > 1)
+                    end = turn(<TerminalState?>terminal, limit_ns, sampler, holds)
                 if end == WAIT:
                     continue
                 if end == HELD:

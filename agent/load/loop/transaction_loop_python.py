@@ -21,6 +21,7 @@ from proveout.agent.load.loop.client_delays import Sampler
 from proveout.dsl.workloads.base import Body
 
 SPECULATION = 16  # transactions in a row on one connection while others wait
+HELD_FROM = 8  # readable connections, see `transaction_loop`
 WAIT, NEXT, SETTLE, TICK, HELD = range(5)  # results of a turn, see `transaction_loop`
 RETRY, ERROR, ROLLED_BACK = 2, 3, 4  # outcomes of a failed transaction inside the load loop
 
@@ -370,7 +371,7 @@ def _batch(epoll: select.epoll, terminals: dict[int, Any], loop: Loop, sampler: 
         sampler.returns(sampled=sampled)
     if sampled:
         sampler.thin(len(ready))
-    held: Held | None = [] if len(ready) > 1 else None
+    held: Held | None = [] if len(ready) >= HELD_FROM else None
     for index, (fd, _) in enumerate(ready):
         terminal = terminals.get(fd)
         if terminal is None:

@@ -236,8 +236,9 @@ def test_a_quiet_load_is_sampled_at_every_batch_and_a_busy_one_less_often() -> N
 
     sampled(10)
     assert sampled(10) == 10
-    sampled(320)
-    assert sampled(320) == pytest.approx(32, rel=0.5)
+    wanted = client_delays.BATCHES_PER_TICK
+    sampled(10 * wanted)
+    assert sampled(10 * wanted) == pytest.approx(wanted, rel=0.5)
     sampled(100_000)
     assert sampled(100_000) == pytest.approx(100_000 / client_delays.STRIDE_MAX, rel=0.1)
     sampler.close()
