@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import records
+from compiled_plans import compiled
 
 from proveout.coordinator.report.figures.timeline import (
     FaultWindow,
@@ -55,6 +57,12 @@ def synthetic_results(plan: Plan, change: Change = lambda _stage, _rung, _path: 
                 continue
         events.append(records.ended(stage.id, stage_metrics(stage, load_results(events), seconds=1.0)))
     return load_results(events)
+
+
+@cache
+def results_of(name: str) -> RunResults:
+    """The results of `plans/NAME.yaml`, once in a process of tests; leave them as they are."""
+    return synthetic_results(compiled(name))
 
 
 def number(stage: str, rung: int, repeat: int, path: str, change: Change) -> float:

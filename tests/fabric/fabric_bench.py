@@ -42,10 +42,18 @@ def lines(path: Path) -> list[str]:
 
 
 def is_gone(pid: int) -> bool:
+    """Whether a process has ended or is a zombie."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+class AcceptAll:
+    """A verifier that accepts every task: signatures are tested in tests/fabric/test_signatures.py."""
+
+    def objection(self, task: SignedTask) -> str:
+        return ""
 
 
 def task(key: str, *statements: str, deadline_s: float = 20.0) -> Task:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import psutil
 import pytest
-from fabric_bench import HELLO, Bench
+from fabric_bench import HELLO, AcceptAll, Bench
 from hostile_tasks import ATTEMPTS, HONEST
 
 from proveout.agent.daemon.handlers import HANDLERS
@@ -61,13 +61,6 @@ def test_a_kind_without_rules_is_refused() -> None:
 
 
 # ---- in an agent -----------------------------------------------------------------------------------------------------
-
-
-class AcceptAll:
-    """A verifier that accepts every task: signatures are tested in test_signatures.py."""
-
-    def objection(self, task: SignedTask) -> str:
-        return ""
 
 
 class Watched:

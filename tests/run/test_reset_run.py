@@ -1,5 +1,6 @@
 """A run with resets: what `sql` stages have made is there after a reset with `keep: ddl`, and gone, with a notice,
-without; on a server that proveout starts, and on a user's SQLite file, of which nothing else changes."""
+without; on a server that proveout starts, and on a user's SQLite file, of which nothing else changes. Each repeat of a
+ladder may have a start of the server of its own."""
 
 from __future__ import annotations
 
@@ -21,8 +22,10 @@ topology:
   systems:
     shop: {engine: sqlite, host: h, dsn: %s}
     db: {engine: postgres, host: h, provision: embedded}
+report: {without: [others]}
 workloads:
   w: {kind: tptbm, key: 4}
+  calls: {kind: hlr, population: 100}
   stock:
     kind: sql
     tables: {stock: {rows: 10, create: CREATE TABLE stock (id int), columns: {id: {sequence: 1}}}}
@@ -43,6 +46,19 @@ stages:
   - sql: {id: kept, system: db, query: LOOK, metrics: {i: {column: i}, n: {column: n}}}
   - reset: {id: restores, systems: db}
   - sql: {id: gone, system: db, query: LOOK, metrics: {i: {column: i}, n: {column: n}}}
+  - populate: {id: again_loaded, workload: calls, into: db}
+  - ladder:
+      id: each
+      workload: calls
+      target: db
+      threads: [1, 2]
+      ramp_up: 0s
+      measure: 500ms
+      ramp_down: 0s
+      repeat: 2
+      reload: each_repeat
+      restart: each_repeat
+      limits: NEVER_VOID
 """.replace(
     "LOOK",
     "\"SELECT (SELECT count(*) FROM pg_indexes WHERE indexname = 'extra') AS i, count(*) AS n FROM vpn_users\"",
@@ -73,36 +89,8 @@ def test_a_reset_removes_what_was_made_and_with_keep_has_the_ddl_again(sqlite_fi
     assert [path.name for path in sqlite_file.parent.iterdir()] == [sqlite_file.name]
     assert not list(tmp_path.rglob("*.copy"))
 
-
-EACH = """
-proveout: 1
-name: each
-topology:
-  hosts: {h: {roles: [client, server], address: local}}
-  systems: {db: {engine: postgres, host: h, provision: embedded}}
-workloads:
-  w: {kind: hlr, population: 100}
-stages:
-  - populate: {workload: w, into: db}
-  - ladder:
-      id: one
-      workload: w
-      target: db
-      threads: [1, 2]
-      ramp_up: 100ms
-      measure: 1s
-      ramp_down: 0s
-      repeat: 2
-      reload: each_repeat
-      restart: each_repeat
-      limits: NEVER_VOID
-"""
-
-
-def test_each_repeat_has_a_start_of_the_server_of_its_own(tmp_path: Path) -> None:
-    done = run(tmp_path, EACH).ended(0)
     starts: dict[int, set[int]] = {1: set(), 2: set()}
-    for one in open_run(done.directory).stages["one"].iterations:
+    for one in open_run(done.directory).stages["each"].iterations:
         starts[one.id.repeat].add(one.server_started_ms[""])
-    assert [len(found) for found in starts.values()] == [1, 1], "the rungs of a repeat share it"
+    assert [len(found) for found in starts.values()] == [1, 1], "the rungs of a repeat share a start of the server"
     assert starts[1] != starts[2]

@@ -59,7 +59,7 @@ def clients_in(pid: int) -> set[str]:
 @pytest.fixture
 def first(tmp_path: Path) -> Iterator[LiveRun]:
     """The run, whose remaining processes are killed after the test."""
-    run = LiveRun(tmp_path, PLAN, "--junit", "j.xml", "--json", "r.json", "--summary", "s.md")
+    run = LiveRun(tmp_path, PLAN, "--junit", "j.xml", "--json", "r.json", "--summary", "s.md", lease_s=3.0)
     yield run
     run.kill()
 

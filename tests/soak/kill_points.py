@@ -78,7 +78,7 @@ class Death:
 
 def die(point: Point, folder: Path) -> Death:
     """Run the plan with a kill at this point. `folder` is empty."""
-    options = [*(_tuned(folder) if point.tuned else []), "--junit", "junit.xml"]
+    options = [*(tuned(folder) if point.tuned else []), "--junit", "junit.xml"]
     faults = FAULTS.format(etc=folder / "etc") if point.fault else ""
     text = PLAN.replace("retries: 3", f"{faults}retries: 3")
     text += TUNING.format(etc=folder / "etc") if point.tuned else ""
@@ -100,15 +100,15 @@ def die(point: Point, folder: Path) -> Death:
     wrongs = _wrongs(point, run, codes, boundary, orphans_s)
     if point.tuned and run.events() and "tuning settings: applied" not in run.output:
         wrongs.append("no tuning was applied")
-    left = point.tuned and not _as_before(folder)
+    left = point.tuned and not as_before(folder)
     if left:  # the next agent on this host reverts the changes of a killed one
         LiveRun(folder, text, *options, program=program, environment=environment | {"DYING_AT": "-1"}).end()
-    if point.tuned and not _as_before(folder):
+    if point.tuned and not as_before(folder):
         wrongs.append(f"the host is not restored: {[path.name for path in (folder / 'etc').iterdir()]}")
     return Death(point, boundary, tuple(codes), orphans_s, tuple(wrongs), left)
 
 
-def _tuned(folder: Path) -> list[str]:
+def tuned(folder: Path) -> list[str]:
     """Create the file to tune and the owner's policy; return the options of the run."""
     (folder / "etc").mkdir()
     place = folder / "etc" / "app.conf"
@@ -121,7 +121,8 @@ def _tuned(folder: Path) -> list[str]:
     return ["--policy", str(policy)]
 
 
-def _as_before(folder: Path) -> bool:
+def as_before(folder: Path) -> bool:
+    """Whether the tuned folder has its file alone, with its content and mode."""
     place = folder / "etc" / "app.conf"
     there = [path.name for path in (folder / "etc").iterdir()]
     return there == [place.name] and place.read_bytes() == BEFORE and place.stat().st_mode & 0o777 == MODE

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from kill_points import BEFORE, MODE
+from kill_points import as_before, tuned
 from live_run import LiveRun, signalled
 from restarts import OF_THE_DATABASE
 
@@ -140,17 +140,11 @@ def _length_s(engine: str) -> float:
 
 def struck(blow: Blow, folder: Path, length_s: float) -> Outcome:
     """Execute a run with this blow, and its resumes. `folder` is empty."""
-    for name in ("etc", "tmp", "policy"):
-        (folder / name).mkdir(mode=0o700)
-    (folder / "etc" / "app.conf").write_bytes(BEFORE)
-    (folder / "etc" / "app.conf").chmod(MODE)
-    policy = f"policy: 1\npaths: [{{path: {folder / 'etc'}, i_know: files of the soak alone}}]\n"
-    (folder / "policy" / "policy.yaml").write_text(policy)
-    (folder / "policy" / "policy.yaml").chmod(0o600)
+    (folder / "tmp").mkdir(mode=0o700)
+    options, environment = tuned(folder), {"TMPDIR": str(folder / "tmp")}
     text = PLAN.format(engine=blow.engine, etc=folder / "etc", iterations=ITERATIONS)
     folder.chmod(0o755)
     shared = _shared_memory()
-    options, environment = ("--policy", str(folder / "policy" / "policy.yaml")), {"TMPDIR": str(folder / "tmp")}
     run = LiveRun(folder, text, *options, environment=environment)
     hit = _strike(blow, run, length_s)
     codes = [run.end()]
@@ -243,15 +237,9 @@ def _wrongs(run: LiveRun, codes: list[int], shared: set[str]) -> list[str]:
     if new := _shared_memory() - shared:
         time.sleep(2.0)
         wrongs += [f"shared memory left: {name}" for name in sorted(new & _shared_memory())]
-    return wrongs + _tuned(folder) + _recorded(run)
-
-
-def _tuned(folder: Path) -> list[str]:
-    place = folder / "etc" / "app.conf"
     names = sorted(path.name for path in (folder / "etc").iterdir())
-    if names == [place.name] and place.read_bytes() == BEFORE and place.stat().st_mode & 0o777 == MODE:
-        return []
-    return [f"the host is not restored: {names}, {place.read_bytes() if place.exists() else b''!r}"]
+    wrongs += [] if as_before(folder) else [f"the host is not restored: {names}"]
+    return wrongs + _recorded(run)
 
 
 def _recorded(run: LiveRun) -> list[str]:

@@ -7,22 +7,15 @@ attempt. Then the next run.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
-import pty
-import select
-import signal
-import struct
-import subprocess
 import sys
 import tempfile
-import termios
 from collections.abc import Callable
 from pathlib import Path
 
 from eventually import eventually
 from live_run import plan
+from terminals import Terminal
 
 from proveout.coordinator.schedule.state import RunProgress, run_progress
 from proveout.coordinator.storage.journal import is_driven, read
@@ -30,43 +23,18 @@ from proveout.coordinator.storage.journal import is_driven, read
 DRAWN_MIN_BYTES = 3000
 
 
-class Screen:
-    """A command on a pseudo-terminal of 100 × 30."""
+def screen(folder: Path, *arguments: str) -> Terminal:
+    """A command on a pseudo-terminal."""
+    environment = {**os.environ, "TERM": "xterm-256color", "PROVEOUT_RUNS_DIR": str(folder / "runs")}
+    return Terminal((sys.executable, "-m", "proveout", *arguments), folder, environment, columns=100)
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
-        environment = {**os.environ, "TERM": "xterm-256color", "PROVEOUT_RUNS_DIR": str(folder / "runs")}
-        argv = [sys.executable, "-m", "proveout", *arguments]
-        self.process = subprocess.Popen(
-            argv, cwd=folder, env=environment, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
-        )
-        os.close(slave)
-        self.drawn = b""
 
-    def until(self, holds: Callable[[], bool]) -> bool:
-        """Read its output until `holds` is true; False when it ends before."""
-
-        def held_or_ended() -> bool:
-            if select.select([self._master], [], [], 0.05)[0]:
-                with contextlib.suppress(OSError):  # it has ended
-                    self.drawn += os.read(self._master, 65536)
-            return holds() or self.process.poll() is not None
-
-        eventually(held_or_ended, lambda: self.drawn[-500:])
-        return holds()
-
-    def draws(self) -> bool:
-        return self.until(lambda: len(self.drawn) >= DRAWN_MIN_BYTES)
-
-    def kill(self) -> bool:
-        """Send SIGKILL; return whether the process still ran."""
-        there = self.process.poll() is None
-        if there:
-            self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-        os.close(self._master)
-        return there
+def ends(drawing: Terminal, holds: Callable[[], object]) -> bool:
+    """Kill a screen when `holds` is true; whether it still ran."""
+    drawing.until(lambda: holds() or drawing.process.poll() is not None)
+    there = drawing.process.poll() is None
+    drawing.close()
+    return there
 
 
 def killed(count: int, progress: Callable[[int], None]) -> tuple[str, list[str]]:
@@ -86,15 +54,13 @@ def killed(count: int, progress: Callable[[int], None]) -> tuple[str, list[str]]
 
 def _one_run(folder: Path, wanted: int) -> tuple[int, RunProgress, list[str]]:
     (folder / "plan.yaml").write_text(plan(measure_s=20.0).replace("repeat: 1", "repeat: 2"))
-    first = Screen(folder, "run", "plan.yaml")
-    first.draws()
-    first.until(lambda: bool(list((folder / "runs").glob("*/journal.sqlite"))))
-    kills = int(first.kill())
+    first = screen(folder, "run", "plan.yaml")
+    journals = (folder / "runs").glob
+    kills = int(ends(first, lambda: len(first.drawn) >= DRAWN_MIN_BYTES and any(journals("*/journal.sqlite"))))
     (directory,) = (folder / "runs").iterdir()
     while is_driven(directory) and kills < wanted:
-        screen = Screen(folder, "watch", str(directory))
-        screen.until(lambda screen=screen: len(screen.drawn) >= DRAWN_MIN_BYTES or not is_driven(directory))  # type: ignore[misc]
-        kills += screen.kill()
+        watched = screen(folder, "watch", str(directory))
+        kills += ends(watched, lambda one=watched: len(one.drawn) >= DRAWN_MIN_BYTES or not is_driven(directory))  # type: ignore[misc]
     eventually(lambda: not is_driven(directory), "the run ends")
     facts = run_progress(stamped.event for stamped in read(directory))
     wrongs = [] if facts.ended is not None and facts.ended.exit_code == 0 else [f"the run ended so: {facts.ended}"]

@@ -22,6 +22,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fabric"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC logs each broken connection

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from fabric_bench import AcceptAll
 
 from proveout.agent.daemon.session import Session
 from proveout.agent.daemon.task_journal import AgentJournal
@@ -31,13 +32,6 @@ class Filling(AgentJournal):
         if self.is_full:
             raise sqlite3.OperationalError("database or disk is full")
         super().note_sequence(run, sequence)
-
-
-class AcceptAll:
-    """A verifier that accepts every task: signatures are tested in tests/fabric/test_signatures.py."""
-
-    def objection(self, task: SignedTask) -> str:
-        return ""
 
 
 async def test_a_full_disk_does_not_fail_a_task_that_is_under_way_or_done(

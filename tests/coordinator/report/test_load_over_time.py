@@ -10,10 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from compiled_plans import compiled
 from hostile_run import HOSTILE, history, iterations, load_row, run_directory
 from records import begun
-from synthetic_run import synthetic_results
+from synthetic_run import results_of
 
 from proveout.coordinator.report.figures import timeline as figures_timeline
 from proveout.coordinator.report.figures.fault_figures import POINTS_MAX, _course, phases
@@ -147,7 +146,7 @@ def test_a_search_has_its_probes_the_bracket_after_each_and_its_answer() -> None
 
 
 def test_the_cells_of_a_matrix_stand_on_one_axis_against_the_first() -> None:
-    results = synthetic_results(compiled("storage-forms-embedded"))
+    results = results_of("storage-forms-embedded")
     (figure,) = matrix_overview(results)
     (panel,) = figure.spec["concat"]
     assert panel["title"]["text"] == "time to solve"

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from compiled_plans import FOLDER, compiled
-from synthetic_run import number, synthetic_results
+from compiled_plans import FOLDER
+from synthetic_run import number, results_of, synthetic_results
 
 from proveout.coordinator.report import markdown
 from proveout.coordinator.report.figures import stage_figures, vega
@@ -23,11 +22,6 @@ from proveout.coordinator.report.figures.stage_figures import stage_values
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.results import RunResults
 from proveout.dsl.compile.compiler import compile_plan
-
-
-@cache
-def results_of(name: str) -> RunResults:
-    return synthetic_results(compiled(name))
 
 
 def charts(figure: Figure) -> Iterator[dict[str, Any]]:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import verdict_histories as made
+from compiled_plans import compiled
 from records import begun, run_started
-from synthetic_run import synthetic_results, synthetic_timeline
+from synthetic_run import results_of, synthetic_results, synthetic_timeline
 
 from proveout.coordinator.report.figures import load_figures, selection, system_figures
 from proveout.coordinator.report.figures.figure import CAPTION_WORDS, PALETTE, Spec, category, chart, layer
@@ -35,8 +36,7 @@ OTHERS = sorted(path.relative_to(PLANS).with_suffix("").as_posix() for path in P
 
 def drawn(name: str) -> dict[str, int]:
     """The figures of a plan's report, with the rows of their tables; all that the plan names are among them."""
-    plan = compile_plan(PLANS / f"{name}.yaml")
-    results = synthetic_results(plan)
+    plan, results = compiled(name), results_of(name)
     found, missing = selection.figures(results, synthetic_timeline(results))
     assert not missing
     assert {*plan.figures, *([NAME] if plan.charts else [])} <= {one.name for one in found}
@@ -62,7 +62,7 @@ def test_every_figure_that_a_plan_names_comes_out(name: str) -> None:
 
 def test_a_ladder_without_response_times_has_no_figure_of_them() -> None:
     """As of a program whose output has none."""
-    results = synthetic_results(compile_plan(PLANS / "pgbench-embedded.yaml"))
+    results = synthetic_results(compiled("pgbench-embedded"))
     for rung in (rung for stage in results.stages.values() for rung in stage.rungs):
         for tree in (rung.tree, *rung.tree["transactions"].values()):
             tree.pop("response")
@@ -77,7 +77,7 @@ def test_a_ladder_without_response_times_has_no_figure_of_them() -> None:
     ("tptbm-embedded", "processes", "threads"), ("tpcb-embedded", "threads", "processes"),
 ])  # fmt: skip
 def test_the_axis_of_a_ladder_has_the_word_of_the_plan(name: str, word: str, other: str) -> None:
-    results = synthetic_results(compile_plan(PLANS / f"{name}.yaml"))
+    results = results_of(name)
     found, _ = selection.figures(results, synthetic_timeline(results))
     titles = {one for figure in found for one in axis_titles(figure.spec)}
     assert word in titles
@@ -101,7 +101,7 @@ def axis_titles(spec: Any) -> Iterator[str]:
 
 
 def cache_study() -> RunResults:
-    return synthetic_results(compile_plan(PLANS / "hlr-cache-embedded.yaml"))
+    return results_of("hlr-cache-embedded")
 
 
 def test_the_charts_of_the_plan_come_first_then_the_figures_that_it_names_and_the_others_by_subject() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from compiled_plans import compiled
 from records import iteration, run_started, whole_ladder
-from synthetic_run import synthetic_results
+from synthetic_run import results_of, synthetic_results
 
 from proveout.coordinator.comparison import compare
 from proveout.coordinator.measure.captures import Recording, sizes_metrics
@@ -193,7 +193,7 @@ def test_stages_that_took_the_same_sizes_are_compared(tmp_path: Path) -> None:
 
 
 def test_a_set_of_queries_that_is_one_of_several_loads_has_rows_and_a_figure() -> None:
-    found = synthetic_results(compiled("htap-embedded"))
+    found = results_of("htap-embedded")
     (rows,) = solve_rows(found).values()
     assert [(row.mode, row.at) for row in rows] == [("together", "queries"), ("apart", "queries")]
     assert rows[1].relative["lower"] < rows[1].relative["mean"] < rows[1].relative["upper"]
