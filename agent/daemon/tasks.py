@@ -105,9 +105,6 @@ class TaskContext(Protocol):
 Handler: TypeAlias = "Callable[[TaskContext, Any], Awaitable[TaskResult]]"
 
 
-# An expected failure crosses the wire unchanged. Of a bug, only the exception's type and message do, with passwords
-# removed; the traceback goes to the agent's log.
-
 STOP_GRACE_S = 15.0
 
 _log = logging.getLogger(__name__)

@@ -47,10 +47,6 @@ from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.results import TuningOutcome, TuningState
 
-# Each change is first compared with the host: as before the change (never made, or undone already), as made (it is
-# undone now), or neither: another process has changed it since, which is reported and left alone. Undoing twice has the
-# same result as undoing once.
-
 Found: TypeAlias = Literal["before", "made", "other", "unknown"]
 
 

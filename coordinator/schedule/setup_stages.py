@@ -395,10 +395,6 @@ def forget_host(turn: Turn, host: str) -> None:
     )
 
 
-# Called by `decide`, and by `ladders` for steps around turns. Each function begins the first part that is missing and
-# returns True, or returns False when all parts are done. Finished parts are names in `State.parts_done`, which begin
-# with the stage's id; finished checks are events.
-
 # ---- populate ----
 
 

@@ -32,9 +32,6 @@ from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
 from proveout.dsl.source.nodes import where_of as where_of  # noqa: PLC0414 - it is looked for here
 
-# A name that is declared and broken has its own problem already; a reference to it is left out without a problem
-# instead of being reported as unknown.
-
 Thing = TypeVar("Thing")
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -71,11 +71,6 @@ RESERVED = frozenset(
 RESERVED_IDS = RESERVED | {"at", "hosts", "params", "propagation", "ratio", "rung", "secrets"}
 
 
-# Each is an annotation for a field of a record, or of a parameter model: how its value is written in a plan, its
-# bounds, and its JSON Schema. Pydantic asks a `Form` for these when a plan is read; it is not imported here, because
-# agents have the records too.
-
-
 def custom(message: str) -> PydanticCustomError:
     """A validation failure with a message of our own."""
     from pydantic_core import PydanticCustomError  # noqa: PLC0415 -- not loaded in agents

@@ -37,9 +37,6 @@ from proveout.proto.wire.results import (
 )
 from proveout.proto.wire.tasks import SignedTask
 
-# Times named `*_ns` are nanoseconds on the CLOCK_MONOTONIC of the host that the message is about, unless stated
-# otherwise.
-
 PROTOCOL_VERSION = 3
 """Raised with every change of the messages: agents refuse fields that they do not know."""
 PACKAGE = f"proveout.agent.v{PROTOCOL_VERSION}"
@@ -238,9 +235,6 @@ def member_name(name: str) -> str:
     """The name that a class has as a member of a oneof: `TaskDone` is `task_done`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
-
-# The names of a capture's readings are the same in each sample: they are decoded once and then found in a cache, which
-# is bounded in number and in size.
 
 Names: TypeAlias = tuple[tuple[str, str], ...]
 """(metric, label) of each reading of a sample."""

@@ -310,15 +310,15 @@ class Chart:
 
     def svg(self) -> str:
         """The picture as an SVG document."""
-        from proveout.coordinator.report.figures import figure as figures_figure  # noqa: PLC0415
+        from proveout.coordinator.report.figures.figure import svg  # noqa: PLC0415
 
-        return figures_figure.svg(self.figure)
+        return svg(self.figure)
 
     def png(self) -> bytes:
         """The picture as a PNG."""
-        from proveout.coordinator.report.figures import figure as figures_figure  # noqa: PLC0415
+        from proveout.coordinator.report.figures.figure import png  # noqa: PLC0415
 
-        return figures_figure.png(self.figure)
+        return png(self.figure)
 
     def table(self) -> pa.Table:
         """The table under the figure, as text."""

@@ -262,7 +262,7 @@ def _acknowledge(folder: Path, run: str | None, note: str, metrics: list[str]) -
 def _write(shown: Trend, outputs: dict[str, str], pictures: Path | None) -> None:
     from proveout.cli.outputs import write_document
     from proveout.coordinator.report import html, markdown
-    from proveout.coordinator.report.figures import figure as figures_figure
+    from proveout.coordinator.report.figures.figure import svg
     from proveout.coordinator.report.history_documents import to_json, trend_document, trend_figure
 
     writers: dict[str, Callable[[], str]] = {
@@ -274,7 +274,7 @@ def _write(shown: Trend, outputs: dict[str, str], pictures: Path | None) -> None
         write_document(Path(path), writers[name]())
     if pictures is not None:
         for figure in (trend_figure(history, shown.label) for history in shown.histories):
-            write_document(pictures / f"{figure.slug}.svg", figures_figure.svg(figure), parents=True)
+            write_document(pictures / f"{figure.slug}.svg", svg(figure), parents=True)
 
 
 NOISE_EPILOG = """Examples:

@@ -129,14 +129,14 @@ def _show_text(path: Path, results: RunResults, directory: RunDirectory, more: t
 
 def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Format) -> None:
     from proveout.cli.outputs import write_document
-    from proveout.coordinator.report.figures import figure as figures_figure
+    from proveout.coordinator.report.figures.figure import picture
     from proveout.coordinator.report.figures.selection import figures as draw
     from proveout.coordinator.report.figures.timeline import read_timeline
 
     drawn, missing = draw(results, read_timeline(results, directory.samples))
     for figure in drawn:
         path = folder / f"{figure.slug}.{form.value}"
-        write_document(path, figures_figure.picture(figure, form.value), parents=True, failed=ReportUnwritable)
+        write_document(path, picture(figure, form.value), parents=True, failed=ReportUnwritable)
         typer.echo(str(path))
     for name, why in missing.items():
         typer.echo(f"no {name}: {why}", err=True)
