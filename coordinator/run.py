@@ -34,6 +34,7 @@ from proveout.coordinator.measure import samples
 from proveout.coordinator.measure.samples import Spool
 from proveout.coordinator.schedule import state_machine
 from proveout.coordinator.schedule.iteration import is_wanted
+from proveout.coordinator.schedule.setup_stages import needs_cluster
 from proveout.coordinator.schedule.state import (
     AgentGone,
     AgentReady,
@@ -61,7 +62,6 @@ from proveout.coordinator.schedule.state import (
     Timing,
     run_progress,
 )
-from proveout.coordinator.schedule.system_stages import needs_cluster
 from proveout.coordinator.storage.journal import Journal, StorageFailed, plan_data, read
 from proveout.coordinator.storage.run_directory import Record, RunDirectory, storage_failed
 from proveout.coordinator.verdict.verdicts import PlanEvaluator

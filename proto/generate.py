@@ -35,7 +35,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from proveout.core.errors import ProveoutError
-from proveout.proto.wire import agent_pb2, columns, messages
+from proveout.proto.wire import agent_pb2, messages
 from proveout.proto.wire.messages import PACKAGE, PROTOCOL_VERSION, AgentMessage, CoordinatorMessage, member_name
 from proveout.proto.wire.results import Reading, TransactionLoad
 from proveout.proto.wire.tasks import Task
@@ -375,7 +375,7 @@ def proto_text(committed: FileDescriptorProto, released: Mapping[str, Iterable[i
         writer.visit(one)
     envelopes = [writer.envelope(name, union) for name, union in unions.items()]
     return "\n".join(
-        [HEADER, f"package {PACKAGE};\n", SERVICE, VALUES, columns.MESSAGES, *writer.records(), *envelopes]
+        [HEADER, f"package {PACKAGE};\n", SERVICE, VALUES, messages.MESSAGES, *writer.records(), *envelopes]
     )
 
 

@@ -43,11 +43,11 @@ IN_HELPER: Mapping[type, str] = MappingProxyType(
 """Task -> handler in a helper process. An agent that is not root runs the same handlers in its own process."""
 HANDLERS: Mapping[type, str] = MappingProxyType(
     {
-        **dict.fromkeys(IN_HELPER, "proveout.agent.sandbox.dispatch:run_in_helper"),
-        tasks.StartSystem: "proveout.agent.sandbox.dispatch:start_system",
+        **dict.fromkeys(IN_HELPER, "proveout.agent.sandbox.helper:run_in_helper"),
+        tasks.StartSystem: "proveout.agent.sandbox.helper:start_system",
         tasks.StopSystem: "proveout.agent.engines.handlers:stop_system",
-        tasks.SnapshotSystem: "proveout.agent.sandbox.dispatch:snapshot",
-        tasks.LinkSystems: "proveout.agent.sandbox.dispatch:link",
+        tasks.SnapshotSystem: "proveout.agent.sandbox.helper:snapshot",
+        tasks.LinkSystems: "proveout.agent.sandbox.helper:link",
         tasks.ReadFacts: "proveout.agent.host_facts:read_facts",
         tasks.CheckHost: "proveout.agent.diagnosis:check_host",
         tasks.ApplyTuning: "proveout.agent.tuning.tuner:apply_tuning",
@@ -61,7 +61,7 @@ HANDLERS: Mapping[type, str] = MappingProxyType(
         tasks.PrepareFio: "proveout.agent.tools.fio:prepare_fio",
         tasks.RunFio: "proveout.agent.tools.fio:run_fio",
         tasks.RunCommand: "proveout.agent.capture.command_values:run_command",
-        tasks.RunCapture: "proveout.agent.sandbox.dispatch:capture",
+        tasks.RunCapture: "proveout.agent.sandbox.helper:capture",
     }
 )
 

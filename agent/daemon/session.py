@@ -23,8 +23,7 @@ from types import MappingProxyType
 import psutil
 
 from proveout.agent.daemon.task_journal import AgentJournal
-from proveout.agent.daemon.task_runner import TaskRunner
-from proveout.agent.daemon.tasks import Handler, Resource, TaskContext
+from proveout.agent.daemon.tasks import Handler, Resource, TaskContext, TaskRunner
 from proveout.agent.errors import TaskFault, sanitize
 from proveout.agent.security import task_rules
 from proveout.agent.security.authz import TaskVerifier

@@ -18,7 +18,7 @@ from pathlib import Path
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.load.ceiling_store import Ceiling
 from proveout.agent.load.run_load import run_load
-from proveout.agent.sandbox.dispatch import start_system
+from proveout.agent.sandbox.helper import start_system
 from proveout.agent.security.policy import Policy
 from proveout.core import directories
 from proveout.core.data_classes import record

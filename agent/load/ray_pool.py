@@ -23,8 +23,7 @@ from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import proveout
-from proveout.agent.daemon.task_runner import TaskRunner
-from proveout.agent.daemon.tasks import Resource
+from proveout.agent.daemon.tasks import Resource, TaskRunner
 from proveout.agent.errors import TaskFault
 from proveout.agent.load import run_load as load_task
 from proveout.agent.load.aggregator import FIRST_ERRORS_MAX, HANGS_MAX, joined

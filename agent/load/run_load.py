@@ -34,7 +34,7 @@ from proveout.agent.sandbox.privileges import Privileges
 from proveout.agent.tools.generator import run_generator
 from proveout.core.directories import describe
 from proveout.dsl import engines
-from proveout.dsl.plan.bounds import THREADS_MAX
+from proveout.dsl.plan.scalars import THREADS_MAX
 from proveout.dsl.workloads.base import TransactionType
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.results import LoadResult

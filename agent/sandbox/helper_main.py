@@ -20,8 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from proveout.agent.daemon.handlers import IN_HELPER, resolve
-from proveout.agent.daemon.task_runner import TaskRunner
-from proveout.agent.daemon.tasks import Handler, Resource
+from proveout.agent.daemon.tasks import Handler, Resource, TaskRunner
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault, sanitize
 from proveout.agent.sandbox import helper

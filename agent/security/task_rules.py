@@ -14,11 +14,11 @@ from types import MappingProxyType
 from typing import Any
 
 from proveout.dsl import engines
-from proveout.dsl.plan.bounds import RATE_MAX, TEXT_MAX
 from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.commands import NO_COMMAND, Command, MeasuredValue
 from proveout.dsl.plan.keys import out_of_bounds
-from proveout.dsl.rules import host_rules, ladder_rules, session_settings, value_rules
+from proveout.dsl.plan.scalars import RATE_MAX, TEXT_MAX
+from proveout.dsl.rules import host_rules, ladder_rules, session_settings
 from proveout.dsl.rules.host_rules import Objection
 from proveout.proto.wire import tasks
 from proveout.proto.wire.tasks import Endpoint
@@ -79,7 +79,7 @@ def _sql(spec: tasks.RunSql) -> Iterator[Objection]:
     yield from _endpoint(spec.endpoint)
     if len(spec.wait_until.equals) > TEXT_MAX:
         yield Objection(message=f"a wait for a value that is longer than {TEXT_MAX} characters")
-    yield from value_rules.query_problems(spec.query, spec.values)
+    yield from ladder_rules.query_problems(spec.query, spec.values)
 
 
 def _invariants(spec: tasks.CheckInvariants) -> Iterator[Objection]:
@@ -96,7 +96,7 @@ def _check_system(spec: tasks.CheckSystem) -> Iterator[Objection]:
         yield from _session(spec.endpoint.engine, load.session)
     for capture in spec.captures:
         yield from host_rules.capture_problems(capture)
-        yield from value_rules.query_problems(capture.query, capture.values)
+        yield from ladder_rules.query_problems(capture.query, capture.values)
         yield from host_rules.captured_problems(capture.kind, spec.endpoint.engine)
 
 
@@ -110,7 +110,7 @@ def _check_host(spec: tasks.CheckHost) -> Iterator[Objection]:
     for system in spec.systems:
         yield from host_rules.system_problems(system)
     for command in spec.commands:
-        yield from value_rules.argv_problems(command.argv)
+        yield from ladder_rules.argv_problems(command.argv)
 
 
 def _populate(spec: tasks.PopulateSystem) -> Iterator[Objection]:
@@ -207,7 +207,7 @@ def _capture(spec: tasks.RunCapture) -> Iterator[Objection]:
     if capture.kind == "command" or capture.command != NO_COMMAND:
         yield from _command(capture.command, capture.values)
     else:
-        yield from value_rules.query_problems(capture.query, capture.values)
+        yield from ladder_rules.query_problems(capture.query, capture.values)
     kind = CAPTURES[capture.kind]
     if ("argv" in kind.keys) != bool(capture.command.argv) or (capture.command.argv and capture.query):
         yield Objection(message=f"capture {capture.name} of kind {capture.kind} needs a command, or must have none")
@@ -222,8 +222,8 @@ def _capture(spec: tasks.RunCapture) -> Iterator[Objection]:
 
 
 def _command(command: Command, values: tuple[MeasuredValue, ...]) -> Iterator[Objection]:
-    yield from value_rules.command_problems(command)
-    yield from value_rules.many_problems(values)
+    yield from ladder_rules.command_problems(command)
+    yield from ladder_rules.many_problems(values)
     if not values:
         yield Objection(message="a command without metrics")
 

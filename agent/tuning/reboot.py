@@ -2,7 +2,8 @@
 
 Flow: `tuner.reboot_host` checks the policy and that the agent is a service -> `Tuner.reboot_at_end` -> the coordinator
 ends the session, `Tuner.close` stores the hold and starts the reboot -> the agent of the next boot finds the hold
-(`read`) and undoes nothing before its end -> `ApplyTuning` of the same run takes the journal over (`revert.adopt`).
+(`read`) and undoes nothing before its end -> `ApplyTuning` of the same run takes the journal over
+(`transaction.adopt`).
 """
 
 from __future__ import annotations

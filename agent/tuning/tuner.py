@@ -202,7 +202,7 @@ class Tuner:
 
     async def look(self, scratch: Path) -> tuple[TuningState, ...]:
         """Verify that the changes of this agent are still in place."""
-        from proveout.agent.tuning import revert as reverting  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning import transaction as reverting  # noqa: PLC0415 - see the module's head
 
         def work() -> tuple[TuningState, ...]:
             return () if self._journal is None else reverting.look(self._host(scratch), self._journal)
@@ -226,7 +226,7 @@ class Tuner:
         """
         if self.is_idle or (fault and self._journal is None):
             return ()
-        from proveout.agent.tuning import revert as reverting  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning import transaction as reverting  # noqa: PLC0415 - see the module's head
 
         machine = self._machine()
 
@@ -326,7 +326,7 @@ class Tuner:
         """Open the journal for this run, after the changes of other runs in it have been undone where possible; those
         of this run, which has rebooted the machine, are taken over, and the states are those that have not survived."""
         from proveout.agent.tuning import reboot  # noqa: PLC0415 - see the module's head
-        from proveout.agent.tuning import revert as reverting  # noqa: PLC0415
+        from proveout.agent.tuning import transaction as reverting  # noqa: PLC0415
 
         if self._journal is not None:
             machine.widen(self._journal, holder)
@@ -361,7 +361,7 @@ class Tuner:
 
         Journals that are not trusted or not readable are logged and left.
         """
-        from proveout.agent.tuning import revert as reverting  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning import transaction as reverting  # noqa: PLC0415 - see the module's head
         from proveout.agent.tuning.machine import Held, Holder  # noqa: PLC0415
         from proveout.agent.tuning.undo_journal import UndoJournal  # noqa: PLC0415
 

@@ -47,8 +47,7 @@ from proveout.core.child_process import rare_garbage_collection
 from proveout.proto.audit_log import FILE, AuditLog, Head
 from proveout.proto.signing import DENIED, Denied
 from proveout.proto.wire.agent_pb2_grpc import add_AgentServicer_to_server
-from proveout.proto.wire.columns import Loads, Readings
-from proveout.proto.wire.messages import Hello, Refused, TaskDone, TaskFailed
+from proveout.proto.wire.messages import Hello, Loads, Readings, Refused, TaskDone, TaskFailed
 from proveout.proto.wire.results import (
     CaptureResult,
     CaptureSample,

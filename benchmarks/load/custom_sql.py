@@ -21,7 +21,7 @@ from overhead import TERMINALS, NullSession, engine
 
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.hlr.workload import DECLARED
+from proveout.dsl.workloads.hlr_workload import DECLARED
 from proveout.dsl.workloads.kinds import build
 from proveout.dsl.workloads.sql.parameters import Custom
 

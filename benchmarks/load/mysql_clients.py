@@ -34,7 +34,7 @@ from proveout.agent.load.populate import populate
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.hlr import HLR_WEIGHTS, Hlr
-from proveout.dsl.workloads.hlr.workload import build
+from proveout.dsl.workloads.hlr_workload import build
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 SUBSCRIBERS = 20_000

@@ -46,7 +46,7 @@ from proveout.proto import events as e
 from proveout.proto.wire import messages as m
 from proveout.proto.wire import results as r
 from proveout.proto.wire import tasks as t
-from proveout.proto.wire.columns import Readings
+from proveout.proto.wire.messages import Readings
 
 HOSTS = 64
 READINGS = 20

@@ -23,7 +23,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from proveout.coordinator.certificates import Authority, Credentials
-from proveout.coordinator.schedule.system_stages import joins_cluster
+from proveout.coordinator.schedule.setup_stages import joins_cluster
 from proveout.core import child_process, directories
 from proveout.core.directories import PrivateDirectory
 from proveout.core.errors import ProveoutError

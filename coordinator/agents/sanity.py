@@ -13,9 +13,8 @@ from typing import Literal
 from proveout.dsl.plan.stages import TIMES_MAX
 from proveout.proto.events import Notice
 from proveout.proto.wire import histogram
-from proveout.proto.wire.columns import Loads, Readings
 from proveout.proto.wire.histogram import READINGS_MAX, STALLS_MAX
-from proveout.proto.wire.messages import AgentMessage, Sample, Samples, TaskDone, TaskProgress
+from proveout.proto.wire.messages import AgentMessage, Loads, Readings, Sample, Samples, TaskDone, TaskProgress
 from proveout.proto.wire.results import (
     CaptureResult,
     CaptureSample,

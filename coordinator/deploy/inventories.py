@@ -11,8 +11,8 @@ from pathlib import Path
 from proveout.coordinator.deploy.ssh_connection import Target
 from proveout.core.data_classes import record
 from proveout.core.errors import PlanError, PlanProblem, Where
-from proveout.dsl.plan.bounds import NAME_PATTERN
 from proveout.dsl.plan.keys import made
+from proveout.dsl.plan.scalars import NAME_PATTERN
 from proveout.dsl.plan.topology import Host as PlanHost
 from proveout.dsl.rules.host_rules import is_host_and_port
 from proveout.dsl.schema.models import SSH_PATTERN, HostEntry

@@ -39,8 +39,7 @@ from proveout.proto.events import (
     WaitsTick,
 )
 from proveout.proto.wire import histogram
-from proveout.proto.wire.columns import Loads, Names, Readings
-from proveout.proto.wire.messages import Sample
+from proveout.proto.wire.messages import Loads, Names, Readings, Sample
 from proveout.proto.wire.results import (
     CaptureSample,
     FaultStep,

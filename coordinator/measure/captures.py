@@ -26,7 +26,7 @@ from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search
 from proveout.dsl.plan.topology import Capture, Expression, Scrape
 from proveout.proto.events import IterationFinished, Metrics, SizeLine, StatementLine, ValidityFinding, WaitLine
-from proveout.proto.wire.columns import Names, Readings
+from proveout.proto.wire.messages import Names, Readings
 from proveout.proto.wire.results import CaptureResult, CaptureSample
 from proveout.proto.wire.tasks import exported_name, measured_name, wait_names
 

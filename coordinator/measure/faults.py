@@ -20,8 +20,7 @@ from proveout.coordinator.measure.fault_effects import (
     series_of,
     together,
 )
-from proveout.coordinator.measure.load_merge import Stream
-from proveout.coordinator.measure.observations import Observed
+from proveout.coordinator.measure.load_merge import Observed, Stream
 from proveout.core.data_classes import record
 from proveout.core.numbers import quantity
 from proveout.dsl.metrics import COMMITS, FAULT_NUMBERS

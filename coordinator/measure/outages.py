@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from proveout.coordinator.measure.faults import SpanOfSeconds, outside, union
-from proveout.coordinator.measure.load_merge import length_s, merge_loads
-from proveout.coordinator.measure.observations import Observed
+from proveout.coordinator.measure.load_merge import Observed, length_s, merge_loads
 from proveout.core.data_classes import record
 from proveout.core.numbers import number, quantity, together
 from proveout.dsl.plan.phases import level_at

@@ -34,8 +34,7 @@ from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Tool, Window
 from proveout.proto.events import IterationFinished, IterationId, LoadLine, LoadTick
 from proveout.proto.wire import histogram
-from proveout.proto.wire.columns import Loads, Names, Readings
-from proveout.proto.wire.messages import Sample
+from proveout.proto.wire.messages import Loads, Names, Readings, Sample
 from proveout.proto.wire.results import (
     CaptureResult,
     CaptureSample,

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from proveout.coordinator.measure.observations import Observed
+from proveout.coordinator.measure.load_merge import Observed
 from proveout.core.data_classes import dataclass, record
 from proveout.core.distributions import t_quantile
 from proveout.core.json_data import number_at

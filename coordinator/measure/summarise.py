@@ -34,7 +34,9 @@ from proveout.coordinator.measure.faults import (
     with_commits,
 )
 from proveout.coordinator.measure.load_merge import (
+    Observed,
     Stream,
+    in_passes,
     joined,
     latency_us,
     length_s,
@@ -48,7 +50,6 @@ from proveout.coordinator.measure.load_merge import (
     transaction_metrics,
     whole_seconds,
 )
-from proveout.coordinator.measure.observations import Observed, in_passes
 from proveout.coordinator.measure.phases import Phases, add_phases, all_phases, prefixed, prefixed_transactions
 from proveout.coordinator.measure.slice_blocks import add_blocks, in_own_time
 from proveout.coordinator.measure.transaction_cost import Captured, Cost, transaction_cost

@@ -28,8 +28,7 @@ from datetime import UTC, datetime
 from proveout.coordinator.measure import outages, steady_state
 from proveout.coordinator.measure.captures import Recording, Window
 from proveout.coordinator.measure.faults import undisturbed
-from proveout.coordinator.measure.load_merge import load_hosts, load_shares
-from proveout.coordinator.measure.observations import Observed, in_passes
+from proveout.coordinator.measure.load_merge import Observed, in_passes, load_hosts, load_shares
 from proveout.core.numbers import count_of, number, quantity, seconds, together
 from proveout.core.statistics import POINTS_MIN
 from proveout.dsl.plan.iteration_order import group

@@ -6,15 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime
 
 from proveout.coordinator.comparability import SHOWN_MAX
-from proveout.coordinator.comparison import (
-    REFERENCE,
-    ComparedRun,
-    ComparedRuns,
-    Direction,
-    Family,
-    Judgement,
-    all_runs,
-)
+from proveout.coordinator.comparison import REFERENCE, ComparedRun, ComparedRuns, Direction, Family, Judgement, all_runs
 from proveout.coordinator.report.comparison_tables import (
     DIRECTIONS,
     LAYOUT,

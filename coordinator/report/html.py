@@ -33,7 +33,7 @@ from proveout.coordinator.report.document import (
     Tone,
     Value,
 )
-from proveout.coordinator.report.figures import vega
+from proveout.coordinator.report.figures import figure as pictures
 from proveout.coordinator.report.figures.figure import IN_THE_DARK, Figure
 from proveout.core.numbers import quantity, ranged, safe, safe_lines
 from proveout.proto.events import Claim, HeadlineNumber
@@ -128,7 +128,7 @@ def render(document: Document) -> str:
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     figures = list(_figures(document.sections))
-    lacking = vega.lacking() if figures else ""
+    lacking = pictures.lacking() if figures else ""
     return environment.get_template("page.html.j2").render(
         title=safe(document.title),
         about=safe(document.about),
@@ -139,7 +139,7 @@ def render(document: Document) -> str:
         body=_join(map(_section, document.sections)),
         lacking=lacking,
         specs={} if lacking else {figure.slug: figure.spec for figure in figures},
-        javascript=Markup(vega.javascript()) if figures and not lacking else "",  # noqa: S704 - the libraries' own script
+        javascript=Markup(pictures.javascript()) if figures and not lacking else "",  # noqa: S704 - the libraries' own script
     )
 
 
@@ -286,7 +286,7 @@ def _figure(figure: Figure) -> Markup:
     """A figure with the place in which the browser draws it: a picture of each would take a tenth of a second."""
     caption, how = figure.captions
     table, plot = _table(Table(heads=figure.heads, rows=figure.rows)), Markup()
-    if not vega.lacking():
+    if not pictures.lacking():
         alt = " ".join(filter(None, (f"{safe(figure.title)}.", safe(figure.alt), "The table below has the numbers.")))
         plot = Markup('<div class="plot" id="plot-{}" data-alt="{}"></div>\n').format(figure.slug, alt)
         table = _folded(_NUMBERS, table, kind="data")

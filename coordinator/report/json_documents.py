@@ -17,14 +17,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from proveout.coordinator.comparability import Difference as RunDifference
-from proveout.coordinator.comparison import (
-    ComparedRuns,
-    Direction,
-    Family,
-    Judgement,
-    OfferedRates,
-    exit_code,
-)
+from proveout.coordinator.comparison import ComparedRuns, Direction, Family, Judgement, OfferedRates, exit_code
 from proveout.coordinator.measure.steady_state import NoKnee
 from proveout.coordinator.report.answer import answer
 from proveout.coordinator.report.comparison_document import run_answer

@@ -12,13 +12,7 @@ from typing import Any
 from proveout.coordinator.report.tables import cell_of, climbing, ladders, titled
 from proveout.coordinator.results.estimates import value_estimates
 from proveout.coordinator.results.published import reproductions
-from proveout.coordinator.results.results import (
-    RungResult,
-    RunResults,
-    StageResult,
-    environment,
-    not_interleaved,
-)
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult, environment, not_interleaved
 from proveout.coordinator.verdict.checks import (
     STATISTICS,
     compared_sides,

@@ -15,29 +15,20 @@ from typing import Any
 from proveout.coordinator.schedule import iteration
 from proveout.coordinator.schedule.batches import batch, emit_provisional_verdicts, forget_parts, part_of
 from proveout.coordinator.schedule.rate_search import Rates
-from proveout.coordinator.schedule.setup_stages import PARTS
-from proveout.coordinator.schedule.state import ProbeDue, RunProgress, Turn, Undecided, Unresolved
-from proveout.coordinator.schedule.system_stages import (
+from proveout.coordinator.schedule.setup_stages import (
+    PARTS,
     after_iteration,
     after_stage,
     after_turn,
     pool_part,
     read_schemas,
 )
+from proveout.coordinator.schedule.state import ProbeDue, RunProgress, Turn, Undecided, Unresolved
 from proveout.coordinator.schedule.tasks import tool_file_tasks
 from proveout.core.numbers import percent
 from proveout.core.statistics import FUTILE, repeats_confidence
 from proveout.dsl.plan import iteration_order
-from proveout.dsl.plan.stages import (
-    Drop,
-    Ladder,
-    Measuring,
-    Open,
-    Phased,
-    Search,
-    Stage,
-    Tool,
-)
+from proveout.dsl.plan.stages import Drop, Ladder, Measuring, Open, Phased, Search, Stage, Tool
 from proveout.dsl.plan.topology import Expression
 from proveout.proto.events import IterationFinished, IterationId, IterationStarted, LadderCut, StageFinished
 

@@ -12,9 +12,21 @@ from proveout.coordinator.schedule import iteration
 from proveout.coordinator.schedule.batches import batch, forget_parts, part_of, skip_stage, stop_if_full
 from proveout.coordinator.schedule.ladders import RUNS, finish_stage
 from proveout.coordinator.schedule.preflight import preflight
-from proveout.coordinator.schedule.setup_stages import PARTS, as_restarted, copy_files, link, restored_files, start_of
+from proveout.coordinator.schedule.setup_stages import (
+    PARTS,
+    applied_before,
+    as_restarted,
+    collect_facts,
+    copy_files,
+    link,
+    read_facts,
+    restored_files,
+    revert_tuning,
+    start_of,
+    tune,
+    verify_tuning,
+)
 from proveout.coordinator.schedule.state import Batch, CloseSessions, Dial, Dialling, EndRun, RunProgress, Turn
-from proveout.coordinator.schedule.system_stages import collect_facts, read_facts
 from proveout.coordinator.schedule.tasks import (
     DRAIN_TIMEOUT_S,
     populate_stages_of,
@@ -24,19 +36,9 @@ from proveout.coordinator.schedule.tasks import (
     task_deadline_s,
     task_key,
 )
-from proveout.coordinator.schedule.tuning import (
-    applied_before,
-    revert_tuning,
-    tune,
-    verify_tuning,
-)
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import (
-    Ladder,
-    Search,
-    Stage,
-)
+from proveout.dsl.plan.stages import Ladder, Search, Stage
 from proveout.dsl.plan.topology import Declared, System
 from proveout.dsl.rules.host_rules import Unmet, unmet
 from proveout.dsl.source.nodes import did_you_mean

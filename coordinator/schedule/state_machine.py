@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proveout.coordinator.schedule import iteration, next_step, tuning
+from proveout.coordinator.schedule import iteration, next_step, setup_stages
 from proveout.coordinator.schedule.batches import batch_failed, receive_answer
 from proveout.coordinator.schedule.state import (
     AgentGone,
@@ -50,7 +50,7 @@ def start(
     plan: Plan, setup: Setup, progress: RunProgress, evaluator: ResultEvaluator, at_s: float
 ) -> tuple[State, tuple[Command, ...]]:
     """The state of a run that begins, or goes on after the events that `facts` are made of."""
-    left_tuned = tuning.applied_before(progress)
+    left_tuned = setup_stages.applied_before(progress)
     state = State(plan=plan, setup=setup, progress=progress, began_s=at_s, left_tuned=left_tuned)
     turn = Turn(state, at_s, evaluator)
     next_step.settle(turn)
@@ -211,7 +211,7 @@ def _forget_agent(turn: Turn, host: str, *, abandoned: bool) -> None:
     on_host = {s.name for s in state.plan.systems if s.host == host}
     touched = {s.name for s in state.plan.systems if s.name in on_host or s.propagates_to in on_host}
     inspected = on_host | {s.name for name in on_host for s in state.plan.group_of(name)}
-    left_tuned = state.left_tuned | ({host} if tuning.is_tuned(state, host) and not abandoned else set())
+    left_tuned = state.left_tuned | ({host} if setup_stages.is_tuned(state, host) and not abandoned else set())
     turn.set(
         left_tuned=left_tuned,
         up=state.up - {host},
@@ -224,7 +224,7 @@ def _forget_agent(turn: Turn, host: str, *, abandoned: bool) -> None:
         started=state.started - on_host,
         pristine=state.pristine - on_host,
     )
-    tuning.forget_host(turn, host)
+    setup_stages.forget_host(turn, host)
 
 
 def _may_continue_without(state: State, host: str) -> bool:

@@ -20,14 +20,13 @@ from pydantic import BaseModel
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import NOWHERE, PlanProblem, Where
 from proveout.core.numbers import percent
-from proveout.dsl.compile.error_recovery import Draft, as_meant, declared
 from proveout.dsl.compile.matrix import expand, interleave
 from proveout.dsl.compile.notes import old_servers, unknown_recoveries, unused
 from proveout.dsl.compile.result_names import iteration, live_scope, run_scope, stop_scope
 from proveout.dsl.compile.sections import add_captures, add_pools, add_workloads
 from proveout.dsl.compile.stage_rules import check_conditions, check_stages, condition, in_order, left_out, needs_of
 from proveout.dsl.compile.stages import compile_stages
-from proveout.dsl.compile.symbols import Scope, where_of
+from proveout.dsl.compile.symbols import Draft, Scope, as_meant, declared, where_of
 from proveout.dsl.compile.topology import add_topology
 from proveout.dsl.compile.tuning import check_tunings, compile_tunings, one_agent_per_machine
 from proveout.dsl.expr.checking import NO_RUNG, Expected, Group, check_expression

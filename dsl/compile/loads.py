@@ -24,9 +24,8 @@ from proveout.core.units import length
 from proveout.dsl import engines
 from proveout.dsl.compile.symbols import StageNames
 from proveout.dsl.plan import slices
-from proveout.dsl.plan.bounds import RATE_MAX, WEEK_S
 from proveout.dsl.plan.phases import POINTS_MAX, SLICES_MAX, Level
-from proveout.dsl.plan.scalars import setting_text
+from proveout.dsl.plan.scalars import RATE_MAX, WEEK_S, setting_text
 from proveout.dsl.plan.stages import OWN_SESSIONS, Arrival, Closed, Ladder, Load, Open, Phased, Sessions, Think, Windows
 from proveout.dsl.plan.topology import Expression, System
 from proveout.dsl.rules import session_settings

@@ -14,13 +14,12 @@ from itertools import product
 
 from proveout.core.data_classes import dataclass, record
 from proveout.core.errors import Where
-from proveout.dsl.compile.error_recovery import Draft
-from proveout.dsl.compile.symbols import Scope, where_of
+from proveout.dsl.compile.symbols import Draft, Scope, where_of
 from proveout.dsl.expr.evaluation import evaluate
 from proveout.dsl.expr.syntax import ExpressionFault
-from proveout.dsl.plan.bounds import RESERVED
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.loads import targets
+from proveout.dsl.plan.scalars import RESERVED
 from proveout.dsl.plan.stages import KINDS, Cell, Ladder, Order, Populate, Reset, Restart, Stage, ids, same
 from proveout.dsl.rules.repeat_rules import once_only
 from proveout.dsl.schema.parameters import CellValues, Parameters, Variants, label_of

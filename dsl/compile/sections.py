@@ -24,7 +24,7 @@ from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import CommandRun, Pool, Sql
 from proveout.dsl.plan.topology import RARE_EVERY_S, Capture, Host, Scrape, System
-from proveout.dsl.rules import value_rules
+from proveout.dsl.rules import ladder_rules
 from proveout.dsl.rules.host_rules import (
     Objection,
     captured_problems,
@@ -33,8 +33,8 @@ from proveout.dsl.rules.host_rules import (
     licence_problems,
     scrape_problems,
 )
+from proveout.dsl.rules.ladder_rules import STAGE_NUMBERS, command_problems
 from proveout.dsl.rules.secrets import Unclear, of_url
-from proveout.dsl.rules.value_rules import STAGE_NUMBERS, command_problems
 from proveout.dsl.schema.models import CaptureEntry, PoolEntry
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, did_you_mean, is_given, locate
@@ -184,7 +184,7 @@ def measured_values(
     """Whether the values of `metrics:` are possible. `sampled`: of a capture; `taken`: names that are not free."""
     wrong = False
     for value in values:
-        for objection in value_rules.value_problems(value, taken):
+        for objection in ladder_rules.value_problems(value, taken):
             problem(objection.message, "metrics", value.name, *objection.at, hint=objection.way_out)
             wrong = True
         body, _ = locate(node, ("metrics", value.name))

@@ -13,8 +13,7 @@ from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import Where
 from proveout.core.units import length
 from proveout.dsl import engines
-from proveout.dsl.compile.error_recovery import Draft
-from proveout.dsl.compile.symbols import Scope
+from proveout.dsl.compile.symbols import Draft, Scope
 from proveout.dsl.compile.topology import leads_back
 from proveout.dsl.expr.evaluation import ExpressionFault, evaluate
 from proveout.dsl.plan.iteration_order import groups

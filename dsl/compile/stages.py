@@ -13,8 +13,6 @@ from typing import Protocol, TypeVar, cast
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import Sought
 from proveout.dsl import engines
-from proveout.dsl.compile.error_recovery import Draft
-from proveout.dsl.compile.faults import check_faults, compile_faults
 from proveout.dsl.compile.loads import (
     Loads,
     Phases,
@@ -28,11 +26,11 @@ from proveout.dsl.compile.loads import (
 )
 from proveout.dsl.compile.matrix import Place
 from proveout.dsl.compile.sections import command_stage, sql_stage
-from proveout.dsl.compile.symbols import Scope, StageNames
-from proveout.dsl.compile.tuning import compile_tunings
-from proveout.dsl.plan.bounds import THREADS_MAX, WEEK_S
+from proveout.dsl.compile.symbols import Draft, Scope, StageNames
+from proveout.dsl.compile.tuning import check_faults, compile_faults, compile_tunings
 from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.keys import made
+from proveout.dsl.plan.scalars import THREADS_MAX, WEEK_S
 from proveout.dsl.plan.stages import (
     KINDS,
     Cell,

@@ -12,9 +12,8 @@ from proveout.core.errors import Where
 from proveout.dsl import engines, extensions
 from proveout.dsl.compile.result_names import with_cost
 from proveout.dsl.compile.symbols import Scope, where_of
-from proveout.dsl.plan.bounds import STANDBYS_MAX
 from proveout.dsl.plan.keys import made
-from proveout.dsl.plan.scalars import setting_text
+from proveout.dsl.plan.scalars import STANDBYS_MAX, setting_text
 from proveout.dsl.plan.topology import Declared, Expectation, Host, Secret, System
 from proveout.dsl.rules import host_rules, session_settings
 from proveout.dsl.rules import secrets as destinations

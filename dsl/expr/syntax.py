@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
 from proveout.core.units import plain_number
-from proveout.dsl.plan.bounds import RESERVED
+from proveout.dsl.plan.scalars import RESERVED
 
 
 @record

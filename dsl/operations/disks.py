@@ -10,13 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Command, KeepSpans, UnitAction, around
-from proveout.dsl.operations.facts import (
-    ABSENT,
-    Facts,
-    FileFact,
-    Output,
-    OutputQuery,
-)
+from proveout.dsl.operations.facts import ABSENT, Facts, FileFact, Output, OutputQuery
 from proveout.dsl.operations.operation import AbsolutePath, Operation, Step, Strict, edited_file, matching
 from proveout.dsl.plan.scalars import custom
 

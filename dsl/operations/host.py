@@ -42,8 +42,7 @@ from proveout.dsl.operations.operation import (
     no_control,
     whole_file,
 )
-from proveout.dsl.plan.bounds import ID_PATTERN
-from proveout.dsl.plan.scalars import Form, custom
+from proveout.dsl.plan.scalars import ID_PATTERN, Form, custom
 
 # A template is Jinja's syntax with names alone: `{{ name }}`, rendered when the plan is compiled, with values that
 # stand on one line. Only its program can judge the file: `validator` names a check of the host's policy that must

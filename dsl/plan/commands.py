@@ -9,9 +9,21 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
 from proveout.core.data_classes import record
-from proveout.dsl.plan.bounds import ARGUMENTS_MAX, EXIT_CODES_MAX, VALUES_MAX, WHERE_MAX
 from proveout.dsl.plan.keys import Element, key, made
-from proveout.dsl.plan.scalars import Duration, Every, Form, Id, Percentage, Size, Text, TextOrNumber
+from proveout.dsl.plan.scalars import (
+    ARGUMENTS_MAX,
+    EXIT_CODES_MAX,
+    VALUES_MAX,
+    WHERE_MAX,
+    Duration,
+    Every,
+    Form,
+    Id,
+    Percentage,
+    Size,
+    Text,
+    TextOrNumber,
+)
 
 OutputFormat: TypeAlias = Literal["json", "csv", "pairs", "pattern"]
 """Formats of rows in the output of a program.

@@ -15,11 +15,12 @@ from proveout.core.data_classes import field, record
 from proveout.core.errors import NOWHERE, Where
 from proveout.core.numbers import Sought
 from proveout.core.units import format_duration, length
-from proveout.dsl.plan.bounds import CONNECT_EVERY_MAX, THREADS_MAX
 from proveout.dsl.plan.commands import NO_WAIT, Command, FioJob, Values, WaitUntil
 from proveout.dsl.plan.keys import OMITTED, Element, key, keys_of
 from proveout.dsl.plan.phases import RECOVERED_WITHIN, Level, mean_level
 from proveout.dsl.plan.scalars import (
+    CONNECT_EVERY_MAX,
+    THREADS_MAX,
     Duration,
     Form,
     Id,

@@ -8,11 +8,24 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from proveout.core.data_classes import field, record
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl import engines
-from proveout.dsl.plan.bounds import INSTANCES_MAX, METRIC_PATTERN, NAME_PATTERN, SCRAPES_MAX, SETTINGS_MAX
 from proveout.dsl.plan.captures import CAPTURES, CaptureDeclaration, CaptureKind
 from proveout.dsl.plan.commands import NO_COMMAND, Command, MeasuredValue, Values
 from proveout.dsl.plan.keys import OMITTED, Element, key, keys_of, made
-from proveout.dsl.plan.scalars import Every, Form, Id, Name, Roles, Selector, Settings, Text
+from proveout.dsl.plan.scalars import (
+    INSTANCES_MAX,
+    METRIC_PATTERN,
+    NAME_PATTERN,
+    SCRAPES_MAX,
+    SETTINGS_MAX,
+    Every,
+    Form,
+    Id,
+    Name,
+    Roles,
+    Selector,
+    Settings,
+    Text,
+)
 
 # `Where` fields hold the file, line and column of a part, for messages; the digest of a plan leaves them out, so that
 # moving a plan to another folder or adding a comment does not change its digest.

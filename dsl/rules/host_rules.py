@@ -16,15 +16,10 @@ from proveout.core.errors import NOWHERE, ProveoutError, Where
 from proveout.core.numbers import size
 from proveout.dsl import engines
 from proveout.dsl.operations import parameter_names
-from proveout.dsl.plan.bounds import (
-    ID_PATTERN,
-    INSTANCES_MAX,
-    METRIC_PATTERN,
-    NAME_PATTERN,
-)
 from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.commands import FioJob, is_plain_folder
 from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.scalars import ID_PATTERN, INSTANCES_MAX, METRIC_PATTERN, NAME_PATTERN
 from proveout.dsl.plan.stages import Tuning
 from proveout.dsl.plan.topology import RARE_EVERY_S, Capture, Declared, Expectation, FactValue, Scrape, System
 from proveout.dsl.rules import settings as rules_settings

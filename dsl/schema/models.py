@@ -16,16 +16,14 @@ from pydantic import (
 )
 
 from proveout.core import units
-from proveout.dsl.plan.bounds import (
+from proveout.dsl.plan.keys import model_of
+from proveout.dsl.plan.plan import Chart, Check, Published
+from proveout.dsl.plan.scalars import (
     EQUIPMENT_MAX,
     EXPECTED_FACT_PATTERN,
     FACT_PATTERN,
     FACT_TEXT_MAX,
     FACTS_MAX,
-)
-from proveout.dsl.plan.keys import model_of
-from proveout.dsl.plan.plan import Chart, Check, Published
-from proveout.dsl.plan.scalars import (
     Id,
     Name,
     Price,

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import Discriminator, Field, Tag, WithJsonSchema
 
-from proveout.dsl.plan.bounds import THREADS_MAX
 from proveout.dsl.plan.commands import DEVICES_MAX, JOBS_MAX
 from proveout.dsl.plan.keys import model_of
 from proveout.dsl.plan.phases import PHASES_MAX
 from proveout.dsl.plan.scalars import (
+    THREADS_MAX,
     Duration,
     Form,
     Id,

@@ -3,7 +3,7 @@ Pure.
 
 Two checks. *mix*: the transactions are drawn by the weights (Pearson's χ²). *logical-failures*: each transaction
 succeeds as often as the population and its arguments imply. The expected shares are a kind's own (`findings` of its
-workload, in `hlr.tables`, `expected_shares` of tptbm, prepaid); a share must lie within a band:
+workload, in `workloads.hlr_tables`, `expected_shares` of tptbm, prepaid); a share must lie within a band:
 
     [low - t(low), high + t(high)],   t(p) = z √(p q v) + z² v / 3,   v = 1/n + 1/k,   q = 1 - p,   t(0) = t(1) = 0
 
@@ -14,7 +14,8 @@ k subscribers sees their share, not the distribution's. k is the number of subsc
 under `nurand` it is the effective number 1 / Σ p_i², measured by how often two draws hit the same subscriber. (The rows
 of one subscriber are a cluster, so the true variance is smaller than p q / k: the band errs towards wide.)
 
-The expectations hold for uniform and non-uniform keys and for any range (see `hlr.tables`). They do not hold for data
+The expectations hold for uniform and non-uniform keys and for any range (see `workloads.hlr_tables`). They do not hold
+for data
 aged by loads with other weights, unless these are given as `earlier`, nor where another program writes to the tables.
 """
 

@@ -20,12 +20,11 @@ from pydantic import (
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl.extensions import WorkloadExtension
-from proveout.dsl.plan.bounds import VALUES_MAX
 from proveout.dsl.plan.commands import MeasuredValue, OutputFormat, OutputRows
 from proveout.dsl.plan.keys import model_of
-from proveout.dsl.plan.scalars import Id, TextOrNumber, custom
+from proveout.dsl.plan.scalars import VALUES_MAX, Id, TextOrNumber, custom
 from proveout.dsl.plan.stages import WINDOWS
-from proveout.dsl.rules.value_rules import argv_problems, output_problems, value_problems
+from proveout.dsl.rules.ladder_rules import argv_problems, output_problems, value_problems
 from proveout.dsl.workloads.base import Invariant, Population, TransactionType
 
 TRANSACTION = "transaction"

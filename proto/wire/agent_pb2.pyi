@@ -2816,7 +2816,7 @@ class LoadSecond(_message.Message):
     """The transactions that ended in one second of the load, all workers of one agent merged; by end time, so it sums to
     throughput.
 
-    What came over the wire has its transactions in columns (`proto.wire.columns`); equal all the same.
+    What came over the wire has its transactions in columns (`proto.wire.messages`); equal all the same.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -3269,7 +3269,7 @@ Global___LoadResult: _TypeAlias = LoadResult  # noqa: Y015
 class CaptureSample(_message.Message):
     """Readings of one capture at one instant. Counters are cumulative where their metric ends in `_total`.
 
-    What came over the wire has its readings in columns (`proto.wire.columns`); equal all the same.
+    What came over the wire has its readings in columns (`proto.wire.messages`); equal all the same.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

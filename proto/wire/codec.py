@@ -21,8 +21,8 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.proto.wire import agent_pb2 as pb
-from proveout.proto.wire.columns import COLUMNS
 from proveout.proto.wire.messages import (
+    COLUMNS,
     PACKAGE,
     PROTOCOL_VERSION,
     AgentMessage,

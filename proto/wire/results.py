@@ -237,7 +237,7 @@ class LoadSecond:
     """The transactions that ended in one second of the load, all workers of one agent merged; by end time, so it sums
     to throughput.
 
-    What came over the wire has its transactions in columns (`proto.wire.columns`); equal all the same.
+    What came over the wire has its transactions in columns (`proto.wire.messages`); equal all the same.
     """
 
     second: int  # counts from T0, from 0
@@ -379,7 +379,7 @@ class Reading:
 class CaptureSample:
     """Readings of one capture at one instant. Counters are cumulative where their metric ends in `_total`.
 
-    What came over the wire has its readings in columns (`proto.wire.columns`); equal all the same.
+    What came over the wire has its readings in columns (`proto.wire.messages`); equal all the same.
     """
 
     capture: str  # name of the capture

@@ -11,11 +11,23 @@ from dataclasses import field, replace
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from proveout.core.data_classes import record
-from proveout.dsl.plan.bounds import RATE_MAX, STANDBYS_MAX, STATEMENTS_MAX, THREADS_MAX, VALUES_MAX, WEEK_S
 from proveout.dsl.plan.commands import NO_WAIT, Command, FioJob, MeasuredValue, WaitUntil
 from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.scalars import Form, LevelRate, Line, Name, Text, Threads
+from proveout.dsl.plan.scalars import (
+    RATE_MAX,
+    STANDBYS_MAX,
+    STATEMENTS_MAX,
+    THREADS_MAX,
+    VALUES_MAX,
+    WEEK_S,
+    Form,
+    LevelRate,
+    Line,
+    Name,
+    Text,
+    Threads,
+)
 from proveout.dsl.plan.stages import OWN_SESSIONS, TIMES_MAX, Sessions, Tuning, Windows
 from proveout.dsl.plan.topology import Capture, Scrape, System
 

@@ -310,15 +310,15 @@ class Chart:
 
     def svg(self) -> str:
         """The picture as an SVG document."""
-        from proveout.coordinator.report.figures import vega  # noqa: PLC0415
+        from proveout.coordinator.report.figures.figure import svg  # noqa: PLC0415
 
-        return vega.svg(self.figure)
+        return svg(self.figure)
 
     def png(self) -> bytes:
         """The picture as a PNG."""
-        from proveout.coordinator.report.figures import vega  # noqa: PLC0415
+        from proveout.coordinator.report.figures.figure import png  # noqa: PLC0415
 
-        return vega.png(self.figure)
+        return png(self.figure)
 
     def table(self) -> pa.Table:
         """The table under the figure, as text."""
@@ -440,7 +440,7 @@ def start(
     `parameters`: values by name, a list for `1,2,4`. Raises PlanError with all problems of the plan, RunNotStarted when
     the run was refused.
     """
-    from proveout.cli.messages import describe  # noqa: PLC0415
+    from proveout.cli.options import describe  # noqa: PLC0415
     from proveout.dsl.compile.compiler import compile_plan  # noqa: PLC0415
 
     overrides = {name: _text(value) for name, value in (parameters or {}).items()}

@@ -167,8 +167,7 @@ class PlanFile(pytest.File):
             warnings.simplefilter("ignore")  # of what is imported: no business of those tests
             from typer import BadParameter  # noqa: PLC0415
 
-            from proveout.cli.messages import describe  # noqa: PLC0415
-            from proveout.cli.options import parse_overrides  # noqa: PLC0415
+            from proveout.cli.options import describe, parse_overrides  # noqa: PLC0415
             from proveout.core.errors import PlanError, ProveoutError  # noqa: PLC0415
             from proveout.dsl.compile.compiler import compile_plan  # noqa: PLC0415
         try:

@@ -23,7 +23,7 @@ from proveout.agent.engines.postgres import installation
 from proveout.cli import own_workload, plan_writer
 from proveout.cli.bench import Asked, Side, clean_up, composed, opened, prepared, rungs, timing_of
 from proveout.cli.database_address import Unusable, parse
-from proveout.cli.pgbench_script import Script
+from proveout.cli.own_workload import Script
 from proveout.cli.plan_writer import Draft, Load, Target, Timing
 from proveout.dsl.compile.compiler import compile_plan
 

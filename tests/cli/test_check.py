@@ -9,7 +9,7 @@ import pytest
 
 from proveout import __version__
 from proveout.cli import VERBS, execute
-from proveout.cli.messages import show_error
+from proveout.cli.options import show_error
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError, Where
 from proveout.core.numbers import safe_lines
 

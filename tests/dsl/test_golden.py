@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from compiled_plans import FOLDER, NAMES, with_notes
 
-from proveout.cli.messages import describe
+from proveout.cli.options import describe
 from proveout.coordinator.storage.journal import plan_data, recorded_plan
 from proveout.core.errors import PlanError, PlanProblem
 from proveout.core.numbers import safe_lines

@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.agent.daemon import task_runner
+from proveout.agent.daemon import tasks
 from proveout.agent.daemon.handlers import HANDLERS, TABLE, resolve
 from proveout.agent.daemon.session import QUIET_S, Lease, Outbox, SendSchedule
 from proveout.agent.daemon.task_journal import AgentJournal
-from proveout.agent.daemon.task_runner import TaskRunner
-from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.daemon.tasks import TaskContext, TaskRunner
 from proveout.agent.errors import TaskFault, redact_passwords, sanitize
 from proveout.core.errors import ProveoutError
 from proveout.proto.wire.messages import (
@@ -287,7 +286,7 @@ async def test_exceptions_of_a_handler_become_error_codes(
 async def test_a_handler_that_ignores_cancellation_is_abandoned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_runner, "STOP_GRACE_S", 0.05)
+    monkeypatch.setattr(tasks, "STOP_GRACE_S", 0.05)
     release = asyncio.Event()
 
     async def stubborn(_context: TaskContext, _spec: Any) -> Done:

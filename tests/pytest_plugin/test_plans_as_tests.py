@@ -15,7 +15,7 @@ import pytest
 from eventually import eventually
 
 from proveout import pytest_plans
-from proveout.cli import messages, options
+from proveout.cli import options
 from proveout.coordinator.live import event_feed
 from proveout.dsl.compile import compiler
 from proveout.pytest_plans import answer
@@ -47,7 +47,7 @@ filterwarnings =
     error
     ignore:Module already imported so cannot be rewritten:pytest.PytestAssertRewriteWarning
 """
-IMPORTED_BEFORE = (compiler, messages, options)
+IMPORTED_BEFORE = (compiler, options, options)
 """Sessions inside this one remove the modules that they import, and some of those cannot be imported twice."""
 FRAGMENT = "captures:\n  host: {kind: os, on: all, every: 1s}\n"
 

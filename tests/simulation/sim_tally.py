@@ -14,8 +14,8 @@ from typing import Any
 
 from sim_machine import Machine
 
-from proveout.agent.tuning import revert as undoing
 from proveout.agent.tuning import transaction
+from proveout.agent.tuning import transaction as undoing
 from proveout.dsl.operations.table import TUNING_KEYS
 
 Change = tuple[Any, str, Any]

@@ -19,7 +19,7 @@ from sim_operations import having
 from proveout.agent.daemon import servicer, session, task_journal
 from proveout.agent.tuning import fault_injection, transaction, tuner, undo_journal
 from proveout.agent.tuning import host as tuning_host
-from proveout.agent.tuning import revert as undoing
+from proveout.agent.tuning import transaction as undoing
 from proveout.coordinator.agents import session as coordinator_session
 from proveout.coordinator.measure import samples
 from proveout.coordinator.schedule import iteration

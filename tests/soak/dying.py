@@ -69,7 +69,7 @@ def agent(arguments: list[str]) -> None:
     from proveout.agent.daemon import process
     from proveout.agent.daemon.session import Outbox
     from proveout.agent.daemon.task_journal import AgentJournal
-    from proveout.agent.daemon.task_runner import TaskRunner
+    from proveout.agent.daemon.tasks import TaskRunner
     from proveout.agent.tuning.host import Host
     from proveout.agent.tuning.undo_journal import UndoJournal
 

@@ -8,16 +8,7 @@ import histories
 
 from proveout.core.errors import ProveoutError
 from proveout.proto.events import Claim, HeadlineNumber
-from proveout.tui.services import (
-    ComparedPart,
-    ComparedRow,
-    Comparison,
-    Pace,
-    Ratio,
-    Replay,
-    Result,
-    Verdict,
-)
+from proveout.tui.services import ComparedPart, ComparedRow, Comparison, Pace, Ratio, Replay, Result, Verdict
 
 HOSTILE = histories.HOSTILE
 HEADLINE = (

@@ -18,18 +18,9 @@ import numpy.typing as npt
 from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads import ddl, sql_text
-from proveout.dsl.workloads.base import (
-    Invariant,
-    Population,
-    Row,
-    Source,
-    Statement,
-    Step,
-    Table,
-    TransactionType,
-)
+from proveout.dsl.workloads.base import Invariant, Population, Row, Source, Statement, Step, Table, TransactionType
 from proveout.dsl.workloads.conformance import LOGICAL_FAILURES, Finding, Seen, band, judge_mix, percent_range
-from proveout.dsl.workloads.hlr.workload import nurand_mask
+from proveout.dsl.workloads.hlr_workload import nurand_mask
 from proveout.dsl.workloads.random_streams import philox, words
 from proveout.dsl.workloads.sql.parameters import (
     LETTERS,

@@ -92,7 +92,7 @@ def execute(arguments: Sequence[str]) -> int:
             return execute(("tui",))
         code = _application(arguments)(args=list(arguments), prog_name="proveout", standalone_mode=False)
     except ProveoutError as error:
-        from proveout.cli.messages import show_error
+        from proveout.cli.options import show_error
 
         show_error(error)
         return error.exit_code

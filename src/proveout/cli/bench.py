@@ -19,7 +19,7 @@ import typer
 
 from proveout.agent.engines.adapter import ResumableLoader
 from proveout.agent.engines.statement_errors import rules_of
-from proveout.cli import own_workload, pgbench_script, plan_writer
+from proveout.cli import own_workload, plan_writer
 from proveout.cli.database_address import Address, Database, Unusable, log_in, parse
 from proveout.cli.options import Headless, RunsDir
 from proveout.cli.plan_writer import SCHEMA, Draft, Load, Target, Timing, plan_name, write, write_schema
@@ -489,7 +489,7 @@ def plan_from(dsn: str, name: str, *, writes: bool) -> str:
 def _statements(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, float]:
     """The load of statements or scripts of the command line. Scripts on pgbench's own tables get these. Unusable."""
     data, rows, scale = None, 0.0, asked.scale or 1
-    scripts = [pgbench_script.Script.read(text) for text in asked.pgbench]
+    scripts = [own_workload.Script.read(text) for text in asked.pgbench]
     for number, script in enumerate(scripts, 1):
         script.transaction(number, scale)  # a script that is not carried is the first thing to say
     if scripts and not asked.sql and all(script.is_on_tables_of_pgbench for script in scripts):

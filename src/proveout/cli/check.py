@@ -121,7 +121,7 @@ class _Checking:
 
     def of(self, path: Path) -> dict[str, Any]:
         """Check one plan; the result for programs."""
-        from proveout.cli.messages import show_error
+        from proveout.cli.options import show_error
         from proveout.cli.outputs import Checked
         from proveout.coordinator.report import brought_in
         from proveout.core.errors import PlanError
@@ -173,7 +173,7 @@ class _Checking:
 
     def show(self, found: Sequence[PlanProblem], errors: Sequence[PlanProblem] = ()) -> None:
         """Print notes and problems; when quiet, the errors among them."""
-        from proveout.cli.messages import describe
+        from proveout.cli.options import describe
 
         for one in () if self.as_json else errors if self.quiet else found:
             typer.echo(f"{describe(one)}\n", err=True)

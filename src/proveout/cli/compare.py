@@ -203,12 +203,12 @@ def _whole(sides: Sequence[Sequence[str]], given: Mapping[str, Any]) -> str:
 
 
 def _results(folder: Path, name: str) -> RunResults:
-    from proveout.cli import messages
+    from proveout.cli import options
     from proveout.coordinator.storage import run_directory
 
     directory = run_directory.find(folder, name)
     results = directory.results(begun=True)
-    messages.note_unchecked(directory.path)
+    options.note_unchecked(directory.path)
     return results
 
 

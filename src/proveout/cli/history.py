@@ -51,7 +51,7 @@ def runs(
     ] = None,
 ) -> None:
     """List the runs, newest first: plan, start, end, verdicts and labels; or write their numbers as one table."""
-    from proveout.cli.messages import columns
+    from proveout.cli.options import columns
     from proveout.coordinator.storage import run_directory
 
     folder = run_directory.runs_directory(runs_dir)
@@ -218,7 +218,7 @@ def trend(
 
 
 def _read(folder: Path) -> RunFolder:
-    from proveout.cli.messages import counting
+    from proveout.cli.options import counting
     from proveout.coordinator.history.runs import read_folder
     from proveout.core.numbers import safe
 
@@ -262,7 +262,7 @@ def _acknowledge(folder: Path, run: str | None, note: str, metrics: list[str]) -
 def _write(shown: Trend, outputs: dict[str, str], pictures: Path | None) -> None:
     from proveout.cli.outputs import write_document
     from proveout.coordinator.report import html, markdown
-    from proveout.coordinator.report.figures import vega
+    from proveout.coordinator.report.figures.figure import svg
     from proveout.coordinator.report.history_documents import to_json, trend_document, trend_figure
 
     writers: dict[str, Callable[[], str]] = {
@@ -274,7 +274,7 @@ def _write(shown: Trend, outputs: dict[str, str], pictures: Path | None) -> None
         write_document(Path(path), writers[name]())
     if pictures is not None:
         for figure in (trend_figure(history, shown.label) for history in shown.histories):
-            write_document(pictures / f"{figure.slug}.svg", vega.svg(figure), parents=True)
+            write_document(pictures / f"{figure.slug}.svg", svg(figure), parents=True)
 
 
 NOISE_EPILOG = """Examples:

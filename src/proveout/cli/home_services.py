@@ -12,8 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proveout.cli.messages import describe
-from proveout.cli.options import STARTERS, SUFFIXES
+from proveout.cli.options import STARTERS, SUFFIXES, describe
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.tui import services as shown
 

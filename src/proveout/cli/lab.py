@@ -379,7 +379,7 @@ def _roles(words: list[str] | tuple[str, ...]) -> dict[str, str]:
     """`GROUP=ROLE` words as a mapping."""
     import re
 
-    from proveout.dsl.plan.bounds import NAME_PATTERN
+    from proveout.dsl.plan.scalars import NAME_PATTERN
 
     found: dict[str, str] = {}
     for word in words:

@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from proveout.cli.messages import describe
-from proveout.cli.options import Annotations
+from proveout.cli.options import Annotations, describe
 from proveout.core.data_classes import record
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError
 

@@ -166,7 +166,7 @@ def revoke(
 @pki.command("list")
 def list_(directory: Authority) -> None:
     """List the certificates of an authority: role, name, addresses, serial number, how it was issued, time left."""
-    from proveout.cli.messages import columns
+    from proveout.cli.options import columns
     from proveout.coordinator.certificates import Ledger, rows
 
     ledger = Ledger.open(directory)

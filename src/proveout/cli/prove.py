@@ -130,7 +130,7 @@ def _end(result: Result) -> None:
 
 def _show(found: list[Result]) -> None:
     """The table, and what to do about what is refused."""
-    from proveout.cli.messages import columns
+    from proveout.cli.options import columns
 
     rows = [("question", "answer", "the server's words, or what was found")]
     rows += [(one.name, one.answer, one.words) for one in found]

@@ -83,13 +83,13 @@ def report(
 
     A missing result.json is written as well when the run has ended.
     """
-    from proveout.cli import messages, outputs
+    from proveout.cli import options, outputs
     from proveout.coordinator.report import brought_in
     from proveout.coordinator.storage import run_directory
 
     directory = run_directory.find(run_directory.runs_directory(runs_dir), run)
     results = directory.results()
-    messages.note_unchecked(directory.path)
+    options.note_unchecked(directory.path)
     tables = {"csv": csv, "parquet": parquet, "sizes": sizes, "values": values, "faults": faults}
     more = (brought_in.section(with_),) if with_ else ()
     tables |= {"benchstat": benchstat, "bencher": bencher}
@@ -129,14 +129,14 @@ def _show_text(path: Path, results: RunResults, directory: RunDirectory, more: t
 
 def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Format) -> None:
     from proveout.cli.outputs import write_document
-    from proveout.coordinator.report.figures import vega
+    from proveout.coordinator.report.figures.figure import picture
     from proveout.coordinator.report.figures.selection import figures as draw
     from proveout.coordinator.report.figures.timeline import read_timeline
 
     drawn, missing = draw(results, read_timeline(results, directory.samples))
     for figure in drawn:
         path = folder / f"{figure.slug}.{form.value}"
-        write_document(path, vega.picture(figure, form.value), parents=True, failed=ReportUnwritable)
+        write_document(path, picture(figure, form.value), parents=True, failed=ReportUnwritable)
         typer.echo(str(path))
     for name, why in missing.items():
         typer.echo(f"no {name}: {why}", err=True)

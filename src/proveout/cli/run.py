@@ -289,8 +289,9 @@ def resume(
     The plan must be the one of the run. For a run that has finished, missing result files are
     written. Exit codes as of `run`.
     """
-    from proveout.cli import messages, run_session
     from proveout.cli import outputs as output_files
+    from proveout.cli import run_session
+    from proveout.cli.options import note_unchecked
     from proveout.coordinator import exporter
     from proveout.coordinator.storage import run_directory
     from proveout.coordinator.storage import run_directory as resuming
@@ -301,7 +302,7 @@ def resume(
         arguments = words(None, {"runs_dir": runs_dir, **chosen}, metrics=metrics)
         raise typer.Exit(run_with_screen(["resume", run, *arguments]))
     directory = run_directory.find(run_directory.runs_directory(runs_dir), run)
-    messages.note_unchecked(directory.path)
+    note_unchecked(directory.path)
     with exporter.bound(metrics) as listening, Journal(directory.path) as journal:
         try:
             found = resuming.examine(directory)

@@ -54,7 +54,7 @@ def watch(
     With --web the screen is served to browsers on this machine, until Ctrl-C. The address that is printed has a secret
     token; a browser cannot stop or change the run.
     """
-    from proveout.cli import messages
+    from proveout.cli import options
     from proveout.cli import run as cli_run
     from proveout.cli.run_session import LocalRun
     from proveout.coordinator.storage import run_directory
@@ -69,7 +69,7 @@ def watch(
         address = LocalRun(directory, speed, report_address="report.html")
         cli_run.show(source(directory, speed), address, read_only=True)
         return
-    messages.note_unchecked(directory.path)
+    options.note_unchecked(directory.path)
     cli_run.show(source(directory, speed), LocalRun(directory, speed))
     cli_run.summary(directory.path)
 

@@ -23,7 +23,7 @@ from proveout.agent.engines.sessions import execute
 from proveout.agent.engines.table import driver
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.populate import populate
-from proveout.agent.sandbox import dispatch
+from proveout.agent.sandbox import helper
 from proveout.agent.tuning.sql_access import Databases
 from proveout.dsl.operations.parameter_names import objection
 from proveout.dsl.plan.model_values import to_values
@@ -105,7 +105,7 @@ async def world(server: Endpoint, task_context: Any, package_folder: Path) -> Wo
     """The server, as the tests share it, and a folder of the host that all may write to."""
     package_folder.chmod(0o777)
     drop = tuple(f"DROP TABLE IF EXISTS {table.split()[2]}" for table in TABLES)
-    await dispatch.run_in_helper(task_context, RunSql(endpoint=server, statements=(*drop, *TABLES)))
+    await helper.run_in_helper(task_context, RunSql(endpoint=server, statements=(*drop, *TABLES)))
     return World(server, package_folder)
 
 
@@ -120,7 +120,7 @@ async def test_escapes_by_sql_stages(
     record_property("escapes", len(cases_of(world)))
     for case in cases_of(world):
         with suppress(TaskFault):
-            await dispatch.run_in_helper(
+            await helper.run_in_helper(
                 task_context, RunSql(endpoint=world.endpoint, statements=case.filled(world.words))
             )
         assert world.escaped((case,)) == [], case.name
@@ -174,15 +174,15 @@ async def test_ordinary_statements_of_the_role_work(task_context: Any, world: Wo
             "CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW SET NEW.b = 'z'", "SET SESSION sql_log_bin = 0", "INSERT INTO reached VALUES ('all')",
         ),
     }  # fmt: skip
-    await dispatch.run_in_helper(task_context, RunSql(endpoint=world.endpoint, statements=own[world.endpoint.engine]))
+    await helper.run_in_helper(task_context, RunSql(endpoint=world.endpoint, statements=own[world.endpoint.engine]))
     assert world.ask("SELECT name FROM reached") == ["all"]
-    await dispatch.run_in_helper(task_context, Checkpoint(endpoint=world.endpoint))
+    await helper.run_in_helper(task_context, Checkpoint(endpoint=world.endpoint))
 
 
 @on_postgres
 async def test_a_refusal_names_the_alternative(task_context: Any, world: World) -> None:
     with pytest.raises(TaskFault) as caught:
-        await dispatch.run_in_helper(
+        await helper.run_in_helper(
             task_context, RunSql(endpoint=world.endpoint, statements=("COPY loot FROM PROGRAM 'id'",))
         )
     assert "postgres_settings" in caught.value.way_out
@@ -271,5 +271,5 @@ async def test_data_of_an_older_release_is_refused(task_context: Any, tmp_path: 
     )
     system = System(name="db", engine="postgres", host="h", provision="embedded")
     with pytest.raises(TaskFault, match="made by another version") as caught:
-        await dispatch.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
+        await helper.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
     assert "remove that folder" in caught.value.way_out

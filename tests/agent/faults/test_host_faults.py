@@ -14,7 +14,7 @@ from eventually import eventually
 from fault_bench import disturbance
 
 from proveout.agent.security.policy import Policy
-from proveout.agent.tuning import revert
+from proveout.agent.tuning import transaction as tuning_transaction
 from proveout.agent.tuning.fault_host import HostDisturbances
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
@@ -66,11 +66,11 @@ def test_a_disk_is_filled_down_to_a_rest_and_emptied(disk: Path, tmp_path: Path)
     with pytest.raises(OSError, match="No space left on device"):
         (disk / "other").write_bytes(b"x" * (128 << 10))
     (disk / "other").unlink()
-    assert [one.outcome for one in revert.revert(host, journal, fault="f")] == ["reverted"]
+    assert [one.outcome for one in tuning_transaction.revert(host, journal, fault="f")] == ["reverted"]
     assert (free(disk), list(disk.iterdir())) == (before, [])
     (state,) = Transaction(host=host, journal=journal, run="r", fault="f").apply([full(disk, up_to="3MiB")])
     assert before - free(disk) == 3 << 20
-    revert.revert(host, journal, fault="f")
+    tuning_transaction.revert(host, journal, fault="f")
     assert free(disk) == before
 
 
@@ -100,7 +100,7 @@ def test_cpus_are_busy_and_idle_again(tmp_path: Path) -> None:
     other = Transaction(host=host, journal=journal, run="r", fault="g")
     (refused,) = other.apply([disturbance("cpu_pressure", share="60%", cpus=1)])
     assert refused.lines == ("another fault keeps CPUs of this host busy",)
-    assert [one.outcome for one in revert.revert(host, journal, fault="f")] == ["reverted"]
+    assert [one.outcome for one in tuning_transaction.revert(host, journal, fault="f")] == ["reverted"]
     assert not busy.is_running()
     found = disturbed.answer(BusyQuery())
     assert getattr(found, "busy", None) == ()
@@ -141,7 +141,7 @@ def test_the_next_agent_heals_after_a_kill_at_each_step(
         notice=watch,
     )  # fmt: skip
     with monkeypatch.context() as patch:
-        patch.setattr(revert, "revert", lambda *_, **__: ())
+        patch.setattr(tuning_transaction, "revert", lambda *_, **__: ())
         try:
             transaction.apply([wanted])
         except KilledError:
@@ -150,6 +150,6 @@ def test_the_next_agent_heals_after_a_kill_at_each_step(
     journal.close()
 
     host, found = host_of(disk), UndoJournal(tmp_path / "undo")
-    assert {state.outcome for state in revert.end(host, found)} <= {"reverted"}
+    assert {state.outcome for state in tuning_transaction.end(host, found)} <= {"reverted"}
     assert (free(disk), list(disk.iterdir()), found.outstanding()) == (before, [], ())
     found.close()

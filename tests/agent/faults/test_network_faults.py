@@ -20,7 +20,7 @@ from eventually import PATIENCE_S
 from fault_bench import disturbance
 
 from proveout.agent.security.policy import Policy
-from proveout.agent.tuning import revert
+from proveout.agent.tuning import transaction
 from proveout.agent.tuning.fault_host import HostDisturbances
 from proveout.agent.tuning.host import DisturbanceQuery, Host, Processes
 from proveout.agent.tuning.transaction import Transaction
@@ -147,7 +147,7 @@ def in_place(folder: Path, tuning: Tuning, *hosts: Host) -> Iterator[None]:
         assert state.outcome == "applied", state
     yield
     for host, journal in zip(hosts, journals, strict=True):
-        assert [state.outcome for state in revert.revert(host, journal, fault="f")] == ["reverted"]
+        assert [state.outcome for state in transaction.revert(host, journal, fault="f")] == ["reverted"]
         journal.close()
 
 
@@ -261,7 +261,7 @@ def test_a_delay_is_in_place_or_refused_where_the_kernel_has_no_netem(
     (state,) = Transaction(host=host, journal=journal, run="r", fault="f").apply([tuning])
     if HostDisturbances().answer(QdiscQuery("netem")) == "yes":
         assert state.outcome == "applied"
-        assert [one.outcome for one in revert.revert(host, journal, fault="f")] == ["reverted"]
+        assert [one.outcome for one in transaction.revert(host, journal, fault="f")] == ["reverted"]
     else:
         assert state.outcome == "refused"
         assert "the kernel of this host cannot delay packets, as it has no netem" in state.lines[0]

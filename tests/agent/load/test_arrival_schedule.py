@@ -20,8 +20,8 @@ from proveout.agent.load.loop.terminal import stream_of
 from proveout.agent.load.loop.transaction import kinds, mix
 from proveout.agent.load.pacing import Pacing
 from proveout.dsl.plan.stages import Think
+from proveout.dsl.workloads import hlr_workload as hlr
 from proveout.dsl.workloads.hlr import Hlr
-from proveout.dsl.workloads.hlr import workload as hlr
 
 TERMINALS, ARRIVALS = 3, 40
 THINK_S = 0.004

@@ -15,7 +15,7 @@ from proveout.agent.load.loop.transaction import Tally
 from proveout.dsl.workloads.base import Outcome, TransactionType
 from proveout.dsl.workloads.commits import COUNT_COMMIT, load_id, tracked
 from proveout.dsl.workloads.hlr import Hlr
-from proveout.dsl.workloads.hlr.workload import build
+from proveout.dsl.workloads.hlr_workload import build
 from proveout.proto.wire.histogram import READINGS_MAX, of, together
 from proveout.proto.wire.results import CommitReading
 

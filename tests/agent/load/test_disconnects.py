@@ -12,9 +12,9 @@ from in_memory import LOST, Fails, LoopOf, Ran, Session, both_loops, lent, polle
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.load.pacing import Pacing
 from proveout.dsl.plan.stages import Sessions
+from proveout.dsl.workloads import hlr_workload as hlr
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.hlr import Hlr
-from proveout.dsl.workloads.hlr import workload as hlr
 
 HLR = hlr.build(Hlr(population=100))
 REFUSED = StatementFailure("08001", "connection refused", FailureKind.LOST)

@@ -27,7 +27,7 @@ from eventually import eventually_async
 
 from proveout.agent.load.populate import populate
 from proveout.agent.sandbox import privileges
-from proveout.agent.sandbox.dispatch import start_system
+from proveout.agent.sandbox.helper import start_system
 from proveout.coordinator.certificates import cluster_secrets
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import SystemStarted

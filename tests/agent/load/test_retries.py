@@ -13,13 +13,13 @@ import pytest
 from in_memory import Fails, LoopOf, Ran, Sent, Session, both_loops, run
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.dsl.workloads import hlr_workload as hlr
+from proveout.dsl.workloads import tptbm_workload as tptbm
 from proveout.dsl.workloads.base import Statement, WorkloadKind
 from proveout.dsl.workloads.hlr import Hlr
-from proveout.dsl.workloads.hlr import workload as hlr
 from proveout.dsl.workloads.tprocc import Tprocc
 from proveout.dsl.workloads.tprocc import workload as tprocc
 from proveout.dsl.workloads.tptbm import Tptbm
-from proveout.dsl.workloads.tptbm import workload as tptbm
 
 KINDS: dict[str, WorkloadKind] = {
     "hlr": hlr.build(Hlr(population=100)),  # single statements, and scripts of steps

@@ -16,7 +16,7 @@ from proveout.agent.load.loop.transaction import CONTROLS, begin_of, carries_com
 from proveout.dsl.workloads.base import Row, Statement, Step, TransactionType, walk
 from proveout.dsl.workloads.commits import tracked
 from proveout.dsl.workloads.hlr import Hlr
-from proveout.dsl.workloads.hlr.workload import build
+from proveout.dsl.workloads.hlr_workload import build
 from proveout.dsl.workloads.transactions import parts_of, transaction_of
 
 HLR = build(Hlr(population=1_000))

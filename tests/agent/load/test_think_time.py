@@ -15,7 +15,7 @@ from proveout.agent.load.loop.transaction import ThinkTimes
 from proveout.agent.load.pacing import Pacing
 from proveout.dsl.plan.stages import Think
 from proveout.dsl.workloads.hlr import Hlr
-from proveout.dsl.workloads.hlr.workload import build
+from proveout.dsl.workloads.hlr_workload import build
 
 
 class Keyed:

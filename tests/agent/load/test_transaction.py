@@ -10,8 +10,8 @@ import pytest
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import stream_of
 from proveout.agent.load.loop.transaction import begin_of, kinds, mix
+from proveout.dsl.workloads import hlr_workload as hlr
 from proveout.dsl.workloads.hlr import Hlr
-from proveout.dsl.workloads.hlr import workload as hlr
 
 SHARES = {"GetBasicSubscriberData": 0.7, "GetAccessData": 0.2, "UpdateLocation": 0.1}
 HLR = hlr.build(Hlr(population=100, weights={name: 100 * share for name, share in SHARES.items()}))

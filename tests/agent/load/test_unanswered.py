@@ -13,9 +13,9 @@ from in_memory import LOST, LoopOf, Session, both_loops, polled, run
 from proveout.agent.load.loop import event_loop, thread_loop
 from proveout.agent.load.pacing import Pacing
 from proveout.agent.load.worker_messages import UNCONNECTED
+from proveout.dsl.workloads import hlr_workload as hlr
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.hlr import Hlr
-from proveout.dsl.workloads.hlr import workload as hlr
 
 READ = hlr.build(Hlr(population=100, weights={"GetBasicSubscriberData": 1.0}))
 TERMINALS, ANSWERS = 4, 3

@@ -28,9 +28,9 @@ from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.worker import ChunkWriter, open_all
 from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.stages import Sessions, Windows
+from proveout.dsl.workloads import hlr_workload as hlr
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.hlr import Hlr
-from proveout.dsl.workloads.hlr import workload as hlr
 
 from .conftest import Spec
 

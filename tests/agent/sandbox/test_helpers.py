@@ -23,8 +23,8 @@ from proveout.agent.daemon.handlers import IN_HELPER
 from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.populate import populate
-from proveout.agent.sandbox import dispatch, helper_main, privileges
 from proveout.agent.sandbox import helper as sandbox_helper
+from proveout.agent.sandbox import helper_main, privileges
 from proveout.agent.sandbox.helper import Helper
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.agent.tuning.sql_access import SyncClient
@@ -107,14 +107,14 @@ def check(pid: int, uid: int) -> None:
 async def test_database_tasks_run_as_the_unprivileged_user(task_context: Any, database: str) -> None:
     account = privileges.account()
     assert account is not None
-    done = await dispatch.run_in_helper(
+    done = await sandbox_helper.run_in_helper(
         task_context, sql(database, "CREATE TABLE t (n int)", "INSERT INTO t VALUES (1), (2)")
     )
     assert counts(done) == (0, 2)
     assert task_context.progressed[-1][:3] == (1, 2, "statements")
     check(pid_of(task_context), account.uid)
     spec = RunCapture(capture=Capture(name="waits", kind="waits", every_s=0.1, system="db"), endpoints=(at(database),))
-    capture = asyncio.create_task(dispatch.capture(task_context, spec))
+    capture = asyncio.create_task(sandbox_helper.capture(task_context, spec))
     await eventually_async(lambda: len(task_context.samples) >= 2, "no samples came")
     check(pid_of(task_context), account.uid)
     task_context.end()
@@ -122,10 +122,10 @@ async def test_database_tasks_run_as_the_unprivileged_user(task_context: Any, da
     assert isinstance(result, CaptureResult)
     assert result.samples == len(task_context.samples) >= 2
     with pytest.raises(TaskFault, match="syntax error") as caught:
-        await dispatch.run_in_helper(task_context, sql(database, "SELEC"))
+        await sandbox_helper.run_in_helper(task_context, sql(database, "SELEC"))
     assert caught.value.code == "refused"
     kernel = RunCapture(capture=Capture(name="os", kind="os", every_s=0.1, system=""), endpoints=())
-    await dispatch.capture(task_context, kernel)  # by the agent itself
+    await sandbox_helper.capture(task_context, kernel)  # by the agent itself
     assert len(helpers(task_context)) == 1, "one process does it all"
 
 
@@ -135,7 +135,7 @@ async def test_a_capture_in_a_helper_gets_the_start_of_its_load(task_context: An
     endpoint = Endpoint(system="db", engine="oracle", dsn=oracle)
     spec = RunCapture(capture=described, endpoints=(endpoint,), edges_s=(0.0, 0.0))
     task_context.t0_ns = time.monotonic_ns()
-    capture = asyncio.create_task(dispatch.capture(task_context, spec))
+    capture = asyncio.create_task(sandbox_helper.capture(task_context, spec))
     await eventually_async(lambda: len(task_context.samples) >= 3, "it took no snapshots")
     task_context.end()
     result = await capture
@@ -147,23 +147,23 @@ async def test_a_capture_in_a_helper_gets_the_start_of_its_load(task_context: An
 async def test_a_killed_helper_and_a_cancelled_task_end_their_statements(task_context: Any, database: str) -> None:
     """The next task starts another helper."""
     sleep = "SELECT pg_sleep(1000)"
-    task = asyncio.create_task(dispatch.run_in_helper(task_context, sql(database, sleep)))
+    task = asyncio.create_task(sandbox_helper.run_in_helper(task_context, sql(database, sleep)))
     await eventually_async(lambda: backends(database, sleep) == 1, "the statement")
     first = pid_of(task_context)
     os.kill(first, signal.SIGKILL)
     with pytest.raises(TaskFault, match=f"helper process {first}") as caught:
         await task
     assert caught.value.code == "fault"
-    assert counts(await dispatch.run_in_helper(task_context, sql(database, "SELECT 1"))) == (1,)
+    assert counts(await sandbox_helper.run_in_helper(task_context, sql(database, "SELECT 1"))) == (1,)
     assert pid_of(task_context) != first
     other = "SELECT pg_sleep(1001)"
-    task = asyncio.create_task(dispatch.run_in_helper(task_context, sql(database, other)))
+    task = asyncio.create_task(sandbox_helper.run_in_helper(task_context, sql(database, other)))
     await eventually_async(lambda: backends(database, other) == 1, "the statement")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     await eventually_async(lambda: backends(database, other) == 0, "the end of the statement")
-    assert counts(await dispatch.run_in_helper(task_context, sql(database, "SELECT 1"))) == (1,)
+    assert counts(await sandbox_helper.run_in_helper(task_context, sql(database, "SELECT 1"))) == (1,)
 
 
 @as_root
@@ -176,25 +176,25 @@ async def test_an_embedded_sqlite_file_belongs_to_the_unprivileged_user(task_con
         for size in ("1000", "8192")
     )
     with pytest.raises(TaskFault, match="does not take page_size") as caught:
-        await dispatch.start_system(task_context, StartSystem(system=odd, data_root=str(tmp_path)))
+        await sandbox_helper.start_system(task_context, StartSystem(system=odd, data_root=str(tmp_path)))
     assert caught.value.code == "invalid"
     assert not list((tmp_path / "lite").iterdir())
-    started = await dispatch.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
+    started = await sandbox_helper.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
     assert (started.fresh, dict(started.settings)["page_size"]) == (True, "8192")
     file = Path(started.endpoint.dsn)
     assert file.stat().st_uid == file.parent.stat().st_uid == account.uid
     assert stat.S_IMODE(file.parents[1].stat().st_mode) == 0o700
     rows = RunSql(endpoint=started.endpoint, statements=("CREATE TABLE t (n)", "INSERT INTO t VALUES (1), (2)"))
-    assert counts(await dispatch.run_in_helper(task_context, rows)) == (0, 2)
+    assert counts(await sandbox_helper.run_in_helper(task_context, rows)) == (0, 2)
     system_file = task_context.resources["system:lite"]
     await system_file.save_snapshot()
-    await dispatch.run_in_helper(task_context, RunSql(endpoint=started.endpoint, statements=("DELETE FROM t",)))
+    await sandbox_helper.run_in_helper(task_context, RunSql(endpoint=started.endpoint, statements=("DELETE FROM t",)))
     await system_file.restore_snapshot()
     count = RunSql(endpoint=started.endpoint, statements=("SELECT * FROM t",))
-    assert counts(await dispatch.run_in_helper(task_context, count)) == (2,)
+    assert counts(await sandbox_helper.run_in_helper(task_context, count)) == (2,)
     await task_context.close(keep_data=True)
     assert file.exists()
-    again = await dispatch.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
+    again = await sandbox_helper.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
     assert (again.fresh, again.endpoint.dsn) == (False, str(file))
     await task_context.close(keep_data=False)
     assert not file.exists()
@@ -207,7 +207,7 @@ async def test_a_file_of_another_user_is_not_read_with_root_privileges(task_cont
     secret = Endpoint(system="lite", engine="sqlite", dsn=str(tmp_path / "secret.sqlite"))
     Path(secret.dsn).write_bytes(b"")
     with pytest.raises(TaskFault, match="unable to open"):
-        await dispatch.run_in_helper(task_context, InspectSystem(endpoint=secret))
+        await sandbox_helper.run_in_helper(task_context, InspectSystem(endpoint=secret))
 
 
 @as_root
@@ -248,7 +248,7 @@ async def test_timesten_has_a_helper_process_of_its_own(task_context: Any) -> No
     """The TimesTen client is not installed here; the helper itself looks for it and starts no other Python process."""
     elsewhere = Endpoint(system="tt", engine="timesten", dsn="user/word@localhost/none")
     with pytest.raises(TaskFault) as caught:
-        await dispatch.run_in_helper(task_context, InspectSystem(endpoint=elsewhere))
+        await sandbox_helper.run_in_helper(task_context, InspectSystem(endpoint=elsewhere))
     assert caught.value.code in {"missing", "invalid"}
     assert [name.rpartition(":")[2] for name in task_context.resources] == ["timesten"]
 
@@ -260,7 +260,7 @@ HLR = Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=100))
 
 async def started(context: Any, name: str, root: Path) -> Endpoint:
     system = System(name=name, engine="postgres", host="h", provision="embedded", settings=(("fsync", "off"),))
-    endpoint = (await dispatch.start_system(context, StartSystem(system=system, data_root=str(root)))).endpoint
+    endpoint = (await sandbox_helper.start_system(context, StartSystem(system=system, data_root=str(root)))).endpoint
     await populate(context, PopulateSystem(workload=HLR, endpoint=endpoint, workers=1))
     return endpoint
 
@@ -274,19 +274,21 @@ async def test_a_link_in_a_helper_process_is_removed_with_its_resource(task_cont
     back = await started(task_context, "back", tmp_path)
 
     async def sql(at: Endpoint, statement: str) -> tuple[int, ...]:
-        done = await dispatch.run_in_helper(task_context, RunSql(endpoint=at, statements=(statement,)))
+        done = await sandbox_helper.run_in_helper(task_context, RunSql(endpoint=at, statements=(statement,)))
         return cast(SqlDone, done).counts
 
     async def compared() -> Compared:
         spec = CompareSystems(source=cache, sink=back, workload=HLR, drain_timeout_s=60.0)
-        return cast(Compared, await dispatch.run_in_helper(task_context, spec))
+        return cast(Compared, await sandbox_helper.run_in_helper(task_context, spec))
 
     lab = make_conninfo(postgres_roles.administration(cache), options="")
     foreign = replace(cache, dsn=lab, provisioned=False)  # with an external end, the link must be removed
-    await dispatch.link(task_context, LinkSystems(source=foreign, sink=back, workload=HLR, copy_data=False))
+    await sandbox_helper.link(task_context, LinkSystems(source=foreign, sink=back, workload=HLR, copy_data=False))
     assert await sql(cache, "UPDATE subscriber SET vlr_location = 7") == (100,)
     capture = Capture(name="lag", kind="lag", every_s=0.1, system="cache")
-    looking = asyncio.create_task(dispatch.capture(task_context, RunCapture(capture=capture, endpoints=(cache, back))))
+    looking = asyncio.create_task(
+        sandbox_helper.capture(task_context, RunCapture(capture=capture, endpoints=(cache, back)))
+    )
     found = await compared()
     assert found.drained
     assert all(table.source_checksum == table.sink_checksum for table in found.tables)
@@ -308,7 +310,7 @@ async def test_an_agent_that_is_not_root_runs_the_task_itself(
     task_context: Any, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(privileges, "account", lambda: None)
-    assert counts(await dispatch.run_in_helper(task_context, sql(database, "SELECT 1"))) == (1,)
+    assert counts(await sandbox_helper.run_in_helper(task_context, sql(database, "SELECT 1"))) == (1,)
     assert not helpers(task_context)
 
 
@@ -324,7 +326,7 @@ async def test_the_fault_names_a_server_that_has_died(
 
     task_context.resources["system:db"] = Dead()
     with pytest.raises(TaskFault, match="killed by SIGKILL") as caught:
-        await dispatch.run_in_helper(task_context, sql(database + " port=1", "SELECT 1"))
+        await sandbox_helper.run_in_helper(task_context, sql(database + " port=1", "SELECT 1"))
     assert caught.value.code == "unreachable"
 
 
@@ -338,7 +340,7 @@ AGENT = {
 
 def test_every_kind_of_task_has_a_process_that_runs_it() -> None:
     """A new kind of task that connects to a system must not run in the agent by default."""
-    delegated = {kind.__name__ for kind, place in TABLE.items() if place.startswith("proveout.agent.sandbox.dispatch")}
+    delegated = {kind.__name__ for kind, place in TABLE.items() if place.startswith("proveout.agent.sandbox.helper")}
     assert delegated - {"StartSystem", "SnapshotSystem"} == {
         "CheckSystem", "InspectSystem", "LinkSystems", "CompareSystems", "CheckInvariants", "RunSql", "Checkpoint", "RunCapture",
         "RestoreCopy",

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from tuning_bench import POLICY, tuning
 
-from proveout.agent.tuning import revert
+from proveout.agent.tuning import transaction
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
@@ -58,7 +58,7 @@ def given_back(host: Host, journal: UndoJournal) -> Iterator[str]:
             yield "refused"
             continue
         made, *undone = Transaction(host=host, journal=journal, run="r").apply([one])
-        undone += revert.revert(host, journal)
+        undone += transaction.revert(host, journal)
         after = numbers()
         silent = not any(state.lines for state in undone)
         changed = [f"{name_of(str(one))}: {before[one]} -> {after[one]}" for one in before if before[one] != after[one]]

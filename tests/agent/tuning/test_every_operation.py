@@ -30,7 +30,7 @@ from hypothesis import HealthCheck, Phase, assume, given, note, settings
 from hypothesis import strategies as st
 from tuning_bench import host_in, tuning
 
-from proveout.agent.tuning import revert
+from proveout.agent.tuning import transaction as tuning_transaction
 from proveout.agent.tuning.transaction import Stopped, Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.operations.table import TUNING_KEYS
@@ -154,14 +154,14 @@ def _twice_and_back(case: Case, folder: Path) -> str:
 
 def _again_and_back(case: Case, world: World, journal: UndoJournal, outcome: str) -> None:
     once, mark = world.picture(), journal.mark()
-    assert outcomes(revert.look(world.host, journal)) <= {"in_place"}
+    assert outcomes(tuning_transaction.look(world.host, journal)) <= {"in_place"}
     (again,) = run(world, journal).apply([case.tuning])
     assert again.outcome == ("unchanged" if outcome == "applied" else outcome), again.lines
     assert world.picture() == once, "applied again, something has changed"
     assert journal.mark() == mark, "applied again, there is more to undo"
-    undone = revert.revert(world.host, journal)
+    undone = tuning_transaction.revert(world.host, journal)
     assert outcomes(undone) <= case.undone, undone
-    assert revert.revert(world.host, journal) == ()
+    assert tuning_transaction.revert(world.host, journal) == ()
 
 
 # ---- a setting that waits for a restart -----------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_settings_take_effect_or_wait_for_a_restart(dsn: str, tmp_path: Path, jo
         says = f"max_locks_per_transaction = 100 is stored, but the server runs with {running} until it is restarted"
         assert (state.outcome, state.lines[-1]) == ("needs_restart", says)
     assert (locks("pending_restart::text"), locks("setting")) == ("true", running)
-    assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
+    assert {state.outcome for state in tuning_transaction.revert(host, journal)} == {"reverted"}
     assert (locks("pending_restart::text"), query("SHOW work_mem") == "67MB") == ("false", False)
 
 
@@ -205,7 +205,7 @@ class Killed(BaseException):
 def without_revert() -> Iterator[None]:
     """Disable the revert at the end of a transaction, as in a killed agent."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(revert, "revert", lambda *_args, **_named: ())
+        patch.setattr(tuning_transaction, "revert", lambda *_args, **_named: ())
         yield
 
 
@@ -231,7 +231,7 @@ def stopped_at(k: int, case: Case, folder: Path) -> bool:
         assert journal.outstanding() == ()
         return True
     finally:
-        revert.revert(world.host, journal)
+        tuning_transaction.revert(world.host, journal)
         journal.close()
     return False
 
@@ -247,13 +247,13 @@ def killed_at(k: int, case: Case, folder: Path) -> bool:
     except Killed:
         journal.close()
         found = UndoJournal(folder / "undo")
-        undone = revert.revert(world.host, found)
+        undone = tuning_transaction.revert(world.host, found)
         found.close()
         assert outcomes(undone) <= case.undone, undone
         assert world.picture() == before
         assert not (folder / "undo").exists()
         return True
-    revert.revert(world.host, journal)
+    tuning_transaction.revert(world.host, journal)
     journal.close()
     return False
 

@@ -16,7 +16,7 @@ from tuning_bench import host_in, put, tuning
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import machine as machines
-from proveout.agent.tuning import revert, undo_journal
+from proveout.agent.tuning import transaction, undo_journal
 from proveout.agent.tuning import tuner as tuners
 from proveout.agent.tuning.machine import MACHINE, FileLock, Held, Holder, TurnTaken, claims_of, holder_of, public
 from proveout.agent.tuning.tuner import Tuner
@@ -207,7 +207,7 @@ async def test_a_parameter_of_a_network_namespace_is_undone_in_that_namespace(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(revert, "network", lambda: "here")
+    monkeypatch.setattr(transaction, "network", lambda: "here")
     monkeypatch.setattr(machines, "boot", lambda: "boot")
     killed(tmp_path / "machine", root, PORTS, "4096", "8192", net=of)
     (state,) = await agent("a").recover()

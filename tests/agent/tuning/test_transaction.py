@@ -10,7 +10,7 @@ import pytest
 from tuning_bench import POLICY, StubUnits, host_in, picture, put, tuning
 
 from proveout.agent.security.policy import NOTHING
-from proveout.agent.tuning import revert
+from proveout.agent.tuning import transaction as tuning_transaction
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
@@ -96,11 +96,11 @@ def test_changes_of_other_processes_are_reported_and_kept(root: Path, journal: U
     run(host, journal).apply(BOTH)
     put(root, "/proc/sys/vm/swappiness", "33\n")
     put(root, "/etc/sysctl.d/10-y.conf", "vm.dirty_ratio = 7\n")
-    looked = revert.look(host, journal)
+    looked = tuning_transaction.look(host, journal)
     assert [(state.name, state.outcome) for state in looked] == [("kernel", "drifted"), ("more", "drifted")]
     drift = "/proc/sys/vm/swappiness is 33, neither 10 as the plan set it nor 60 as it was before"
     assert looked[0].lines == (drift,)
-    states = revert.revert(host, journal)
+    states = tuning_transaction.revert(host, journal)
     assert {(state.name, state.outcome) for state in states} == {
         ("kernel", "drifted"),
         ("kernel", "reverted"),
@@ -141,11 +141,11 @@ def test_a_second_change_of_the_same_run_is_not_drift(root: Path, journal: UndoJ
     run(host, journal).apply(BOTH)
     later = tuning("sysctl", "later", settings={"vm.swappiness": "1"})
     run(host, journal).apply((later,))
-    assert {state.outcome for state in revert.look(host, journal)} == {"in_place"}
+    assert {state.outcome for state in tuning_transaction.look(host, journal)} == {"in_place"}
     put(root, "/proc/sys/vm/swappiness", "10\n")
-    assert {state.name: state.outcome for state in revert.look(host, journal)}["later"] == "drifted"
+    assert {state.name: state.outcome for state in tuning_transaction.look(host, journal)}["later"] == "drifted"
     put(root, "/proc/sys/vm/swappiness", "1\n")
-    assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
+    assert {state.outcome for state in tuning_transaction.revert(host, journal)} == {"reverted"}
     assert picture(root) == before
 
 
@@ -154,14 +154,14 @@ def test_the_tunings_of_one_list_are_reverted_by_name_and_the_others_stay(root: 
     run(host, journal).apply(BOTH)
     later = tuning("sysctl", "later", settings={"vm.swappiness": "1"})
     run(host, journal).apply((later,))
-    states = revert.revert(host, journal, tunings=frozenset({"later"}))
+    states = tuning_transaction.revert(host, journal, tunings=frozenset({"later"}))
     assert [(state.name, state.outcome) for state in states] == [("later", "reverted")]
     assert (root / "proc/sys/vm/swappiness").read_text() == "10\n"
-    assert {state.name: state.outcome for state in revert.look(host, journal)} == {
+    assert {state.name: state.outcome for state in tuning_transaction.look(host, journal)} == {
         "kernel": "in_place",
         "more": "in_place",
     }
-    assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
+    assert {state.outcome for state in tuning_transaction.revert(host, journal)} == {"reverted"}
     assert picture(root) == before
 
 
@@ -175,8 +175,10 @@ def test_a_tuning_with_keep_is_reported_and_reverted_only_where_its_transaction_
     assert [(state.name, state.outcome) for state in states] == [("missing", "refused"), ("kept", "reverted")]
     assert picture(root) == before
     run(host, journal).apply((keep, MORE))
-    assert [(state.name, state.outcome, state.keep) for state in revert.kept(journal)] == [("kept", "kept", True)]
-    revert.revert(host, journal)
+    assert [(state.name, state.outcome, state.keep) for state in tuning_transaction.kept(journal)] == [
+        ("kept", "kept", True)
+    ]
+    tuning_transaction.revert(host, journal)
     assert (root / "proc/sys/vm/swappiness").read_text() == "10\n"
     assert (root / "proc/sys/vm/dirty_ratio").read_text() == "20\n"
 
@@ -194,7 +196,7 @@ def test_a_dependent_unit_is_restarted_after_the_change_and_after_its_revert(roo
     host = host_in(root, units=units)
     change = tuning("sysctl", restart="tuned.service", settings={"vm.swappiness": "10"})
     assert [state.outcome for state in run(host, journal).apply((change,))] == ["applied"]
-    revert.revert(host, journal)
+    tuning_transaction.revert(host, journal)
     assert units.done == ["restart tuned.service", "restart tuned.service"]
     assert seen == ["10", "60"]
 

@@ -15,7 +15,7 @@ from tuning_bench import tuning
 
 from proveout.agent.security import policy
 from proveout.agent.security.policy import Policy, Tool
-from proveout.agent.tuning import revert
+from proveout.agent.tuning import transaction
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Transaction
@@ -106,7 +106,7 @@ def test_zeros_are_written_to_the_bound_and_no_further(disk: str, journal: UndoJ
     with device.open("rb") as stream:
         assert (stream.read(2 * MIB), stream.read(MIB)) == (bytes(2 * MIB), b"\x5a" * MIB)
     assert outcome(disk, journal, one) == ("unchanged", "")
-    assert {state.outcome for state in revert.revert(host_of(disk), journal)} == {"kept"}
+    assert {state.outcome for state in transaction.revert(host_of(disk), journal)} == {"kept"}
 
 
 class AsmWithOneDisk(Databases):
@@ -177,7 +177,7 @@ def test_a_queue_is_set_and_set_back(fields: dict[str, object], queue: Path, dis
     else:
         assert state.outcome == "applied", state.lines
         assert as_it_is() != before
-        assert {state.outcome for state in revert.look(host_of(disk), journal)} == {"in_place"}
-        undone = list(revert.revert(host_of(disk), journal))
+        assert {state.outcome for state in transaction.look(host_of(disk), journal)} == {"in_place"}
+        undone = list(transaction.revert(host_of(disk), journal))
     assert {state.outcome for state in undone} == {"reverted"}
     assert as_it_is() == before

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tuning_bench import host_in, picture, put, tuning
 
-from proveout.agent.tuning import revert
+from proveout.agent.tuning import transaction
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.tuner import Tuner
 from proveout.agent.tuning.undo_journal import UndoJournal
@@ -35,7 +35,7 @@ def test_the_temporary_file_of_a_killed_agent_is_removed(root: Path, journal: Un
     host = host_in(root)
     Transaction(host=host, journal=journal, run="r").apply([FILE])
     put(root, "/etc/app/.a.conf.proveout-0123456789ab", "ne", mode=0o600)
-    assert [state.outcome for state in revert.revert(host, journal)] == ["reverted"]
+    assert [state.outcome for state in transaction.revert(host, journal)] == ["reverted"]
     assert picture(root) == before
 
 
@@ -52,7 +52,7 @@ def test_a_kept_tuning_stays_when_the_journal_cannot_be_written(root: Path, jour
     host = host_in(root)
     Transaction(host=host, journal=journal, run="r").apply([KEPT])
     forbid(journal, action=sqlite3.SQLITE_DELETE)
-    assert [state.outcome for state in revert.end(host, journal)] == ["kept"]
+    assert [state.outcome for state in transaction.end(host, journal)] == ["kept"]
     assert (root / "etc/app/a.conf").read_text() == "new\n"
     assert journal.outstanding() == ()
     assert not journal.is_written
@@ -104,9 +104,9 @@ def test_two_changes_of_one_path_are_both_undone_or_none(
     with monkeypatch.context() as patch:
         patch.setattr(type(host.files), "put", full)
         patch.setattr(type(host.texts), "write", full)
-        assert {state.outcome for state in revert.revert(host, journal)} == {"residue"}
+        assert {state.outcome for state in transaction.revert(host, journal)} == {"residue"}
     assert len(journal.outstanding()) == 2
-    assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
+    assert {state.outcome for state in transaction.revert(host, journal)} == {"reverted"}
     assert picture(root) == before
 
 

@@ -16,7 +16,7 @@ from tuning_bench import StubTools, host_in, picture, put, tuning
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy, Tool
-from proveout.agent.tuning import revert
+from proveout.agent.tuning import transaction
 from proveout.agent.tuning.host import Files, Original
 from proveout.agent.tuning.transaction import Stopped, Transaction
 from proveout.agent.tuning.tuner import Tuner
@@ -54,9 +54,9 @@ def test_a_reload_waits_until_the_file_is_restored(
 
     with monkeypatch.context() as patch:
         patch.setattr(Files, "put", full)
-        revert.revert(host, journal)
+        transaction.revert(host, journal)
     assert tools.done == []
-    revert.revert(host, journal)
+    transaction.revert(host, journal)
     assert [argv[1] for argv in tools.done] == ["control", "trigger", "settle"]
     assert picture(root) == before
 
@@ -84,12 +84,12 @@ def test_new_redo_groups_stay_until_the_old_ones_are_restored(root: Path, journa
     states = Transaction(host=host, journal=journal, run="r").apply((other, redo))
     assert [state.outcome for state in states] == ["applied", "applied"]
     database.full = True
-    undone = {state.operation: state for state in revert.revert(host, journal)}
+    undone = {state.operation: state for state in transaction.revert(host, journal)}
     assert {kind: state.outcome for kind, state in undone.items()} == {"oracle_redo": "residue", "sysctl": "reverted"}
     assert sum("DROP LOGFILE" in line for line in undone["oracle_redo"].lines) == 2
     assert sorted(database.redo) == [4, 5]
     database.full = False
-    assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
+    assert {state.outcome for state in transaction.revert(host, journal)} == {"reverted"}
     assert (database.state(), picture(root)) == before
 
 
@@ -127,7 +127,7 @@ def test_a_failed_probe_of_a_disk_is_not_drift(root: Path, journal: UndoJournal)
     tools = StubTools(blkid=Output(code=1, text=""))
     host = host_in(root, policy=POLICY, tools=tools)
     journal.intend("r", UDEV, [(change, Original(exists=True, content=b"mine"))])
-    assert [state.outcome for state in revert.revert(host, journal)] == ["residue"]
+    assert [state.outcome for state in transaction.revert(host, journal)] == ["residue"]
     tools.answers = {"blkid": Output(code=2, text="")}
-    assert [state.outcome for state in revert.revert(host, journal)] == ["reverted"]
+    assert [state.outcome for state in transaction.revert(host, journal)] == ["reverted"]
     assert disk.read_text() == "mine"

@@ -14,7 +14,7 @@ from tuning_bench import StubTools, host_in, put, tuning
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import host as host_module
-from proveout.agent.tuning import revert
+from proveout.agent.tuning import transaction
 from proveout.agent.tuning.host import Attributes, Files, Processes, Systemd, must
 from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Transaction
@@ -81,7 +81,7 @@ def test_an_unreachable_system_is_residue_unless_the_run_provisioned_it(
     journal.intend("r", change, [(Statement(system="db", text="ALTER SYSTEM …", undo="ALTER SYSTEM RESET x"), None)])
     host = host_in(tmp_path)
     host.databases = Databases(journal.reached().values())
-    assert [state.outcome for state in revert.revert(host, journal)] == [outcome]
+    assert [state.outcome for state in transaction.revert(host, journal)] == [outcome]
     assert bool(journal.outstanding()) is not provisioned
     journal.close()
 

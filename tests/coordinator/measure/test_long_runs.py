@@ -21,8 +21,7 @@ from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Phased, Windows
 from proveout.proto.events import IterationId
 from proveout.proto.wire import histogram
-from proveout.proto.wire.columns import Loads
-from proveout.proto.wire.messages import Sample
+from proveout.proto.wire.messages import Loads, Sample
 from proveout.proto.wire.results import LoadResult, LoadSecond, PhaseLoad, TransactionCounts, TransactionLoad
 
 S = 1_000_000_000

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from records import begun, iteration, run_started
 
-from proveout.coordinator.report.figures import fault_figures, vega
+from proveout.coordinator.report.figures import fault_figures
+from proveout.coordinator.report.figures import figure as pictures
 from proveout.coordinator.report.figures.timeline import Timeline, read_timeline
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.proto.events import FaultMeasured
@@ -101,7 +102,7 @@ def test_a_fault_has_a_figure_of_one_occurrence_and_one_of_all(timeline: Timelin
     assert len(one.rows) == len(every.rows) == 2
     assert one.rows[0][0] == "4 threads, repeat 1, occurrence 1"
     for figure in (one, every):
-        assert vega.svg(figure).startswith("<svg")
+        assert pictures.svg(figure).startswith("<svg")
 
 
 def test_a_fault_that_was_not_recovered_from_is_a_bound(timeline: Timeline) -> None:

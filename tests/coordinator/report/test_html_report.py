@@ -27,7 +27,8 @@ from proveout.coordinator.measure.samples import SamplesUnreadable
 from proveout.coordinator.report import csv_export
 from proveout.coordinator.report import html as html_renderer
 from proveout.coordinator.report.document import Document, Outcome, Outcomes, Section
-from proveout.coordinator.report.figures import selection, vega
+from proveout.coordinator.report.figures import figure as pictures
+from proveout.coordinator.report.figures import selection
 from proveout.coordinator.report.figures.timeline import read_timeline
 from proveout.coordinator.report.run_document import page_document
 from proveout.coordinator.results.results import load_results
@@ -85,7 +86,7 @@ class Reader(HTMLParser):
 def html(directory: RunDirectory) -> str:
     """The page of a run whose plan names no figures, without the libraries of charts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vega, "javascript", lambda: NO_LIBRARIES)
+        patch.setattr(pictures, "javascript", lambda: NO_LIBRARIES)
         return html_renderer.render(page_document(load_results(history()), directory))
 
 
@@ -300,7 +301,7 @@ def test_the_page_works_in_chromium_from_a_file(html: str, cache: Path, tmp_path
     """In a frame of a small width, because the windows of a browser have a minimum width: each figure has its chart,
     none is drawn wider than the page and made smaller with its letters. Nothing is said on the console and nothing
     asked for but by a page beside it."""
-    text = html.replace(NO_LIBRARIES, vega.javascript()).replace('<details class="">', '<details class="" open>')
+    text = html.replace(NO_LIBRARIES, pictures.javascript()).replace('<details class="">', '<details class="" open>')
     charts = "[...document.querySelectorAll('svg.marks')]"
     scale = f"Math.min(...{charts}.map((one) => one.getBoundingClientRect().width / one.viewBox.baseVal.width))"
     drawn = "document.querySelectorAll('div[data-drawn=yes]').length"
@@ -325,12 +326,12 @@ def test_the_page_works_in_chromium_from_a_file(html: str, cache: Path, tmp_path
 
 
 def test_the_script_cannot_end_its_element(cache: Path) -> None:
-    made = vega.javascript()
+    made = pictures.javascript()
     assert "</script" not in made
     assert "vegaEmbed" in made
     (kept,) = (cache / "proveout").iterdir()
     kept.write_text("kept")
-    assert vega.javascript() == "kept"
+    assert pictures.javascript() == "kept"
     kept.write_text(made)
 
 

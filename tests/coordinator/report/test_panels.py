@@ -14,7 +14,8 @@ from compiled_plans import FOLDER
 from synthetic_run import number, results_of, synthetic_results
 
 from proveout.coordinator.report import markdown
-from proveout.coordinator.report.figures import stage_figures, vega
+from proveout.coordinator.report.figures import figure as pictures
+from proveout.coordinator.report.figures import stage_figures
 from proveout.coordinator.report.figures.figure import Figure
 from proveout.coordinator.report.figures.grammar import Point, cases, panels, table
 from proveout.coordinator.report.figures.load_figures import latency_at_peak, latency_by_transaction
@@ -48,8 +49,8 @@ def test_names_are_values_and_harmless() -> None:
     found = replace(point(hostile, "tps", hostile, 1.0), series=hostile)
     for points in ([found], [found, point("b", "tps", "x", 2.0)]):
         figure = Figure(name="a", title="", caption="", spec=panels(points, place=hostile), heads=(), rows=())
-        assert "\x1b" not in str(figure.spec) + vega.svg(figure)
-        assert vega.png(figure).startswith(b"\x89PNG")
+        assert "\x1b" not in str(figure.spec) + pictures.svg(figure)
+        assert pictures.png(figure).startswith(b"\x89PNG")
     _, rows = table([found], place="")
     assert "\x1b" not in str(rows)
 
@@ -181,7 +182,7 @@ def test_a_comparison_draws_the_charts_of_both_runs_in_one() -> None:
     places = [(series, at) for series, at, _ in shown(next(charts(figure)))]
     assert places == [("A", "without"), ("A", "with"), ("B", "without"), ("B", "with")]
     assert {value["published"] for value in next(charts(figure))["data"]["values"]} == {0.123, 0.08, 0.19, 0.1}
-    assert vega.png(figure).startswith(b"\x89PNG")
+    assert pictures.png(figure).startswith(b"\x89PNG")
 
 
 def test_numbers_that_were_not_measured_are_left_out_and_counted() -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from records import ladder_stage, plan_of
 
 from proveout.coordinator.schedule.batches import receive_answer
+from proveout.coordinator.schedule.setup_stages import needs_cluster, pool_part
 from proveout.coordinator.schedule.state import Cluster, RunProgress, SendMessage, Setup, State, Turn
-from proveout.coordinator.schedule.system_stages import needs_cluster, pool_part
 from proveout.coordinator.schedule.tasks import load_tasks
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Pool

@@ -22,7 +22,7 @@ from simulated import (
     what_of,
 )
 
-from proveout.coordinator.schedule import system_stages
+from proveout.coordinator.schedule import setup_stages
 from proveout.coordinator.schedule.state import Summarise, run_progress
 from proveout.dsl.plan.stages import Around
 from proveout.dsl.plan.topology import System
@@ -78,7 +78,7 @@ def test_reset_restores_the_source_before_its_sink() -> None:
 
 
 def test_invariants_are_checked_after_every_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system_stages, "invariants_after", lambda _: "iteration")
+    monkeypatch.setattr(setup_stages, "invariants_after", lambda _: "iteration")
     simulation = simulate(PLAN, Model(invalid=frozenset({"baseline/2/1"})))
     assert_ended(simulation)
     world = simulation.world
@@ -96,16 +96,16 @@ def test_invariants_of_populated_rows_are_not_checked_in_a_plan_without_populate
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Invariants that do not depend on populated rows are checked in such a plan."""
-    monkeypatch.setattr(system_stages, "invariants_after", lambda _: "stage")
+    monkeypatch.setattr(setup_stages, "invariants_after", lambda _: "stage")
     outside = System(name="backend", engine="postgres", host="db1", dsn="host=db1")
     plan = replace(PLAN, systems=(outside,), captures=PLAN.captures[:2], stages=(STAGES[2],))
     assert looked_at(simulate(plan, Model(), world=World(loaded={"backend"})).world) == [("baseline", "", "backend")]
-    monkeypatch.setattr(system_stages, "invariants_need_population", lambda _: True)
+    monkeypatch.setattr(setup_stages, "invariants_need_population", lambda _: True)
     assert looked_at(simulate(plan).world) == []
 
 
 def test_a_broken_invariant_gives_a_notice_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system_stages, "invariants_after", lambda _: "iteration")
+    monkeypatch.setattr(setup_stages, "invariants_after", lambda _: "iteration")
 
     class Broken(Simulation):
         def _effect(self, spec: object) -> TaskResult:
@@ -123,7 +123,7 @@ def test_a_broken_invariant_gives_a_notice_at_once(monkeypatch: pytest.MonkeyPat
 
 
 def test_expensive_invariants_are_checked_at_the_end_of_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system_stages, "invariants_after", lambda _: "stage")
+    monkeypatch.setattr(setup_stages, "invariants_after", lambda _: "stage")
     world = simulate().world
     after = [("baseline", "", "backend")]
     after += [(stage, "", system) for stage in ("cap", "cached") for system in ("cache", "backend")]
@@ -136,7 +136,7 @@ def test_expensive_invariants_are_checked_at_the_end_of_a_stage(monkeypatch: pyt
 def test_all_invariants_are_checked_despite_a_fault_at_any_point(
     kind: FaultKind, occasion: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(system_stages, "invariants_after", lambda _: occasion)
+    monkeypatch.setattr(setup_stages, "invariants_after", lambda _: occasion)
     whole = simulate()
     for at in thorough.every(25, range(0, whole.inputs, 5)):
         simulation = simulate(PLAN, None, Fault(at=at, kind=kind, host=HOSTS[at % 4]))

@@ -13,7 +13,7 @@ from run_simulator import Fault, Simulation
 from simulated import PLAN, Model, assert_ended, results, simulate
 
 from proveout.coordinator.measure import summarise
-from proveout.coordinator.report.figures import vega
+from proveout.coordinator.report.figures import figure as pictures
 from proveout.coordinator.report.figures.stage_figures import iops_by_queue_depth
 from proveout.coordinator.report.tables import io_columns, node_trees
 from proveout.coordinator.results.results import load_results
@@ -223,6 +223,6 @@ def test_a_rung_has_its_interval_and_a_figure_its_table() -> None:
     panels = figure.spec["concat"]
     assert [[value["depth"] for value in panel["data"]["values"]] for panel in panels] == [[2, 4], [2, 4]]
     assert [row[0] for row in figure.rows] == ["2", "4"]
-    picture = vega.svg(figure)
+    picture = pictures.svg(figure)
     assert "I/O depth of each job" in picture
     assert "p99 response" in picture

@@ -6,17 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.dsl.workloads.sql_text import (
-    binds,
-    columns,
-    fault,
-    positional,
-    reads,
-    scan,
-    script_fault,
-    table,
-    writes,
-)
+from proveout.dsl.workloads.sql_text import binds, columns, fault, positional, reads, scan, script_fault, table, writes
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from proveout.dsl.workloads.hlr import HLR_TRANSACTIONS, KIND, Hlr
-from proveout.dsl.workloads.hlr.workload import build
+from proveout.dsl.workloads.hlr_workload import build
 from proveout.dsl.workloads.kinds import built_in
 from proveout.dsl.workloads.program import Program, words
 

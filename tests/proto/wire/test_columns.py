@@ -9,8 +9,7 @@ import pytest
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
 from proveout.proto.wire.codec import WireFault
-from proveout.proto.wire.columns import Loads, Readings
-from proveout.proto.wire.messages import Sample
+from proveout.proto.wire.messages import Loads, Readings, Sample
 from proveout.proto.wire.results import (
     CaptureSample,
     Histogram,

@@ -15,7 +15,7 @@ from proveout.agent.engines.sqlite import sql
 from proveout.agent.engines.sqlite.driver import SqliteDriver
 from proveout.agent.engines.sqlite.populate import COMMENT, SqliteLoader, marked
 from proveout.agent.errors import TaskFault
-from proveout.agent.sandbox import dispatch
+from proveout.agent.sandbox import helper
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population, Table
 from proveout.proto.wire.tasks import Endpoint, SnapshotSystem, StartSystem
@@ -92,7 +92,7 @@ def test_a_locked_file_is_neither_copied_nor_restored(tmp_path: Path, monkeypatc
 async def test_an_embedded_file_in_use_is_not_replaced(
     task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch.privileges, "account", lambda: None)
+    monkeypatch.setattr(helper.privileges, "account", lambda: None)
     monkeypatch.setattr("proveout.agent.engines.sqlite.sql.BUSY_MS", 50)
     system = System(name="lite", engine="sqlite", host="h", provision="embedded")
     started = await handlers.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
@@ -210,12 +210,12 @@ def test_only_the_tables_of_the_population_are_marked() -> None:
 async def test_an_agent_keeps_the_first_copy_and_restores_the_last(
     file: Path, tmp_path: Path, task_context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch.privileges, "account", lambda: None)
+    monkeypatch.setattr(helper.privileges, "account", lambda: None)
     system = System(name="shop", engine="sqlite", host="h", dsn=str(file))
     root = str(tmp_path / "systems")
 
     async def snapshot(action: Any) -> None:
-        await dispatch.snapshot(task_context, SnapshotSystem(system=system, data_root=root, action=action))
+        await helper.snapshot(task_context, SnapshotSystem(system=system, data_root=root, action=action))
 
     with pytest.raises(TaskFault, match="has not copied"):
         await snapshot("restore")

@@ -12,7 +12,7 @@ from test_validity import MS, NAMES, RAMP_S, T0, S, ladder, mix, plan
 from proveout.coordinator.measure import validity
 from proveout.coordinator.measure.captures import Window
 from proveout.coordinator.measure.faults import judge, outside, spans
-from proveout.coordinator.measure.observations import Observed
+from proveout.coordinator.measure.load_merge import Observed
 from proveout.dsl.plan.phases import Level, mean_level
 from proveout.dsl.plan.stages import Fault, Ladder, Phased
 from proveout.dsl.plan.topology import Expression

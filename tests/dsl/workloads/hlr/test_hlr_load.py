@@ -11,8 +11,8 @@ from driven import drawn as inputs
 
 from proveout.dsl.workloads.base import Outcome
 from proveout.dsl.workloads.hlr import HLR_TRANSACTIONS, HLR_WEIGHTS, Hlr
-from proveout.dsl.workloads.hlr.tables import HOURS, START_TIMES, Share, shares
-from proveout.dsl.workloads.hlr.workload import draw_nurand, effective_subscribers, nurand_mask
+from proveout.dsl.workloads.hlr_tables import HOURS, START_TIMES, Share, shares
+from proveout.dsl.workloads.hlr_workload import draw_nurand, effective_subscribers, nurand_mask
 from proveout.dsl.workloads.kinds import build, with_range
 
 SMALL = {"population": 1_000, "seed": 3}

@@ -9,9 +9,8 @@ from driven import built
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proveout.dsl.workloads import hlr_tables
 from proveout.dsl.workloads.hlr import Hlr
-from proveout.dsl.workloads.hlr import tables as hlr_rows
-from proveout.dsl.workloads.hlr import tables as hlr_tables
 
 TATP = built("hlr", {"population": 1_000_000, "seed": 7})
 
@@ -26,7 +25,7 @@ def test_the_expected_ranges_are_narrow_enough_to_find_a_wrong_load() -> None:
 
 def test_numbers_have_15_digits_and_s_id_is_as_wide_as_needed() -> None:
     numbers = np.array([0, 7, 99_999, 100_000, 10**10 - 1, 10**10, 10**15 - 1], dtype=np.int64)
-    assert hlr_rows.digits15(numbers).tolist() == [b"%015d" % number for number in numbers.tolist()]
+    assert hlr_tables.digits15(numbers).tolist() == [b"%015d" % number for number in numbers.tolist()]
     for population, kind in ((2**31 - 1, "int4"), (2**31, "int8")):
         assert hlr_tables.columns(population)["subscriber"][0] == ("s_id", kind)
 

@@ -12,7 +12,7 @@ from driven import drawn as inputs
 from proveout.dsl.workloads.base import Outcome
 from proveout.dsl.workloads.kinds import build, with_range
 from proveout.dsl.workloads.prepaid import PREPAID_TRANSACTIONS, PROFILES, Prepaid
-from proveout.dsl.workloads.prepaid.workload import (
+from proveout.dsl.workloads.prepaid_workload import (
     AMOUNTS,
     LOW_BALANCE,
     OPENING_MAX,

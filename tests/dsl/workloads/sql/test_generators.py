@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import scipy
 
-from proveout.dsl.workloads.hlr.tables import words
-from proveout.dsl.workloads.hlr.workload import nurand_mask
+from proveout.dsl.workloads.hlr_tables import words
+from proveout.dsl.workloads.hlr_workload import nurand_mask
 from proveout.dsl.workloads.sql.parameters import Generator
 from proveout.dsl.workloads.sql.workload import HEAD_MAX, choice, draw, zipf_ranks
 

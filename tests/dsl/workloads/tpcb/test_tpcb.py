@@ -9,7 +9,7 @@ from driven import assert_even, built, compiled, drawn, rows
 
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads import kinds
-from proveout.dsl.workloads.tpcb.workload import DELTA_MAX
+from proveout.dsl.workloads.tpcb_workload import DELTA_MAX
 
 SMALL = {"scale": 3, "accounts_per_branch": 70}
 

@@ -13,7 +13,7 @@ from driven import drawn as inputs
 from proveout.dsl.workloads.base import Outcome
 from proveout.dsl.workloads.random_streams import stripe
 from proveout.dsl.workloads.tptbm import Tptbm
-from proveout.dsl.workloads.tptbm.workload import delete_start, descr, directory_nb
+from proveout.dsl.workloads.tptbm_workload import delete_start, descr, directory_nb
 
 SMALL = {"key": 30, "seed": 3}
 

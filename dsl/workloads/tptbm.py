@@ -39,7 +39,7 @@ class Tptbm(BaseModel):
 KIND = WorkloadExtension(
     parameters=Tptbm,
     transactions=lambda _: TPTBM_TRANSACTIONS,
-    build="proveout.dsl.workloads.tptbm.workload:build",
+    build="proveout.dsl.workloads.tptbm_workload:build",
     writes=runs_any(TPTBM_WRITERS),
     rows=lambda model: model.rows,
     tables=lambda _: ("vpn_users",),

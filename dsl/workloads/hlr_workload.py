@@ -8,12 +8,11 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 import numpy.typing as npt
 
-from proveout.dsl.workloads import ddl
+from proveout.dsl.workloads import ddl, hlr_tables
 from proveout.dsl.workloads.base import Population, Table
 from proveout.dsl.workloads.conformance import Finding, Seen, judge_expected, judge_mix
 from proveout.dsl.workloads.hlr import Hlr
-from proveout.dsl.workloads.hlr import tables as hlr_tables
-from proveout.dsl.workloads.hlr.tables import END_TIMES, START_TIMES, Share, columns, shares, types_of
+from proveout.dsl.workloads.hlr_tables import END_TIMES, START_TIMES, Share, columns, shares, types_of
 from proveout.dsl.workloads.transactions import WHOLE, Bind, Declared, Sql, digits, whole
 
 # SQLSTATE 23505 unique_violation, 23503 foreign_key_violation, and what SQLite, Oracle and MySQL call them; MySQL's
@@ -139,7 +138,7 @@ class HlrWorkload(Declared):
         }
 
     def expected(self, transaction: str) -> tuple[float, float]:
-        """See `hlr.tables.shares`."""
+        """See `workloads.hlr_tables.shares`."""
         share = self._shares[transaction]
         return 1.0 - share.fresh, 1.0 - share.steady
 

@@ -18,7 +18,8 @@ from proveout.dsl.workloads import ddl
 from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.random_streams import Ints, Rows, Words, choice, digits15, field, fields, letters, words
 
-# `shares(parameters)` enumerates the distributions that `hlr.tables` loads and `hlr.workload` draws from, so a change
+# `shares(parameters)` enumerates the distributions that `workloads.hlr_tables` loads and `workloads.hlr_workload`
+# draws from, so a change
 # of the weights or the cardinality changes the expectation. Fresh is a load that was just made. Steady is where
 # InsertCallForwarding and DeleteCallForwarding take the data in the end. A pair (special facility, start time) is a
 # slot that is full or empty; inserts hit it i times a unit of time and fill it when it is empty, deletes d times and

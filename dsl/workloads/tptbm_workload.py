@@ -206,7 +206,7 @@ class TptbmWorkload(Declared):
 
     @cached_property
     def population(self) -> Population:
-        """The one table; see `tptbm.workload`."""
+        """The one table; see `workloads.tptbm_workload`."""
         rows = self.parameters.rows
         table = Table(name=VPN_USERS.name, columns=VPN_USERS.columns, rows=partial(vpn_users, self.parameters))
         return Population(

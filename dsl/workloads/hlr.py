@@ -72,7 +72,7 @@ def _engine_problem(model: Hlr, engine: str) -> str | None:
 KIND = WorkloadExtension(
     parameters=Hlr,
     transactions=lambda _: HLR_TRANSACTIONS,
-    build="proveout.dsl.workloads.hlr.workload:build",
+    build="proveout.dsl.workloads.hlr_workload:build",
     writes=runs_any(HLR_WRITERS),
     rows=lambda model: model.population * (11.1 if model.cardinality == "lab" else 9.75),
     tables=lambda _: ("subscriber", "access_info", "special_facility", "call_forwarding"),

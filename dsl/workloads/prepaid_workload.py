@@ -293,7 +293,7 @@ def amounts(random: np.random.Generator, count: int, kinds: Amounts) -> Ints:
 # an authorisation of an account that is not active.
 #
 # The transactions are those that Oracle's white papers on TimesTen Scaleout name; statements, amounts and weights are
-# ours, after the sample GridSample (see `prepaid.workload`).
+# ours, after the sample GridSample (see `workloads.prepaid_workload`).
 
 
 class PrepaidWorkload(Declared):

@@ -63,7 +63,7 @@ def with_loads_of(model: Tpcb, others: Sequence[Tpcb]) -> Tpcb:
 KIND = WorkloadExtension(
     parameters=Tpcb,
     transactions=lambda _: TPCB_TRANSACTIONS,
-    build="proveout.dsl.workloads.tpcb.workload:build",
+    build="proveout.dsl.workloads.tpcb_workload:build",
     writes=runs_any(TPCB_WRITERS),
     rows=lambda model: model.scale + model.tellers + model.accounts,
     tables=lambda _: TABLES,

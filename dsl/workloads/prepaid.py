@@ -69,7 +69,7 @@ class Prepaid(Ranged):
 KIND = WorkloadExtension(
     parameters=Prepaid,
     transactions=lambda _: PREPAID_TRANSACTIONS,
-    build="proveout.dsl.workloads.prepaid.workload:build",
+    build="proveout.dsl.workloads.prepaid_workload:build",
     writes=runs_any(PREPAID_WRITERS),
     rows=lambda model: model.population + model.accounts,
     tables=lambda _: ("account_type", "account_status", "customers", "accounts", "transactions"),
