@@ -86,8 +86,24 @@ $(BIN)/python:
 		echo "proveout needs Python 3.11 or newer with the venv module (Debian: apt-get install python3-venv)" >&2; exit 1;; esac
 	$(PYTHON) -m venv $(VENV)
 
+# The dependencies of an extra are installed while the modules are compiled: each of the two leaves a core idle by itself.
+define REQUIRED
+import re, sys, tomllib
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
+found, extras = {*project["dependencies"]}, sys.argv[1:]
+for extra in extras:
+    for one in project["optional-dependencies"][extra]:
+        own = re.fullmatch(r"proveout\[(.*)\]", one)
+        extras.extend(own[1].split(",")) if own else found.add(one)
+print(*sorted(found), sep="\n")
+endef
+export REQUIRED
+INSTALL = $(BIN)/python -c "$$REQUIRED" $(1) >$(VENV)/required.txt; \
+	$(PIP) --requirement $(VENV)/required.txt & \
+	$(PIP) --no-deps --editable .; ours=$$?; wait $$! && exit $$ours
+
 $(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt $(COMPILED)
-	$(PIP) --editable ".[all]"
+	$(call INSTALL,all)
 	@touch $@
 
 $(VENV)/.build: $(BIN)/python constraints.txt
@@ -95,7 +111,7 @@ $(VENV)/.build: $(BIN)/python constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt $(COMPILED)
-	$(PIP) --editable ".[dev]"
+	$(call INSTALL,dev)
 	@touch $@ $(VENV)/.run
 
 .PHONY: help run lab test test-fast check bench soak docs pictures dist stubs clean

@@ -124,8 +124,16 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _as_text(data: Any, *, indent: int = 1, **options: Any) -> str:
-    return json.dumps(data, ensure_ascii=False, indent=indent, **options) + "\n"
+def _as_text(data: Mapping[str, Any]) -> str:
+    """A document as JSON: a line for each field, and for each item of its lists. Only text without indentation is
+    encoded in C."""
+    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+    lines = []
+    for name, value in data.items():
+        listed = isinstance(value, list) and bool(value)
+        text = "[\n  " + ",\n  ".join(map(encode, value)) + "\n ]" if listed else encode(value)
+        lines.append(f"{encode(name)}: {text}")
+    return "{\n " + ",\n ".join(lines) + "\n}\n"
 
 
 # ---- schemas -----------------------------------------------------------------------------------------------------
@@ -309,7 +317,7 @@ def result_document(results: RunResults) -> dict[str, Any]:
 
 def result_to_json(results: RunResults) -> str:
     """The document as JSON text, ends with a newline."""
-    return _as_text(result_document(results), allow_nan=False)
+    return _as_text(result_document(results))
 
 
 def result_schema() -> JsonSchema:
@@ -319,7 +327,7 @@ def result_schema() -> JsonSchema:
 
 def result_schema_json() -> str:
     """The schema as JSON text, ends with a newline."""
-    return _as_text(result_schema(), indent=2)
+    return json.dumps(result_schema(), ensure_ascii=False, indent=2) + "\n"
 
 
 # ---- a comparison ------------------------------------------------------------------------------------------------
@@ -410,7 +418,7 @@ def comparison_document(compared: Sequence[ComparedRuns], judged: Sequence[Judge
 
 def comparison_to_json(compared: Sequence[ComparedRuns], judged: Sequence[Judgement]) -> str:
     """The comparison as JSON text, ends with a newline."""
-    return _as_text(comparison_document(compared, judged), allow_nan=False)
+    return _as_text(comparison_document(compared, judged))
 
 
 def comparison_schema() -> JsonSchema:
@@ -420,4 +428,4 @@ def comparison_schema() -> JsonSchema:
 
 def comparison_schema_json() -> str:
     """The schema as JSON text, ends with a newline."""
-    return _as_text(comparison_schema(), indent=2)
+    return json.dumps(comparison_schema(), ensure_ascii=False, indent=2) + "\n"

@@ -49,14 +49,14 @@ def digest(data: Any) -> str:
 
 def to_plain(value: Any) -> Any:
     """`value` as dicts, lists and scalars; numpy's scalars become Python's. TypeError for anything else."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if value is None or type(value) in {str, bool, int, float}:  # most values, and the cheapest question
+        return value
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_plain(item) for item in value]
-    if value is None or type(value) in {str, bool, int, float}:
-        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     item = getattr(value, "item", None)
     if item is None:
         raise TypeError(f"{type(value).__name__} is not plain data")
