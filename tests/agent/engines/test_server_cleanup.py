@@ -20,6 +20,7 @@ import psutil
 import psycopg
 import pytest
 from eventually import PATIENCE_S, eventually
+from fabric_bench import is_gone
 
 from proveout.agent.engines.embedded import data_store, supervisor
 from proveout.agent.engines.embedded import supervisor as embedded_supervisor
@@ -80,13 +81,6 @@ def started(process: subprocess.Popen[str]) -> dict[str, Any]:
     return found
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def below(pid: int) -> list[int]:
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -118,8 +112,8 @@ def test_agent_killed_while_a_session_is_busy(root: Path) -> None:
             connection.pgconn.send_query(BUSY)
             process.kill()
             process.wait()
-            assert alive(state["child"])
-            eventually(lambda: not any(map(alive, processes)), "the end of the server")
+            assert not is_gone(state["child"])
+            eventually(lambda: all(map(is_gone, processes)), "the end of the server")
         assert not session.exists()
         assert not shared_memory_of(state["postmaster"])
         assert data.is_dir()
@@ -131,7 +125,7 @@ def test_agent_and_supervisor_killed(root: Path) -> None:
         state = started(process)
         processes = below(state["supervisor"])
         kill(state["supervisor"], process.pid)
-        eventually(lambda: not any(map(alive, processes)), "the end of the server")
+        eventually(lambda: all(map(is_gone, processes)), "the end of the server")
         assert not shared_memory_of(state["postmaster"])
         # No process is left to remove the folder. It is not locked, so the next start on the host removes it.
         assert not is_locked(Path(state["session"]))
@@ -143,7 +137,7 @@ def test_agent_killed_while_it_starts(root: Path) -> None:
         processes = eventually(lambda: below(process.pid), "a supervisor")
         process.kill()
         process.wait()
-        eventually(lambda: not any(map(alive, processes)), "the end of the start")
+        eventually(lambda: all(map(is_gone, processes)), "the end of the start")
     server = Server(SYSTEM, root)
     try:
         assert server.start().provisioned
@@ -165,7 +159,7 @@ def test_a_killed_postmaster_and_a_killed_supervisor_are_reported_and_nothing_of
             eventually(lambda: deaths, "the report of the death")
         assert "signal SIGKILL" in deaths[0]
         assert "signal SIGKILL" in (server.death or "")
-        assert not any(map(alive, processes))
+        assert all(map(is_gone, processes))
         assert not shared_memory_of(pid)
         server.start()
         assert server.death is None

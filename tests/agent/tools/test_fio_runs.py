@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 from eventually import PATIENCE_S, eventually_async
+from fabric_bench import is_gone
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import privileges
@@ -81,14 +82,6 @@ async def failure(context: Any, spec: RunFio) -> TaskFault:
     with pytest.raises(TaskFault) as caught:
         await fio.run_fio(context, spec)
     return caught.value
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended or is a zombie."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 async def first_line(path: Path, task: asyncio.Task[Any]) -> str:
