@@ -102,11 +102,11 @@ def test_extras_are_those_of_the_package_with_their_dependencies(monkeypatch: py
 def test_an_absent_server_is_missing_when_the_plan_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(embedded_mysql, "FOLDERS", ())
-    found = diagnosis.starts("mysql")
+    found = diagnosis.starts("mysql", None)
     assert found is not None
     assert found.state == "missing"
     assert "mariadb-server" in found.way_out
-    assert diagnosis.starts("sqlite") is None
+    assert diagnosis.starts("sqlite", None) is None
     assert diagnosis.drives("sqlite").state == "ok"
     assert diagnosis.drives("nosuch").state == "missing"
 
