@@ -187,9 +187,9 @@ class Seconds(_Kept[LoadSecond]):
 JUMP_MAX = 3600
 """Seconds that a load may have skipped and still be shown as it runs. A gap counts, however long it is."""
 ROWS_AT_ONCE = 65_536
-"""The rows of a group in a file of samples."""
-OBJECTS_AT_ONCE = 4096
-"""The most rows as Python's objects at a time: those of a whole group would take a hundred megabytes."""
+"""The rows of a group in a file of samples; an eighth of it where rows have histograms, which take kilobytes each."""
+OBJECTS_AT_ONCE = 512
+"""The most rows as Python's objects at a time."""
 NO_LOADS: Mapping[str, Sequence[TransactionLoad]] = MappingProxyType({})
 
 
@@ -432,9 +432,10 @@ def _write_table(rows: Iterator[dict[str, Any]], path: Path) -> None:
         return
     schema = pa.schema([(name, _arrow_type(type(value))) for name, value in first.items()])
     beside = path.with_name(f".{path.name}")
+    at_once = ROWS_AT_ONCE // 8 if list in map(type, first.values()) else ROWS_AT_ONCE
     try:
         with pq.ParquetWriter(beside, schema, compression="zstd", write_page_checksum=True) as writer:
-            while batches := _batches(islice(rows, ROWS_AT_ONCE), schema):
+            while batches := _batches(islice(rows, at_once), schema):
                 writer.write_table(pa.Table.from_batches(batches, schema=schema))
         beside.replace(path)
     finally:

@@ -64,7 +64,7 @@ def test_a_lost_second_of_one_load_does_not_delay_the_others() -> None:
 def test_more_rows_than_are_written_at_once_are_all_in_the_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(samples, "ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(samples, "ROWS_AT_ONCE", 8)
     gathered = gathering("load/a")
     for number in range(5):
         gathered.add(Sample(key="load/a", sequence=number + 1, sample=second(number, ok=number)))  # the first is empty
