@@ -92,7 +92,7 @@ class NativeSession(Wire):
     def prepare_all(self, statements: Sequence[Statement]) -> list[Prepared | StatementFailure]:
         self.pause()
         return [
-            each if isinstance(each, StatementFailure) else _wired(each) for each in self._libpq.prepare_all(statements)
+            each if isinstance(each, StatementFailure) else wired(each) for each in self._libpq.prepare_all(statements)
         ]
 
     def fileno(self) -> int:
@@ -112,7 +112,8 @@ _shared: dict[tuple[Any, ...], Prepared] = {}
 """Sessions share what is the same for a statement in all of them, which then stays in the processor's caches."""
 
 
-def _wired(prepared: PostgresPrepared) -> Prepared:
+def wired(prepared: PostgresPrepared) -> Prepared:
+    """The statement for the compiled session."""
     kinds = tuple(kinds_of(prepared))
     head, tail = around(prepared.name, kinds, prepared.result_format)
     decoders = tuple(None if decode is binary_integer else decode for decode in prepared.decoders)

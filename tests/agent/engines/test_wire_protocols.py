@@ -24,6 +24,7 @@ from proveout.agent.engines.mysql.driver import failure_of as mysql_failure
 from proveout.agent.engines.mysql.driver import kind_of
 from proveout.agent.engines.mysql.protocol import execution, lenenc, length, placeholders
 from proveout.agent.engines.postgres import protocol as postgres
+from proveout.agent.engines.postgres.driver import PostgresPrepared, binary_integer
 from proveout.agent.engines.postgres.driver import failure_of as postgres_failure
 from proveout.coordinator.certificates import Authority
 from proveout.dsl.workloads.base import Statement
@@ -329,6 +330,18 @@ def test_a_message_of_postgres(peer: Peer, kinds: list[str | None], values: tupl
     """The second message of a statement is made by another path."""
     for _ in range(2):
         assert peer.sent(peer.way.prepared(FIND, b"s1", kinds), values) == bound(b"s1", kinds, values)
+
+
+def test_sessions_of_postgres_share_what_is_the_same_for_a_statement() -> None:
+    """It is read for each message; sixty copies would not stay in the processor's caches."""
+    native = pytest.importorskip("proveout.agent.engines.postgres.native_session", reason="not compiled here")
+
+    def wired(statement: Statement, name: bytes) -> Any:
+        described = PostgresPrepared(statement, name, [20], tuple, None, 1, (binary_integer,))
+        return native.wired(described)
+
+    assert wired(FIND, b"s0") is wired(FIND, b"s0")
+    assert len({id(each) for each in (wired(FIND, b"s0"), wired(FIND, b"s1"), wired(INSERT, b"s0"))}) == 3
 
 
 @on_postgres
