@@ -190,7 +190,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     left_out = {word.removeprefix("not ") for word in words if word.startswith("not ")}
     if collection_path == SCREENS:
         return True if "screen" in left_out else None
-    if not left_out or not collection_path.name.startswith("test_"):
+    if not left_out or not collection_path.match("test_*.py"):
         return None
     marks = MODULE_MARKS.search(collection_path.read_text())
     return True if marks and not left_out.isdisjoint(re.findall(r"mark\.(\w+)", marks[0])) else None

@@ -31,9 +31,8 @@ from dataclasses import replace
 from pathlib import Path
 sys.path.insert(0, {str(BENCH)!r})
 from tuning_bench import POLICY, tuning
-from proveout.agent.tuning import revert
 from proveout.agent.tuning.host import Host
-from proveout.agent.tuning.transaction import Transaction
+from proveout.agent.tuning.transaction import Transaction, revert
 from proveout.agent.tuning.undo_journal import UndoJournal
 
 undo, acts, tunings, places = Path(sys.argv[1]), *map(json.loads, sys.argv[2:])
@@ -41,7 +40,7 @@ host = Host(policy=replace(POLICY, paths=(*POLICY.paths, "/sys/class/net")))
 journal = UndoJournal(undo)
 transaction = Transaction(host=host, journal=journal, run="r")
 tunings = [tuning(kind, **fields) for kind, fields in tunings]
-does = {{"plan": transaction.plan, "apply": transaction.apply, "revert": lambda _: revert.revert(host, journal)}}
+does = {{"plan": transaction.plan, "apply": transaction.apply, "revert": lambda _: revert(host, journal)}}
 for act in acts:
     states = does[act](tunings)
     values = [" ".join(Path("/", place).read_text().split()) for place in places]
