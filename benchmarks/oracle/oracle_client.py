@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from proveout.agent.engines.oracle.driver import OracleDriver, OracleSession, binds, open_connection
-from proveout.agent.load.loop.recorder import Recorder
+from proveout.agent.load.loop.recorder import TRIPLE, Recorder
 from proveout.agent.load.loop.terminal import Terminal
 from proveout.agent.load.loop.thread_loop import ThreadedLoop
 from proveout.agent.load.loop.transaction import statements
@@ -58,6 +58,7 @@ COUNTED = 2_000
 """Transactions in which round trips are counted."""
 REPLAY = Path(__file__).with_name("tns_replay.py")
 TARGET_RATIO, TARGET_US = 1.20, 60.0
+RECORD_BYTES = 8 * TRIPLE
 
 
 class Bare:
@@ -189,10 +190,12 @@ class Counted:
         return self._ended[1] - self._ended[0]
 
     def tick(self, now_ns: int) -> int:
-        self._taken += sum(len(times) for times in self._recorder.times) // 3
+        recorded = self._recorder.size_bytes
         while len(self._ended) < 2 and now_ns >= self._edges[len(self._ended)]:
-            self._ended.append(self._taken)
-        return self._ticker.tick(now_ns)
+            self._ended.append((self._taken + recorded) // RECORD_BYTES)
+        until = self._ticker.tick(now_ns)
+        self._taken += recorded - self._recorder.size_bytes
+        return until
 
 
 def terminals_of(kind: WorkloadKind, sessions: list[OracleSession]) -> tuple[list[Terminal], Recorder]:
