@@ -47,7 +47,7 @@ def main() -> int:
     arguments.add_argument("--run", type=Path, help="the directory of a finished run of that plan")
     arguments.add_argument("--to", type=Path, help="the folder of the pictures (docs/images; with --all it is needed)")
     arguments.add_argument("--all", action="store_true", help="every screen and page, at several sizes")
-    arguments.add_argument("--against", type=Path, help="with --all: the run to compare with; else the run itself")
+    arguments.add_argument("--against", type=Path, help="with --all: the run to compare with; else no page of both")
     given = arguments.parse_args()
     if given.all and (given.run is None or given.to is None):
         arguments.error("--all needs --run and --to")
