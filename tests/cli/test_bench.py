@@ -235,7 +235,7 @@ def test_each_line_that_is_not_carried_is_named(tmp_path: Path) -> None:
     with pytest.raises(Unusable) as refused:
         Script.read(str(path)).transaction(1, 1)
     assert refused.value.what.splitlines()[1:] == [
-        rf"{path}:2: there is no such command in a plan: \sleep 10 ms",
+        rf"{path}:2: plans have no such command: \sleep 10 ms",
         f"{path}:3: :y has no value here: SELECT :y",
         rf"{path}:4: this value is not known before the run: \set g random_gaussian(1, 10, 2.5)",
     ]

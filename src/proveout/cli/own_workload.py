@@ -623,7 +623,7 @@ class Script:
         """Take a `\\set` into constants or generators. ValueError for another command, or what it cannot be."""
         found = _SET.fullmatch(text)
         if found is None:
-            raise ValueError("there is no such command in a plan")
+            raise ValueError("plans have no such command")
         name, value = found["name"], found["value"].strip()
         values.pop(name, None)
         drawn = _RANDOM.fullmatch(value)

@@ -282,7 +282,7 @@ def _no_slower(reference: Target, target: Target, rung: int, ratio: str) -> Iter
     one, other = f"{target.name} ({target.title})", f"{reference.name} ({reference.title})"
     at = count_threads(rung)
     yield f"  - id: {target.name}-at-{rung}"
-    yield f"    title: {quoted(f'{one} is no slower than {other}, {at}')}"
+    yield f"    title: {quoted(f'{one} is at least as fast as {other}, {at}')}"
     yield "    severity: warn"
     yield f"    check: {ratio}.lower >= 1"
     yield f"    answer: {quoted(f'With {at} the throughput of {one} is ${{{ratio}}} that of {other}')}"
