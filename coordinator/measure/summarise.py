@@ -56,8 +56,8 @@ from proveout.coordinator.measure.transaction_cost import Captured, Cost, transa
 from proveout.core.data_classes import record
 from proveout.dsl.metrics import FAULTS, LOADS
 from proveout.dsl.plan.captures import MEASURED
-from proveout.dsl.plan.loads import in_load
-from proveout.dsl.plan.plan import Plan, Workload, first_target
+from proveout.dsl.plan.loads import in_load, targets
+from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Ladder, Measuring, Tool
 from proveout.dsl.plan.topology import Capture
 from proveout.dsl.workloads.kinds import is_in_order, own_values, transactions, updates
@@ -545,7 +545,7 @@ class _Cut:
             for (name, host), recording in self.recordings.items()
             if self.plan.capture(name).kind == kind
         ]
-        target = "" if isinstance(self.stage, Tool) else first_target(self.stage)
+        target = "" if isinstance(self.stage, Tool) else targets(self.stage)[0]
         return sorted(found, key=lambda item: item[0].system != target)
 
     def _on(self, host: str) -> Window:

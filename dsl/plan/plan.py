@@ -16,8 +16,9 @@ from proveout.core.data_classes import field, record
 from proveout.core.errors import NOWHERE, Where
 from proveout.core.numbers import threads
 from proveout.dsl.plan.keys import OMITTED, Element, key, keys_of
+from proveout.dsl.plan.loads import targets
 from proveout.dsl.plan.scalars import Form, Name, OptionalText, Percentage, Text, Threads, Title
-from proveout.dsl.plan.stages import Condition, Ladder, Measuring, Search, Stage, Tool, Tune, Tuning
+from proveout.dsl.plan.stages import Condition, Measuring, Stage, Tool, Tune, Tuning
 from proveout.dsl.plan.topology import (
     Capture,
     Declared,
@@ -248,7 +249,7 @@ class Plan:
     def target_host(self, stage: Measuring) -> str:
         """The host whose CPU is "the" CPU of the stage: that of its (first) target; of a tool the first that it runs
         on."""
-        return stage.clients[0] if isinstance(stage, Tool) else self.system(first_target(stage)).host
+        return stage.clients[0] if isinstance(stage, Tool) else self.system(targets(stage)[0]).host
 
     def condition(self, stage_id: str) -> Condition | None:
         """The condition of the stage; None when it always runs."""
@@ -261,13 +262,6 @@ class Plan:
 
 
 _Named = TypeVar("_Named", Host, System, Workload, Capture)
-
-
-def first_target(stage: Ladder | Search) -> str:
-    """The target of a stage, of several loads that of the first that it runs."""
-    alone = stage.alone if isinstance(stage, Ladder) else ""
-    running = (load.target for load in stage.loads if alone in ("", load.name))
-    return next(running, stage.target)
 
 
 def _named(things: tuple[_Named, ...], name: str) -> _Named:
@@ -337,13 +331,8 @@ def _places(plan: Plan, section: str) -> Mapping[str, Where]:
         return {stage.id: stage.where for stage in plan.stages}
     if section == "tuning":
         return {one.name: one.where for one in all_tunings(plan)}
-    if section == "workloads":
-        return {one.name: one.where for one in plan.workloads}
-    if section == "captures":
-        return {one.name: one.where for one in plan.captures}
-    if section == "systems":
-        return {one.name: one.where for one in plan.systems}
-    return {one.name: one.where for one in plan.hosts} if section == "hosts" else {}
+    named = ("workloads", "captures", "systems", "hosts")
+    return {one.name: one.where for one in getattr(plan, section)} if section in named else {}
 
 
 def all_tunings(plan: Plan) -> Iterator[Tuning]:

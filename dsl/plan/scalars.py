@@ -42,31 +42,10 @@ ID_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 METRIC_PATTERN = r"^[a-zA-Z_:][a-zA-Z0-9_:]{0,199}$"
 CONNECT_EVERY_MAX = 1_000_000
 
-RESERVED = frozenset(
-    {
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    }
-)
+RESERVED = frozenset({
+    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
+    "loop", "package", "namespace", "return", "var", "void", "while",
+})  # fmt: skip
 """The words of the expression language, which name nothing else."""
 RESERVED_IDS = RESERVED | {"at", "hosts", "params", "propagation", "ratio", "rung", "secrets"}
 

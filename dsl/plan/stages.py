@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
 from proveout.core.data_classes import field, record
 from proveout.core.errors import NOWHERE, Where
@@ -38,7 +38,10 @@ from proveout.dsl.plan.scalars import (
     Text,
     Variation,
 )
-from proveout.dsl.plan.topology import Expression, System, Value, WrittenExpression
+from proveout.dsl.plan.topology import Expression, Value, WrittenExpression
+
+if TYPE_CHECKING:
+    from proveout.dsl.plan.plan import Plan
 
 
 @record
@@ -503,14 +506,6 @@ class Outline:
     work: tuple[tuple[str, str], ...] = ()
 
 
-class Named(Protocol):
-    """A plan, as its stages see it: the things that they name."""
-
-    def system(self, name: str) -> System: ...
-
-    def stage(self, stage_id: str) -> Stage: ...
-
-
 class StageKind(Element):
     """A kind of stage, beyond the fields of its record, with the answers of most kinds. Not a dataclass, so that those
     that inherit from it are cheap to define.
@@ -540,7 +535,7 @@ class StageKind(Element):
         """Its changes to machines, those of its faults too."""
         return ()
 
-    def outline(self, plan: Named) -> Outline:
+    def outline(self, plan: Plan) -> Outline:
         """The stage for `explain`; that of kinds that need more than the plan is in `dsl.explain.outlines`."""
         raise NotImplementedError(type(self).__name__)
 
@@ -800,7 +795,7 @@ class Sql(StageKind):
     def rewrites(self) -> tuple[str, ...]:
         return (self.system,)
 
-    def outline(self, plan: Named) -> Outline:
+    def outline(self, plan: Plan) -> Outline:
         count, system = len(self.statements), plan.system(self.system)
         what = f"{count} statement{'' if count == 1 else 's'}" if count else "a wait" if not self.query else "a query"
         detail = [f"{self.repeat} times"] if self.repeat > 1 else []
@@ -837,7 +832,7 @@ class CommandRun(StageKind):
     prepares = True
     is_timed = False
 
-    def outline(self, plan: Named) -> Outline:
+    def outline(self, plan: Plan) -> Outline:
         command, names = self.command, ", ".join(value.name for value in self.values)
         within = format_duration(command.within_s)
         detail = (
@@ -892,7 +887,7 @@ class Pause(StageKind):
     around_turns = "repeated"
     prepares = True
 
-    def outline(self, plan: Named) -> Outline:
+    def outline(self, plan: Plan) -> Outline:
         return Outline(title=f"wait {length(self.duration_s)}", seconds=self.duration_s)
 
 
@@ -911,7 +906,7 @@ class Tune(StageKind):
     def changes(self) -> tuple[Tuning, ...]:
         return self.tunings
 
-    def outline(self, plan: Named) -> Outline:
+    def outline(self, plan: Plan) -> Outline:
         hosts, names = hosts_of(self.tunings), ", ".join(tuning.name for tuning in self.tunings)
         work = tuple((host, "tune") for host in hosts)
         return Outline(title=f"tune {', '.join(hosts)}: {names}", seconds=tunings_s(self.tunings), work=work)
@@ -927,7 +922,7 @@ class Revert(StageKind):
     kind: Literal["revert"] = "revert"
     around_turns = "takes back"
 
-    def outline(self, plan: Named) -> Outline:
+    def outline(self, plan: Plan) -> Outline:
         tune = plan.stage(self.tune)
         tunings = tune.tunings if isinstance(tune, Tune) else ()
         title = f"set back what {self.tune} has changed: {', '.join(tuning.name for tuning in tunings)}"
@@ -948,7 +943,7 @@ class Restart(StageKind):
     kind: Literal["restart"] = "restart"
     around_turns = "taken back"
 
-    def outline(self, plan: Named) -> Outline:
+    def outline(self, plan: Plan) -> Outline:
         wanted = ", ".join(f"{name} = {value}" for name, value in self.settings)
         title = f"restart {self.system} with {wanted or 'the settings of the plan'}"
         return Outline(title=title, seconds=3.0, work=((plan.system(self.system).host, f"restart {self.system}"),))
@@ -970,7 +965,7 @@ class Reboot(StageKind):
     prepares = True
     is_timed = False
 
-    def outline(self, plan: Named) -> Outline:
+    def outline(self, plan: Plan) -> Outline:
         detail = (
             f"waits for the agents for at most {format_duration(self.within_s)}",
             "changes of the run stay in place; those that the kernel has lost are made again",
@@ -995,7 +990,7 @@ class Drop(StageKind):
     def rewrites(self) -> tuple[str, ...]:
         return self.systems
 
-    def outline(self, plan: Named) -> Outline:
+    def outline(self, plan: Plan) -> Outline:
         names = ", ".join(self.systems)
         title = f"drop the tables of {self.workload} from {names}"
         work = ((self.clients[0], f"drop tables in {names}"),)

@@ -4,6 +4,7 @@ rules.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -12,15 +13,15 @@ from urllib.parse import SplitResult, urlsplit
 
 from proveout.core import errors, units
 from proveout.core.data_classes import record
-from proveout.core.errors import NOWHERE, ProveoutError, Where
+from proveout.core.errors import NOWHERE, PlanProblem, ProveoutError, Where
 from proveout.core.numbers import size
 from proveout.dsl import engines
 from proveout.dsl.operations import parameter_names
 from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.commands import FioJob, is_plain_folder
-from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.plan import Check, Workload
 from proveout.dsl.plan.scalars import ID_PATTERN, INSTANCES_MAX, METRIC_PATTERN, NAME_PATTERN
-from proveout.dsl.plan.stages import Tuning
+from proveout.dsl.plan.stages import Stage, Tuning
 from proveout.dsl.plan.topology import RARE_EVERY_S, Capture, Declared, Expectation, FactValue, Scrape, System
 from proveout.dsl.rules import settings as rules_settings
 
@@ -73,6 +74,12 @@ class Objection:
 
     def __str__(self) -> str:
         return self.message
+
+
+def noted(message: str, of: Check | Stage, hint: str = "") -> PlanProblem:
+    """A note on a valid part of a plan."""
+    key = "verdicts" if isinstance(of, Check) else "stages"
+    return PlanProblem(message=f"note: {message}", where=of.where, key=key, hint=hint)
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------
@@ -342,10 +349,37 @@ def capture_problems(capture: Capture) -> Iterator[Objection]:
 # ---- load and tools --------------------------------------------------------------------------------------------------
 
 
+SECTOR = 512
+_DEVICE = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*")
+
+
 def fio_problems(job: FioJob) -> Iterator[Objection]:
-    """Check the job of fio."""
-    for message, at, way_out in job.problems():
-        yield Objection(message=message, way_out=way_out, at=at)
+    """The job of fio."""
+    if job.block_bytes % SECTOR:
+        yield Objection(message="an I/O is of whole sectors of 512 bytes", at=("block",), way_out="block: 8k")
+    elif job.size_bytes < job.block_bytes:
+        message = f"a job works on less than one I/O of {job.block_bytes} bytes"
+        yield Objection(message=message, at=("size",), way_out="size: 5GB")
+    if job.directory and job.devices:
+        message = "a tool works in a directory or on devices"
+        yield Objection(message=message, at=("target",), way_out="leave one of them out")
+    elif job.directory and not is_plain_folder(job.directory):
+        message = "a directory is an absolute path without `.` and `..`"
+        yield Objection(message=message, at=("target", "directory"), way_out="/data/fio")
+    for index, device in enumerate(job.devices):
+        named = _DEVICE.fullmatch(device) is not None
+        if named and device not in job.devices[:index]:
+            continue
+        message = "is there twice" if named else "does not name a device for good: /dev/disk/by-id/NAME"
+        yield Objection(message=f"`{device}` {message}", at=("target", "devices", index))
+        break
+    if job.devices and job.writes and not job.destructive:
+        way_out = "destructive: true; the agents' policies have to allow it too"
+        message = "writing to devices destroys the data on them"
+        yield Objection(message=message, at=("target", "devices"), way_out=way_out)
+    elif job.destructive and not (job.devices and job.writes):
+        message = "nothing is destroyed by this stage"
+        yield Objection(message=message, at=("destructive",), way_out="leave `destructive` out")
 
 
 # ---- parts with a model of their own ---------------------------------------------------------------------------------
@@ -436,7 +470,6 @@ def _first(error: Exception) -> str:
 # true and false are also on and off.
 
 PATTERNS = "a regular expression"
-"""Needs pyarrow, which has RE2."""
 SHOWN_MAX = 4
 _WORDS = {"true": "on", "yes": "on", "false": "off", "no": "off"}
 
@@ -481,18 +514,10 @@ def equal(one: Any, other: Any) -> bool:
 
 def amount(value: Any) -> float | None:
     """A number, or the bytes of a size; None for other values."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
-        return float(value)
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        pass
-    try:
-        return float(units.size_bytes(value))
-    except ValueError:
-        return None
+    for read in () if isinstance(value, bool) else (float, units.size_bytes):
+        with contextlib.suppress(TypeError, ValueError):
+            return float(read(value))
+    return None
 
 
 def _word(value: Any) -> str:
@@ -531,14 +556,10 @@ def holds(expectation: Expectation, value: Any) -> bool:
         return False
     if expectation.pattern and not _finds(f"^(?:{expectation.pattern})$", shown(value)):
         return False
-    if expectation.min is None and expectation.max is None:
-        return True
-    found = amount(value)
+    low, high, found = expectation.min, expectation.max, amount(value)
     if found is None:
-        return False
-    return (expectation.min is None or found >= expectation.min) and (
-        expectation.max is None or found <= expectation.max
-    )
+        return low is None and high is None
+    return (low is None or found >= low) and (high is None or found <= high)
 
 
 def unmet(declared: Declared, facts: Mapping[str, Any]) -> Iterator[Unmet]:
@@ -563,20 +584,29 @@ def listed(name: str, facts: Mapping[str, Any]) -> str:
     return ", ".join(texts[:SHOWN_MAX]) + more
 
 
-def pattern_problems(pattern: str) -> Iterator[Objection]:
-    """A pattern that RE2 refuses."""
+def pattern_problems(
+    pattern: str, way_out: str = r"RE2 syntax, such as 19\.[0-9]+.*", *, groups: bool = False
+) -> Iterator[Objection]:
+    """A pattern that RE2 refuses; `groups`: or that has no named group, of which it takes values."""
     if not pattern:
         return
     try:
-        _finds(pattern, "")
+        pa, pc = re2()
+        if not groups:
+            _finds(pattern, "")
+        elif pc.extract_regex(pa.array([""]), pattern=pattern).type.num_fields == 0:
+            yield Objection(message="the pattern has no named group", way_out=way_out)
     except errors.NotInstalled as missing:
         yield Objection(message=missing.what, way_out=missing.way_out)
     except ValueError as error:
-        yield Objection(
-            message=f"not a regular expression of RE2: {error}", way_out=r"RE2 syntax, such as 19\.[0-9]+.*"
-        )
+        yield Objection(message=f"not a regular expression of RE2: {error}", way_out=way_out)
 
 
 def _finds(pattern: str, text: str) -> bool:
-    pa, pc = (errors.loaded(name, PATTERNS) for name in ("pyarrow", "pyarrow.compute"))
+    pa, pc = re2()
     return bool(pc.match_substring_regex(pa.array([text]), pattern=pattern)[0].as_py())
+
+
+def re2() -> tuple[Any, Any]:
+    """pyarrow and its functions, which have RE2. NotInstalled."""
+    return errors.loaded("pyarrow", PATTERNS), errors.loaded("pyarrow.compute", PATTERNS)

@@ -5,21 +5,20 @@ the output), for the compiler and for agents.
 from __future__ import annotations
 
 import math
-import posixpath
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from proveout.core import errors
 from proveout.core.numbers import number
 from proveout.core.units import format_duration, length
-from proveout.dsl.plan.commands import Command, MeasuredValue, OutputRows
+from proveout.dsl.plan.commands import Command, MeasuredValue, OutputRows, is_plain_folder
 from proveout.dsl.plan.phases import PERIODS_MAX, PHASES_MAX, POINTS_MAX, SLICES_MAX, Level
 from proveout.dsl.plan.scalars import ARGUMENTS_MAX, COLUMNS_MAX, ID_PATTERN
 from proveout.dsl.plan.stages import Fault, Tuning, Windows
 from proveout.dsl.rules import host_rules
-from proveout.dsl.rules.host_rules import PATTERNS, Objection
+from proveout.dsl.rules.host_rules import Objection
 
 if TYPE_CHECKING:
     from proveout.dsl.operations.operation import Operation
@@ -65,7 +64,7 @@ def many_problems(values: Sequence[MeasuredValue]) -> Iterator[Objection]:
 
 ARGUMENT_MAX = 4096
 PATTERN_MAX = 2000
-_VALUE_RULES_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,99}")
+_PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,99}")
 _FORM = "argv: [/usr/bin/vmstat, -s], or the name of a program that the host's policy lists under `commands`"
 
 
@@ -74,7 +73,7 @@ def argv_problems(argv: tuple[str, ...]) -> Iterator[Objection]:
     if not argv:
         yield Objection(message="a command needs an `argv`", way_out=_FORM, at=("argv",))
         return
-    if not (_VALUE_RULES_NAME.fullmatch(argv[0]) or is_program_path(argv[0])):
+    if not _PROGRAM.fullmatch(argv[0]) and (argv[0] == "/" or not is_plain_folder(argv[0])):
         message = f"{argv[0][:200]!r} is neither the absolute path nor the name of a program"
         yield Objection(message=message, way_out=_FORM, at=("argv", 0))
     if len(argv) > ARGUMENTS_MAX or any(len(word) > ARGUMENT_MAX for word in argv):
@@ -86,12 +85,6 @@ def argv_problems(argv: tuple[str, ...]) -> Iterator[Objection]:
         elif "${secrets." in word.replace(" ", ""):
             message = "a secret cannot be an argument: every user of a host can read the arguments of its programs"
             yield Objection(message=message, way_out="a file that only the program reads", at=("argv", index))
-
-
-def is_program_path(path: str) -> bool:
-    """Whether it is an absolute, normalized path without control characters."""
-    plain = path.startswith("/") and not path.startswith("//") and posixpath.normpath(path) == path
-    return plain and len(path) > 1 and all(ord(character) >= 32 for character in path)
 
 
 def command_problems(command: Command) -> Iterator[Objection]:
@@ -119,23 +112,12 @@ def pattern_problems(pattern: str) -> Iterator[Objection]:
     if len(pattern) > PATTERN_MAX or "\0" in pattern:
         yield Objection(message=f"a pattern is longer than {PATTERN_MAX} characters, or holds a NUL", at=at)
         return
-    try:
-        pa, pc = (errors.loaded(name, PATTERNS) for name in ("pyarrow", "pyarrow.compute"))
-    except errors.NotInstalled as missing:
-        yield Objection(message=missing.what, way_out=missing.way_out, at=at)
-        return
     way_out = r"RE2 syntax with named groups, such as (?P<reads>\d+) reads"
-    try:
-        groups = pc.extract_regex(pa.array([""]), pattern=pattern).type
-    except pa.ArrowInvalid as error:
-        yield Objection(message=f"not a regular expression of RE2: {error}", way_out=way_out, at=at)
-        return
-    if groups.num_fields == 0:
-        yield Objection(message="the pattern has no named group", way_out=way_out, at=at)
+    for one in host_rules.pattern_problems(pattern, way_out, groups=True):
+        yield replace(one, at=at)
 
 
 LENGTH_SLACK_S = 1e-6
-_NAME = re.compile(ID_PATTERN)
 
 
 def level_problems(level: Level, highest: float) -> Iterator[Objection]:
@@ -176,7 +158,7 @@ def load_problems(levels: Sequence[Level], windows: Windows, highest: float) -> 
         if lengths and not abs(math.fsum(lengths) - windows.measure_s) <= LENGTH_SLACK_S * len(lengths):
             yield Objection(message=f"the phases do not add up to the measure window of {windows.measure_s} s")
     names = [name for name, _ in windows.phases]
-    if len(set(names)) < len(names) or not all(_NAME.fullmatch(name) for name in names):
+    if len(set(names)) < len(names) or not all(_ID.fullmatch(name) for name in names):
         yield Objection(message="the names of the phases are not valid, or not each its own")
     if not all(length > 0.0 for _, length in windows.phases):
         yield Objection(message="a phase without length is not possible")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from proveout.dsl.plan.stages import (
     Tool,
 )
 from proveout.dsl.plan.topology import Capture, Expression
-from proveout.dsl.rules.host_rules import Objection
+from proveout.dsl.rules.host_rules import Objection, noted
 from proveout.dsl.source.nodes import Problems, did_you_mean
 from proveout.dsl.workloads.kinds import has_own_arrival, is_in_order
 from proveout.dsl.workloads.kinds import writes as workload_writes
@@ -79,8 +80,7 @@ def _leaves(node: Logic) -> Iterator[str]:
 
 
 def _names_in(node: Syntax, ladders: Collection[str]) -> tuple[str, ...]:
-    here = (node.name,) if isinstance(node, Name) and node.name in ladders else ()
-    return tuple(dict.fromkeys((*here, *(name for part in children(node) for name in _names_in(part, ladders)))))
+    return tuple(dict.fromkeys(one.name for one in walk(node) if isinstance(one, Name) and one.name in ladders))
 
 
 def hints(plan: Plan) -> tuple[PlanProblem, ...]:
@@ -93,11 +93,9 @@ def hints(plan: Plan) -> tuple[PlanProblem, ...]:
     for check in plan.verdicts:
         for names in compared(check.check.text, ladders):
             if len({leader[name] for name in names}) > 1:
-                message = (
-                    f"note: verdict `{check.id}` compares {' and '.join(names)}, not interleaved: {NOT_DISTINGUISHED}"
-                )
+                message = f"verdict `{check.id}` compares {' and '.join(names)}, not interleaved: {NOT_DISTINGUISHED}"
                 hint = _way_out([ladder for name, ladder in ladders.items() if name in names])
-                found.append(PlanProblem(message=message, where=check.where, key="verdicts", hint=hint))
+                found.append(noted(message, check, hint))
     undecidable, too_short = _undecidable(plan.stages, plan.verdicts), _too_short(ladders, plan.verdicts)
     return (*found, *undecidable, *too_short, *_point_estimates(plan.verdicts), *_never_steady(plan))
 
@@ -159,10 +157,8 @@ def check_repeats(problems: Problems, stages: Sequence[Stage], verdicts: Sequenc
 def _no_partner(problems: Problems, ladder: Ladder, stages: Sequence[Stage]) -> None:
     ids = [stage.id for stage in stages if isinstance(stage, Ladder) and stage is not ladder]
     if ladder.interleaved_with not in ids:
-        message, hint = (
-            f"there is no other ladder `{ladder.interleaved_with}`",
-            did_you_mean(str(ladder.interleaved_with), ids),
-        )
+        message = f"there is no other ladder `{ladder.interleaved_with}`"
+        hint = did_you_mean(str(ladder.interleaved_with), ids)
     else:
         message = f"`{ladder.id}` cannot take turns with `{ladder.interleaved_with}`: they do not stand side by side"
         hint = f"put `{ladder.id}` directly behind `{ladder.interleaved_with}`"
@@ -236,18 +232,18 @@ def _undecidable(stages: Sequence[Stage], verdicts: Sequence[Check]) -> Iterator
         }
         read |= {stage for stage, path in _paths(parse(check.check.text)) if path[0] in single.get(stage, ())}
         for stage in sorted((once | single.keys()) & read):
-            message = f"note: verdict `{check.id}` cannot be decided by 1 repeat of `{stage}`"
-            yield PlanProblem(message=message, where=check.where, key="verdicts", hint="set `repeat: 3` or more")
+            message = f"verdict `{check.id}` cannot be decided by 1 repeat of `{stage}`"
+            yield noted(message, check, "set `repeat: 3` or more")
     few = {stage.id: stage.repeat for stage in stages if isinstance(stage, Ladder | Tool)}
     for check in verdicts:
         for stage, path in _paths(parse(check.check.text)):
             if 1 < few.get(stage, EXTREME_REPEATS) < EXTREME_REPEATS and _needs_interval_of_extreme(path):
                 message = (
-                    f"note: verdict `{check.id}` cannot be decided by {few[stage]} repeats of `{stage}`: "
+                    f"verdict `{check.id}` cannot be decided by {few[stage]} repeats of `{stage}`: "
                     f"an interval of `{path[-1] if path[-1] not in _STATISTICS else path[-2]}` takes {EXTREME_REPEATS}"
                 )
                 hint = f"set `repeat: {EXTREME_REPEATS}` or more"
-                yield PlanProblem(message=message, where=check.where, key="verdicts", hint=hint)
+                yield noted(message, check, hint)
 
 
 def _needs_interval_of_extreme(path: Sequence[str]) -> bool:
@@ -271,11 +267,11 @@ def _too_short(ladders: Mapping[str, Ladder], verdicts: Sequence[Check]) -> Iter
             if number * (1.0 - quantile) < 1.0 - _SLACK:
                 least = format_duration(math.ceil(1.0 / (1.0 - quantile) / ladder.arrival.rate - _SLACK))
                 message = (
-                    f"note: verdict `{check.id}` reads p{100.0 * quantile:g} of `{stage}`, whose window holds "
+                    f"verdict `{check.id}` reads p{100.0 * quantile:g} of `{stage}`, whose window holds "
                     f"{number:,.0f} transactions: less than one lies beyond it"
                 )
                 hint = f"measure: {least} or more, or a lower percentile"
-                yield PlanProblem(message=message, where=check.where, key="verdicts", hint=hint)
+                yield noted(message, check, hint)
 
 
 def _point_estimates(verdicts: Sequence[Check]) -> Iterator[PlanProblem]:
@@ -288,21 +284,25 @@ def _point_estimates(verdicts: Sequence[Check]) -> Iterator[PlanProblem]:
         read = dict.fromkeys((text[node.of.start : node.of.end], node.name) for node in points if _is_measured(node.of))
         for number_read, statistic in read:
             message = (
-                f"note: verdict `{check.id}` reads `.{statistic}` of the measured number `{number_read}`: at its limit "
+                f"verdict `{check.id}` reads `.{statistic}` of the measured number `{number_read}`: at its limit "
                 "it passes in half of all runs"
             )
             hint = f"leave `.{statistic}` away, also behind `ratio(…)`: the whole interval decides"
-            yield PlanProblem(message=message, where=check.where, key="verdicts", hint=hint)
+            yield noted(message, check, hint)
 
 
 def _is_measured(node: Syntax) -> bool:
     """Whether a number was measured, and not counted: counts and shares of events are exact."""
+    return not metrics.is_counted(_dotted(ungroup(node))[1], shares=True)
+
+
+def _dotted(node: Syntax) -> tuple[Syntax, list[str]]:
+    """(`base.at(4)`, `["tps", "lower"]`) of `base.at(4).tps.lower`."""
     names: list[str] = []
-    inner = ungroup(node)
-    while isinstance(inner, Member):
-        names.insert(0, inner.name)
-        inner = ungroup(inner.of)
-    return not metrics.is_counted(names, shares=True)
+    while isinstance(node, Member):
+        names.insert(0, node.name)
+        node = ungroup(node.of)
+    return node, names
 
 
 STEADY_SECONDS = 5
@@ -324,12 +324,12 @@ def _never_steady(plan: Plan) -> Iterator[PlanProblem]:
         ramp_s = stage.windows.ramp_up_s
         least = {n: format_duration(math.ceil(ramp_s - _SLACK) - ramp_s + n) for n in (DRIFT_SECONDS, STEADY_SECONDS)}
         message = (
-            f"note: `{stage.id}` cannot be shown to be steady: a measure window of "
+            f"`{stage.id}` cannot be shown to be steady: a measure window of "
             f"{format_duration(stage.windows.measure_s)} after {format_duration(ramp_s)} of ramp-up has "
             f"{seconds} whole second{'s' * (seconds != 1)}, {stage.repeat} time{'s' * (stage.repeat != 1)}"
         )
         hint = f"measure: {least[DRIFT_SECONDS]} or more with `repeat: 2` or more, or measure: {least[STEADY_SECONDS]}"
-        yield PlanProblem(message=message, where=stage.where, key="stages", hint=hint)
+        yield noted(message, stage, hint)
 
 
 def unsteady_by_plan(workload: Callable[[str], Workload], stage: Measuring) -> str:
@@ -383,11 +383,7 @@ def _needs_repeats(path: Sequence[str]) -> bool:
 
 def _paths(node: Syntax) -> Iterator[tuple[str, tuple[str, ...]]]:
     """(stage, names) of each number that is read: `("base", ("tps", "lower"))` of `base.at(4).tps.lower`."""
-    names: list[str] = []
-    inner = node
-    while isinstance(inner, Member):
-        names.insert(0, inner.name)
-        inner = ungroup(inner.of)
+    inner, names = _dotted(node)
     if isinstance(inner, Call) and inner.function == "at" and names:
         inner = ungroup(inner.arguments[0])
     if isinstance(inner, Name) and names:
@@ -417,26 +413,10 @@ def check_slopes(
 
 def _slopes(expression: Expression) -> Iterator[str]:
     """The root name of each bound of a slope that an expression reads."""
-    try:
-        yield from _roots(parse(expression.text))
-    except ExpressionFault:  # reported by the checks of expressions
-        return
-
-
-def _roots(node: Syntax) -> Iterator[str]:
-    if isinstance(node, Member) and node.name in ("slope_lower", "slope_upper"):
-        yield next(_names(node.of), "")
-        return
-    for part in children(node):
-        yield from _roots(part)
-
-
-def _names(node: Syntax) -> Iterator[str]:
-    """The names in a node, the leftmost first."""
-    if isinstance(node, Name):
-        yield node.name
-    for part in children(node):
-        yield from _names(part)
+    with contextlib.suppress(ExpressionFault):  # reported by the checks of expressions
+        for node in walk(parse(expression.text)):
+            if isinstance(node, Member) and node.name in ("slope_lower", "slope_upper"):
+                yield next((one.name for one in walk(node.of) if isinstance(one, Name)), "")
 
 
 def _refuse(

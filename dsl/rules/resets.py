@@ -11,9 +11,9 @@ from proveout.core.errors import PlanProblem
 from proveout.dsl import engines
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Drop, Populate, Reset, Sql, Stage
+from proveout.dsl.plan.stages import Drop, Ladder, Populate, Reset, Sql, Stage
 from proveout.dsl.plan.topology import System
-from proveout.dsl.rules.host_rules import Objection
+from proveout.dsl.rules.host_rules import Objection, noted
 from proveout.dsl.workloads.sql_text import scan
 
 # A system that proveout starts has its copy without a key; one that runs already needs the key,
@@ -118,11 +118,8 @@ def since_copy(plan: Plan, reset: Reset) -> tuple[SinceCopy, ...]:
 def notes(plan: Plan) -> tuple[PlanProblem, ...]:
     """A note for each reset that removes what sql stages have made."""
     return tuple(
-        PlanProblem(
-            message=f"note: reset `{stage.id}` {removal(found)}",
-            where=stage.where,
-            key="stages",
-            hint="keep: ddl executes these statements again after the restore",
+        noted(
+            f"reset `{stage.id}` {removal(found)}", stage, "keep: ddl executes these statements again after the restore"
         )
         for stage in plan.stages
         if isinstance(stage, Reset) and not stage.keep
@@ -139,15 +136,12 @@ def removal(found: SinceCopy) -> str:
 def _before(plan: Plan, reset: Reset) -> Iterator[Stage]:
     ladder = iteration_order.ladder_of_step(plan, reset)
     last = reset if ladder is None else ladder
-    steps = {name for stage in plan.stages for name in (*_steps(stage, "before"), *_steps(stage, "after"))}
+    ladders = [stage for stage in plan.stages if isinstance(stage, Ladder)]
+    steps = {name for one in ladders for name in (*one.before, *one.after)}
     yield from (one for one in plan.stages[: plan.stages.index(last)] if one.id not in steps)
     if ladder is not None:
         own = ladder.before if reset.id in ladder.before else ladder.after
         yield from (plan.stage(name) for name in own[: own.index(reset.id)])
-
-
-def _steps(stage: Stage, when: str) -> tuple[str, ...]:
-    return tuple(getattr(stage, when, ()))
 
 
 def _of_system(before: tuple[Stage, ...], system: str) -> tuple[SinceCopy, ...]:
