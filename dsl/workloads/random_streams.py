@@ -167,6 +167,13 @@ def philox(seed: int, key: int, stream: int) -> np.random.Philox:
     return np.random.Philox(key=np.array((seed, key), dtype=np.uint64), counter=counter)
 
 
+def nurand_mask(values: int) -> int:
+    """The constant A of TATP's non-uniform keys, for a load over that many."""
+    if values <= 1_000_000:
+        return 65_535
+    return 1_048_575 if values <= 10_000_000 else 2_097_151
+
+
 def stripe(stream: int) -> int:
     """A number below 2^56 of a terminal's own: `stream` has the iteration's seed above bit 32 and the terminal below.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache, cached_property, partial
 from itertools import islice, repeat
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,19 +18,28 @@ import numpy.typing as npt
 from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads import ddl, sql_text
-from proveout.dsl.workloads.base import Invariant, Population, Row, Source, Statement, Step, Table, TransactionType
-from proveout.dsl.workloads.conformance import LOGICAL_FAILURES, Finding, Seen, band, judge_mix, percent_range
-from proveout.dsl.workloads.hlr_workload import nurand_mask
-from proveout.dsl.workloads.random_streams import philox, words
-from proveout.dsl.workloads.sql.parameters import (
+from proveout.dsl.workloads.base import (
+    VIOLATIONS,
+    Invariant,
+    Population,
+    Row,
+    Source,
+    Statement,
+    Step,
+    Table,
+    TransactionType,
+)
+from proveout.dsl.workloads.conformance import Finding, Seen, judge_mix, judge_shares
+from proveout.dsl.workloads.random_streams import nurand_mask, philox, words
+from proveout.dsl.workloads.sql import (
     LETTERS,
-    LOGICAL_ERRORS,
     Custom,
     Generator,
     Scripts,
     StatementEntry,
     TableEntry,
     TransactionEntry,
+    binds_of,
     missing_table,
     text_for,
 )
@@ -50,13 +59,11 @@ THETA = 0.99
 HEAD_MAX = 65_536  # ranks of a Zipf distribution whose probabilities are summed one by one
 
 
-class Draw:
+class Draw(NamedTuple):
     """A generator made ready: `make(words)` of shape (n, `each`) gives n values, one for each row of words."""
 
-    __slots__ = ("each", "make")
-
-    def __init__(self, each: int, make: Make) -> None:
-        self.each, self.make = each, make
+    each: int
+    make: Make
 
 
 def draw(generator: Generator) -> Draw:  # noqa: PLR0911 - one per source
@@ -273,7 +280,7 @@ def _after(tables: Mapping[str, TableEntry], dialect: Dialect) -> tuple[tuple[st
 # Names of prepared statements are `<transaction>.<statement>`, so that two transactions may call theirs alike.
 
 BATCH = 256
-PURPOSE_FIRST = 20_000  # keys apart from those of populations (sql.tables) and of the built-in workloads
+PURPOSE_FIRST = 20_000  # keys apart from those of populations and of the built-in workloads
 
 # Of a sequence's 62 bits: 23 of the iteration's seed, 25 of the count, 14 of the terminal, so that nothing comes twice.
 TERMINAL_BITS, COUNT_BITS, SEED_BITS = 14, 25, 23
@@ -316,7 +323,7 @@ class SqlWorkload:
 
     @cached_property
     def population(self) -> Population:
-        """The plan's tables; see `sql.workload`."""
+        """The plan's tables."""
         return population(self.parameters)
 
     @property
@@ -333,8 +340,15 @@ class SqlWorkload:
 
     def findings(self, seen: Sequence[Seen], _: Sequence[Custom]) -> tuple[Finding, ...]:
         """Whether the mix and the logical failures are those of the plan; see `conformance`."""
-        weights = {name: entry.weight for name, entry in self.parameters.transactions.items()}
-        return judge_mix(weights, seen), judge_failures(self, seen)
+        every = self.transactions
+        weights = {kind.name: kind.weight for kind in every}
+        expected = {kind.name: kind.logical_failure for kind in every if kind.logical_failure is not None}
+        steps = {name: self.rows_expected(name).items() for name in weights}
+        rows = {
+            name: "".join(f", {one.partition('.')[2]} expects {count}" for one, count in found)
+            for name, found in steps.items()
+        }
+        return judge_mix(weights, seen), judge_shares(expected, seen, math.inf, failures=rows)
 
     def rows_expected(self, transaction: str) -> dict[str, str]:
         """`{"Get.find": "1 row"}`: the statements of a transaction that fail it logically by the rows they count."""
@@ -351,39 +365,11 @@ class SqlWorkload:
         return self.parameters.binds | self.parameters.transactions[transaction].binds
 
 
-def build(parameters: Custom) -> SqlWorkload:
-    return SqlWorkload(parameters)
+build = SqlWorkload
 
 
 FAILURES_MAX = 0.01
 """The largest share of logical failures of a transaction that expects rows and declares no `logical_failures`."""
-
-
-def judge_failures(workload: SqlWorkload, seen: Sequence[Seen]) -> Finding:
-    """Compare each transaction's logical failures with what the plan expects; one of which it expects nothing is not
-    judged."""
-    kinds = {kind.name: kind for kind in workload.transactions}
-    right: list[str] = []
-    wrong: list[str] = []
-    for one in seen:
-        kind, count = kinds.get(one.name), one.ok + one.logical_failures
-        if kind is None or kind.logical_failure is None or not count:
-            continue
-        bottom, top = band(*kind.logical_failure, count, math.inf)
-        share = one.logical_failures / count
-        text = f"{one.name} {share:.2%} of {count:,} (expected {percent_range(bottom, top)})"
-        if bottom <= share <= top:
-            right.append(text)
-        else:
-            steps = workload.rows_expected(one.name).items()
-            wrong.append(", ".join((text, *(f"{name.partition('.')[2]} expects {rows}" for name, rows in steps))))
-    if wrong:
-        evidence = "logical failures are not as the plan expects: " + "; ".join(wrong)
-        return Finding(check=LOGICAL_FAILURES, ok=False, evidence=evidence)
-    evidence = "logical failures are as the plan expects: " + "; ".join(right)
-    return Finding(
-        check=LOGICAL_FAILURES, ok=True, evidence=evidence if right else "not judged: the plan expects nothing"
-    )
 
 
 # ---- statements -----------------------------------------------------------------------------------------------------
@@ -396,13 +382,8 @@ def _parts(transaction: str, entry: TransactionEntry, generators: dict[str, Gene
 
 
 def _bound(name: str, one: StatementEntry, generators: dict[str, Generator]) -> BoundStatement:
-    binds, (least, most) = _binds(one), one.expect_rows
+    binds, (least, most) = binds_of(one), one.expect_rows
     return _statement(name, one, binds, generators), binds, least, sys.maxsize if most is None else most
-
-
-def _binds(one: StatementEntry) -> tuple[str, ...]:
-    """All binds of a statement, in whatever dialect, in order of first use."""
-    return tuple(dict.fromkeys(name for text in one.sql.values() for name in sql_text.positional(text)[1]))
 
 
 def _statement(name: str, one: StatementEntry, binds: tuple[str, ...], generators: dict[str, Generator]) -> Statement:
@@ -413,8 +394,8 @@ def _statement(name: str, one: StatementEntry, binds: tuple[str, ...], generator
         text={dialect: sql_text.positional(text, binds)[0] for dialect, text in texts.items()},
         arguments=tuple(generators[bind].type for bind in binds),
         reads=sql_text.reads(tokens),
-        writes=any(sql_text.writes(sql_text.scan(text)) for text in texts.values()),
-        logical_errors=frozenset().union(*(LOGICAL_ERRORS.get(error, {error}) for error in one.logical_errors)),
+        writes=any(map(sql_text.changes, texts.values())),
+        logical_errors=frozenset().union(*(VIOLATIONS.get(error, {error}) for error in one.logical_errors)),
         ranges=tuple(generators[bind].bounds for bind in binds),
     )
 
