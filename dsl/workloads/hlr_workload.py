@@ -139,14 +139,11 @@ def subscriber(parameters: Hlr, first: int, count: int) -> Rows:
 
 def access_info(parameters: Hlr, first: int, count: int) -> Rows:
     """ACCESS_INFO: 1..4 distinct types (or all five), two bytes, three letters, five letters."""
-    types = types_of(parameters)
-    owned = np.flatnonzero(_owned_types(parameters, Purpose.ACCESS_TYPES, first, count))
-    row, kind = _divided(owned, types)
-    word = words(parameters.seed, Purpose.ACCESS_DATA, first, count, 2 * types).reshape(-1, 2).take(owned, axis=0)
+    ids, kinds, word = _of_types(parameters, (Purpose.ACCESS_TYPES, Purpose.ACCESS_DATA), first, count)
     drawn = word[:, 1]
     return [
-        first + row,
-        1 + kind,
+        ids,
+        kinds,
         field(word[:, 0], 0, 8),
         field(word[:, 0], 8, 8),
         letters(drawn % np.uint64(26**3), 3),
@@ -156,19 +153,25 @@ def access_info(parameters: Hlr, first: int, count: int) -> Rows:
 
 def special_facility(parameters: Hlr, first: int, count: int) -> Rows:
     """SPECIAL_FACILITY: 1..4 distinct types (or all five), active with probability 0.85, two bytes, five letters."""
-    types = types_of(parameters)
-    owned = np.flatnonzero(_owned_types(parameters, Purpose.FACILITY_TYPES, first, count))
-    row, kind = _divided(owned, types)
-    word = words(parameters.seed, Purpose.FACILITY_DATA, first, count, 2 * types).reshape(-1, 2).take(owned, axis=0)
+    ids, kinds, word = _of_types(parameters, (Purpose.FACILITY_TYPES, Purpose.FACILITY_DATA), first, count)
     active = (word[:, 0] >> np.uint64(32)) < np.uint64(round(ACTIVE * 2**32))
     return [
-        first + row,
-        1 + kind,
+        ids,
+        kinds,
         active.astype(np.int64),
         field(word[:, 0], 0, 8),
         field(word[:, 0], 8, 8),
         letters(word[:, 1] % np.uint64(26**5), 5),
     ]
+
+
+def _of_types(parameters: Hlr, purposes: tuple[Purpose, Purpose], first: int, count: int) -> tuple[Ints, Ints, Words]:
+    """The subscriber, the type and the two words of each type that a subscriber has."""
+    types = types_of(parameters)
+    owned = np.flatnonzero(_owned_types(parameters, purposes[0], first, count))
+    row, kind = _divided(owned, types)
+    word = words(parameters.seed, purposes[1], first, count, 2 * types).reshape(-1, 2).take(owned, axis=0)
+    return first + row, 1 + kind, word
 
 
 def call_forwarding(parameters: Hlr, first: int, count: int) -> Rows:

@@ -122,7 +122,7 @@ class RowDraw:
     def tuples(self, random: np.random.Generator, count: int) -> Iterable[tuple[Any, ...]]:
         """Draw, as the tuples of a `RowSource`."""
         drawn = [
-            zip(*[column.tolist() for column in columns], strict=True) if columns else repeat(())
+            zip(*[column.tolist() for column in columns], strict=True) if columns else repeat((), count)
             for columns in self.columns(random, count)
         ]
         return list(zip(repeat(self.statement), drawn[0]) if self.statement is not None else zip(*drawn))  # noqa: B905

@@ -13,6 +13,7 @@ from proveout.core import units
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import Where
 from proveout.dsl import engines
+from proveout.dsl.engines import Dialect
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.plan.model_values import Strict
 from proveout.dsl.source.nodes import Map, Problems, did_you_mean, locate, scalars, where_of
@@ -25,7 +26,7 @@ from proveout.dsl.workloads.sql_text import Fault, Token
 # so that later steps have one form to work with. The rules for the texts themselves are checked where positions are
 # known (`check_sql`).
 
-Engine: TypeAlias = Literal["any", "postgres", "sqlite", "oracle", "mysql", "duckdb"]
+Engine: TypeAlias = Literal["any", Dialect]
 Scalar: TypeAlias = int | float | str
 SQL_MAX = 20_000
 TEXT_MAX = 4_000

@@ -6,28 +6,23 @@ import math
 import sys
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache, cached_property, partial
-from itertools import islice, repeat
+from itertools import chain, repeat
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads import ddl, sql_text
 from proveout.dsl.workloads.base import (
     VIOLATIONS,
-    Invariant,
     Population,
-    Row,
-    Source,
     Statement,
     Step,
     Table,
-    TransactionType,
 )
 from proveout.dsl.workloads.conformance import Finding, Seen, judge_mix, judge_shares
 from proveout.dsl.workloads.random_streams import nurand_mask, philox, words
@@ -43,7 +38,7 @@ from proveout.dsl.workloads.sql import (
     missing_table,
     text_for,
 )
-from proveout.dsl.workloads.transactions import BoundStatement, Part, parts_of, row_draw, transaction_of
+from proveout.dsl.workloads.transactions import BoundStatement, Part, Stepped, parts_of, row_draw
 
 # A generator takes a fixed number of words per value, so a row of a population finds its words in a counter-based
 # stream at once (`random_streams.words`), and a terminal draws a batch at a time from its own. Only raw Philox words
@@ -280,6 +275,7 @@ def _after(tables: Mapping[str, TableEntry], dialect: Dialect) -> tuple[tuple[st
 # Names of prepared statements are `<transaction>.<statement>`, so that two transactions may call theirs alike.
 
 BATCH = 256
+ANY = "O"
 PURPOSE_FIRST = 20_000  # keys apart from those of populations and of the built-in workloads
 
 # Of a sequence's 62 bits: 23 of the iteration's seed, 25 of the count, 14 of the terminal, so that nothing comes twice.
@@ -290,31 +286,10 @@ Column: TypeAlias = npt.NDArray[Any]
 Next: TypeAlias = Callable[[int], Column]
 
 
-@dataclass(frozen=True)
-class SqlWorkload:
-    """A `base.WorkloadKind`: transactions of the plan."""
+class SqlWorkload(Stepped):
+    """A `base.WorkloadKind`: transactions of the plan, in its order; a plan cannot define invariants yet."""
 
     parameters: Custom
-
-    @cached_property
-    def transactions(self) -> tuple[TransactionType, ...]:
-        """In the plan's order."""
-        return tuple(
-            transaction_of(
-                number,
-                self._parts[name],
-                name=name,
-                weight=entry.weight,
-                logical_failure=(
-                    (0.0, FAILURES_MAX)
-                    if entry.logical_failures is None and self.rows_expected(name)
-                    else entry.logical_failures
-                ),
-                keying_s=entry.keying,
-                thinking_s=entry.think,
-            )
-            for number, (name, entry) in enumerate(self.parameters.transactions.items())
-        )
 
     @property
     def in_order(self) -> bool:
@@ -326,17 +301,28 @@ class SqlWorkload:
         """The plan's tables."""
         return population(self.parameters)
 
-    @property
-    def invariants(self) -> tuple[Invariant, ...]:
-        """None: a plan cannot define invariants yet."""
-        return ()
+    def fields(self, transaction: str) -> Mapping[str, Any]:
+        entry = self.parameters.transactions[transaction]
+        by_rows = (0.0, FAILURES_MAX) if self.rows_expected(transaction) else None
+        return {
+            "weight": entry.weight,
+            "logical_failure": by_rows if entry.logical_failures is None else entry.logical_failures,
+            "keying_s": entry.keying,
+            "thinking_s": entry.think,
+        }
 
-    def keys(self, stream: int) -> tuple[Source, ...]:
-        """The keys of one terminal: for each transaction, a function that gives the values for all its statements."""
-        return tuple(
-            _endless(parts, self._generators(name), self.parameters.seed, PURPOSE_FIRST + number, stream).__next__
-            for number, (name, parts) in enumerate(self._parts.items())
-        )
+    def source(self, number: int, transaction: str, stream: int) -> Iterator[Any]:
+        """Batch after batch; nothing is drawn (or allocated) before the first is asked for."""
+        parts, generators = self.parts[transaction], self._generators(transaction)
+        names = tuple(dict.fromkeys(name for part in parts for name in part.drawn))
+        random = philox(self.parameters.seed, PURPOSE_FIRST + number, stream)
+        columns = {name: _column(generators[name], random, stream) for name in names}
+        kinds = {name: _kind(generators[name]) for name in names}
+        draw = row_draw(parts, kinds, lambda _, count: {name: column(count) for name, column in columns.items()})
+        unused = np.random.Generator(random)  # the columns draw from `random` itself
+        if names and ANY not in kinds.values():
+            return draw.endless(unused, BATCH)
+        return chain.from_iterable(draw.tuples(unused, BATCH) for _ in repeat(None))
 
     def findings(self, seen: Sequence[Seen], _: Sequence[Custom]) -> tuple[Finding, ...]:
         """Whether the mix and the logical failures are those of the plan; see `conformance`."""
@@ -352,11 +338,11 @@ class SqlWorkload:
 
     def rows_expected(self, transaction: str) -> dict[str, str]:
         """`{"Get.find": "1 row"}`: the statements of a transaction that fail it logically by the rows they count."""
-        steps = [part.step for part in self._parts[transaction]]
+        steps = [part.step for part in self.parts[transaction]]
         return {step.statement.name: _row_range(step) for step in steps if _expects_rows(step)}
 
     @cached_property
-    def _parts(self) -> dict[str, tuple[Part, ...]]:
+    def parts(self) -> Mapping[str, tuple[Part, ...]]:
         entries = self.parameters.transactions
         return {name: _parts(name, entry, self._generators(name)) for name, entry in entries.items()}
 
@@ -425,22 +411,8 @@ def _row_range(step: Step) -> str:
 # ---- keys -----------------------------------------------------------------------------------------------------------
 
 
-def _endless(
-    parts: Sequence[Part], generators: dict[str, Generator], seed: int, purpose: int, stream: int
-) -> Iterator[Any]:
-    """Batch after batch; nothing is drawn (or allocated) before the first is asked for."""
-    names = tuple(dict.fromkeys(name for part in parts for name in part.drawn))
-    random = philox(seed, purpose, stream)
-    columns = {name: _column(generators[name], random, stream) for name in names}
-    kinds = {name: _kind(generators[name]) for name in names}
-    if names and all(kinds.values()):
-        draw = row_draw(parts, kinds, lambda _, count: {name: column(count) for name, column in columns.items()})
-        return draw.endless(np.random.Generator(random), BATCH)
-    return _values(parts, columns)
-
-
 def _kind(generator: Generator) -> str:
-    """numpy's name of the values in a `RowSource`; "" for values that it cannot have."""
+    """numpy's name of the values in a `RowSource`; ANY for values that it cannot have."""
     if generator.type is int:
         return "i8"
     if generator.text is not None:
@@ -449,25 +421,9 @@ def _kind(generator: Generator) -> str:
         texts = [str(value) for value, _ in generator.pick]
         letters, longest = "".join(texts), max(map(len, texts))
     else:
-        return "U36" if generator.uuid is not None else "U19" if generator.timestamp is not None else ""
+        return "U36" if generator.uuid is not None else "U19" if generator.timestamp is not None else ANY
     fits = generator.type is str and longest and letters.isascii() and "\0" not in letters
-    return f"U{longest}" if fits else ""
-
-
-def _values(parts: Sequence[Part], columns: Mapping[str, Next]) -> Iterator[Any]:
-    """Draws of any values, as plain Python ones."""
-    while True:
-        values = {name: column(BATCH).tolist() for name, column in columns.items()}
-        drawn = [_drawn([values[name] for name in part.drawn]) for part in parts]
-        if len(parts) == 1:
-            yield from zip(repeat(parts[0].step.statement), drawn[0])
-        else:
-            yield from list(islice(zip(*drawn), BATCH))  # noqa: B905 - a part without binds has no end
-
-
-def _drawn(columns: list[list[Any]]) -> Iterable[Row]:
-    """The drawn values of one statement; without end if it draws none."""
-    return zip(*columns, strict=True) if columns else repeat(())
+    return f"U{longest}" if fits else ANY
 
 
 def _column(generator: Generator, random: np.random.Philox, stream: int) -> Next:

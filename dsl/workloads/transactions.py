@@ -170,30 +170,58 @@ def bound(one: Sql, binds: Mapping[str, Bind]) -> BoundStatement:
     return statement, names, one.least, sys.maxsize
 
 
-class Declared:
-    """A `base.WorkloadKind` without its population: `declared` are the statements of each transaction. `parameters` has
-    a `seed` and `weights`."""
-
-    declared: Mapping[str, Sequence[Sql]]
-    purpose: int
-    """Of the first transaction's stream; other kinds have others (see `random_streams.endless`)."""
+class Stepped:
+    """A `base.WorkloadKind`, without its population, whose transactions are `parts`: statements one after the other."""
 
     def __init__(self, parameters: Any) -> None:
         self.parameters = parameters
 
     @property
-    def sample(self) -> float:
-        """The number of keys that the load touches, all alike (see `conformance`)."""
-        return math.inf
+    def parts(self) -> Mapping[str, tuple[Part, ...]]:
+        """The parts of each transaction."""
+        raise NotImplementedError
 
-    @property
-    def invariants(self) -> tuple[Invariant, ...]:
-        return ()
+    def fields(self, transaction: str) -> Mapping[str, Any]:
+        """Further fields of its `TransactionType`."""
+        raise NotImplementedError
+
+    def source(self, number: int, transaction: str, stream: int) -> Iterator[Any]:
+        """What the inputs of the `number`-th transaction come from; `stream` sets terminals (and repeats) apart."""
+        raise NotImplementedError
 
     @property
     def repeats(self) -> int:
         """The number of times that a transaction of one statement runs it."""
         return 1
+
+    @property
+    def invariants(self) -> tuple[Invariant, ...]:
+        return ()
+
+    @cached_property
+    def transactions(self) -> tuple[TransactionType, ...]:
+        """All of the kind; those the plan leaves out have weight 0."""
+        return tuple(
+            transaction_of(number, parts, self.repeats, name=name, **self.fields(name))
+            for number, (name, parts) in enumerate(self.parts.items())
+        )
+
+    def keys(self, stream: int) -> tuple[Source, ...]:
+        """Of each transaction a source of one terminal's inputs."""
+        return tuple(self.source(number, name, stream).__next__ for number, name in enumerate(self.parts))
+
+
+class Declared(Stepped):
+    """One whose statements are `declared`. `parameters` has a `seed` and `weights`."""
+
+    declared: Mapping[str, Sequence[Sql]]
+    purpose: int
+    """Of the first transaction's stream; other kinds have others (see `random_streams.endless`)."""
+
+    @property
+    def sample(self) -> float:
+        """The number of keys that the load touches, all alike (see `conformance`)."""
+        return math.inf
 
     def binds(self, transaction: str, stream: int) -> Mapping[str, Bind]:
         """The binds that a transaction may have, in the order in which they are drawn."""
@@ -206,29 +234,17 @@ class Declared:
     def counted(self, transaction: str) -> Statement | None:
         return None
 
-    @cached_property
-    def transactions(self) -> tuple[TransactionType, ...]:
-        """All of the kind; those the plan leaves out have weight 0."""
-        return tuple(
-            transaction_of(
-                number,
-                parts,
-                self.repeats,
-                name=name,
-                weight=self.parameters.weights[name],
-                logical_failure=self.failures(name),
-                counted=self.counted(name),
-            )
-            for number, (name, parts) in enumerate(self._parts.items())
-        )
+    def fields(self, transaction: str) -> Mapping[str, Any]:
+        return {
+            "weight": self.parameters.weights[transaction],
+            "logical_failure": self.failures(transaction),
+            "counted": self.counted(transaction),
+        }
 
-    def keys(self, stream: int) -> tuple[Source, ...]:
-        """Of each transaction a source of one terminal's inputs; `stream` sets terminals (and repeats) apart."""
-        return tuple(self._source(stream, number, *of) for number, of in enumerate(self._parts.items()))
-
-    def _source(self, stream: int, number: int, name: str, parts: tuple[Part, ...]) -> Source:
+    def source(self, number: int, transaction: str, stream: int) -> Iterator[Any]:
+        parts = self.parts[transaction]
         wanted = {bind for part in parts for bind in part.drawn}
-        binds = {bind: one for bind, one in self.binds(name, stream).items() if bind in wanted}
+        binds = {bind: one for bind, one in self.binds(transaction, stream).items() if bind in wanted}
 
         def drawn(random: np.random.Generator, count: int) -> Mapping[str, Column]:
             values: dict[str, Column] = {}
@@ -237,12 +253,12 @@ class Declared:
             return values
 
         weights = self.parameters.weights
-        batch = batch_of(weights[name] * self.repeats / sum(weights.values()))
+        batch = batch_of(weights[transaction] * self.repeats / sum(weights.values()))
         draw = row_draw(parts, {bind: one.kind for bind, one in binds.items()}, drawn)
-        return endless(draw, batch, self.parameters.seed, self.purpose + number, stream).__next__
+        return endless(draw, batch, self.parameters.seed, self.purpose + number, stream)
 
     @cached_property
-    def _parts(self) -> Mapping[str, tuple[Part, ...]]:
+    def parts(self) -> Mapping[str, tuple[Part, ...]]:
         made: dict[str, BoundStatement] = {}  # transactions share their statements
         parts: dict[str, tuple[Part, ...]] = {}
         for name, entries in self.declared.items():
