@@ -40,15 +40,11 @@ from proveout.core.numbers import (
 )
 from proveout.core.statistics import CONFIDENCE
 from proveout.dsl.expr.evaluation import (
-    AllOf,
-    AnyOf,
     Bare,
     Comparison,
-    Either,
     ExpressionFault,
-    Logic,
-    Not,
     comparisons,
+    leaves,
     metric_of,
 )
 from proveout.dsl.expr.syntax import Member, parse, ungroup
@@ -397,7 +393,7 @@ def claims(verdict: VerdictReached, results: RunResults) -> tuple[Claim, ...]:
     except ExpressionFault:
         return ()
     scope = environment(results)
-    return tuple(claim for leaf, holds in _leaves(tree) if (claim := _claim(leaf, scope, holds=holds)))
+    return tuple(claim for leaf, holds in leaves(tree) if (claim := _claim(leaf, scope, holds=holds)))
 
 
 WRONG = (1.0 - CONFIDENCE) / 2.0
@@ -424,21 +420,6 @@ def method(results: RunResults) -> Iterator[str]:
         text += "at its limit it passes in half of all runs"
     if text:
         yield f"Verdicts: {text}."
-
-
-def _leaves(node: Logic, *, holds: bool = True) -> Iterator[tuple[Comparison | Bare, bool]]:
-    """Each comparison, and whether it has to hold as it is written, or its opposite."""
-    match node:
-        case AllOf(parts=parts) | AnyOf(parts=parts):
-            for part in parts:
-                yield from _leaves(part, holds=holds)
-        case Not(part=part):
-            yield from _leaves(part, holds=not holds)
-        case Either(condition=condition, then=then, otherwise=otherwise):
-            for part in (condition, then, otherwise):
-                yield from _leaves(part, holds=holds)
-        case Comparison() | Bare():
-            yield node, holds
 
 
 def _claim(leaf: Comparison | Bare, scope: Mapping[str, Any], *, holds: bool) -> Claim | None:

@@ -11,7 +11,7 @@ from proveout.core.errors import PlanProblem
 from proveout.core.numbers import count_of, number
 from proveout.core.units import format_duration
 from proveout.dsl import engines, metrics
-from proveout.dsl.expr.evaluation import AllOf, AnyOf, Bare, Comparison, Either, Logic, Not, comparisons
+from proveout.dsl.expr.evaluation import comparisons, leaves
 from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Syntax, children, parse, ungroup, walk
 from proveout.dsl.metrics import SLOPE_READINGS
 from proveout.dsl.plan.iteration_order import groups
@@ -58,25 +58,10 @@ def compared(text: str, ladders: Collection[str]) -> tuple[tuple[str, ...], ...]
     (('a', 'b'),)
     """
     try:
-        found = [_names_in(parse(leaf), ladders) for leaf in _leaves(comparisons(text))]
+        found = [_names_in(parse(leaf.text), ladders) for leaf, _ in leaves(comparisons(text))]
     except ExpressionFault:
         return ()
     return tuple(dict.fromkeys(names for names in found if len(names) > 1))
-
-
-def _leaves(node: Logic) -> Iterator[str]:
-    match node:
-        case AllOf(parts=parts) | AnyOf(parts=parts):
-            below: tuple[Logic, ...] = parts
-        case Not(part=part):
-            below = (part,)
-        case Either(condition=condition, then=then, otherwise=otherwise):
-            below = (condition, then, otherwise)
-        case Comparison() | Bare():
-            yield node.text
-            return
-    for part in below:
-        yield from _leaves(part)
 
 
 def _names_in(node: Syntax, ladders: Collection[str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pydantic import Discriminator, Field, Tag, WithJsonSchema
 
 from proveout.dsl.plan.commands import DEVICES_MAX, JOBS_MAX
 from proveout.dsl.plan.keys import model_of
+from proveout.dsl.plan.model_values import Strict
 from proveout.dsl.plan.phases import PHASES_MAX
 from proveout.dsl.plan.scalars import (
     THREADS_MAX,
@@ -47,7 +48,6 @@ from proveout.dsl.plan.stages import (
     Sessions,
     Tool,
 )
-from proveout.dsl.schema.validation import Strict
 
 SHARE_PATTERN = r"^(\d{1,4}/\d{1,4}|\d+(\.\d+)?%)$"
 

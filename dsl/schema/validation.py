@@ -8,20 +8,14 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from proveout.core.units import plain_number
 from proveout.dsl.plan.keys import Element, model_of
+from proveout.dsl.plan.model_values import Strict as Strict  # noqa: PLC0414 - it is looked for here
 from proveout.dsl.source.loader import read_plain
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, plain
-
-
-class Strict(BaseModel):
-    """No conversions, no unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -19,30 +19,22 @@ from proveout.dsl import engines, extensions
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.plan.model_values import from_values, to_values
 from proveout.dsl.plan.topology import Workload
-from proveout.dsl.workloads.base import Body, Outcome, Population, Request, Statement, TransactionType, WorkloadKind
+from proveout.dsl.workloads.base import (
+    Population,
+    Request,
+    TransactionType,
+    WorkloadKind,
+    everywhere,
+    numbers,
+    single_body,
+)
 
 # It has no tables, no keys and no parameters, and a plan cannot name it: it does not measure a database.
 
 KIND = "noop"
 
-SELECT_ONE = Statement(
-    name="select_one",
-    text={
-        "postgres": "SELECT 1",
-        "sqlite": "SELECT 1",
-        "mysql": "SELECT 1",
-        "oracle": "SELECT 1 FROM dual",
-        "duckdb": "SELECT 1",
-    },
-    arguments=(),
-    columns=(int,),
-)
+SELECT_ONE = numbers("select_one", {**everywhere("SELECT 1"), "oracle": "SELECT 1 FROM dual"}, 1)
 _REQUEST: Request = (SELECT_ONE, ())
-
-
-def _body(request: Request) -> Body:
-    result = yield request
-    return Outcome.COMMIT if result.count else Outcome.LOGICAL_FAILURE
 
 
 def _inputs(keys: Any) -> Callable[[], Request]:
@@ -54,19 +46,16 @@ class Noop:
 
     transactions = (
         TransactionType(
-            name="Noop", weight=1.0, inputs=_inputs, body=_body, statements=(SELECT_ONE,), single=True, bare=True
+            name="Noop", weight=1.0, inputs=_inputs, body=single_body, statements=(SELECT_ONE,), single=True, bare=True
         ),
     )
-    population = Population(units=0, tables=(), before={}, after={}, drop={}, expected={})
+    population = Population()
 
     invariants = ()
 
     def keys(self, stream: int) -> None:
         """There is nothing to draw."""
 
-
-# The table holds names only: a kind's module is imported when a plan uses the kind, and the module with its rows and
-# keys, which imports numpy, when a load is built. `proveout check` therefore never imports numpy.
 
 BUILT_IN = ("hlr", "prepaid", "program", "sql", "tpcb", "tprocc", "tproch", "tptbm")
 """The built-in kinds: each is the object `KIND` of the package of its name in this folder."""

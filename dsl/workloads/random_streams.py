@@ -122,7 +122,7 @@ class RowDraw:
     def tuples(self, random: np.random.Generator, count: int) -> Iterable[tuple[Any, ...]]:
         """Draw, as the tuples of a `RowSource`."""
         drawn = [
-            zip(*[column.tolist() for column in columns], strict=True) if columns else repeat(())
+            zip(*[column.tolist() for column in columns], strict=True) if columns else repeat((), count)
             for columns in self.columns(random, count)
         ]
         return list(zip(repeat(self.statement), drawn[0]) if self.statement is not None else zip(*drawn))  # noqa: B905
@@ -165,6 +165,13 @@ def philox(seed: int, key: int, stream: int) -> np.random.Philox:
     """The Philox stream keyed (seed, key) and set apart by a terminal's `stream`."""
     counter = np.array((0, 0, stream & (2**64 - 1), stream >> 64), dtype=np.uint64)
     return np.random.Philox(key=np.array((seed, key), dtype=np.uint64), counter=counter)
+
+
+def nurand_mask(values: int) -> int:
+    """The constant A of TATP's non-uniform keys, for a load over that many."""
+    if values <= 1_000_000:
+        return 65_535
+    return 1_048_575 if values <= 10_000_000 else 2_097_151
 
 
 def stripe(stream: int) -> int:

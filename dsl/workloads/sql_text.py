@@ -163,6 +163,10 @@ def writes(tokens: Sequence[Token]) -> bool:
     return any(not _is_lock(words, position) and not _is_call(tokens, position) for position in changing)
 
 
+def changes(text: str) -> bool:
+    return writes(scan(text))
+
+
 def columns(tokens: Sequence[Token]) -> tuple[tuple[str | None, ...], bool]:
     """(names of the result's columns, None where the text gives none; whether a `*` follows those that are known)."""
     start = _returning(tokens)

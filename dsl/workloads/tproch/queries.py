@@ -357,6 +357,9 @@ class Draw:
     def one(self, values: Sequence[Any]) -> Any:
         return values[self.whole(0, len(values) - 1)]
 
+    def many(self, values: Sequence[Any], count: int) -> list[Any]:
+        return [values[index] for index in self._random.integers(0, len(values), count).tolist()]
+
     def several(self, values: Sequence[Any], count: int) -> list[Any]:
         """So many of the values, all different."""
         return [values[index] for index in self._random.permutation(len(values))[:count].tolist()]

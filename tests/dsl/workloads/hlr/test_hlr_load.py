@@ -10,10 +10,10 @@ from driven import Given, Sent, assert_alike, assert_even, built, compiled, driv
 from driven import drawn as inputs
 
 from proveout.dsl.workloads.base import Outcome
-from proveout.dsl.workloads.hlr import HLR_TRANSACTIONS, HLR_WEIGHTS, Hlr
-from proveout.dsl.workloads.hlr_tables import HOURS, START_TIMES, Share, shares
-from proveout.dsl.workloads.hlr_workload import draw_nurand, effective_subscribers, nurand_mask
+from proveout.dsl.workloads.hlr import HLR_TRANSACTIONS, HLR_WEIGHTS, HOURS, START_TIMES, Hlr, Share, shares
+from proveout.dsl.workloads.hlr_workload import draw_nurand, effective_subscribers
 from proveout.dsl.workloads.kinds import build, with_range
+from proveout.dsl.workloads.random_streams import nurand_mask
 
 SMALL = {"population": 1_000, "seed": 3}
 WORKLOAD = built("hlr", SMALL)

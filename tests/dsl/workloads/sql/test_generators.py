@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import scipy
 
-from proveout.dsl.workloads.hlr_tables import words
-from proveout.dsl.workloads.hlr_workload import nurand_mask
-from proveout.dsl.workloads.sql.parameters import Generator
-from proveout.dsl.workloads.sql.workload import HEAD_MAX, choice, draw, zipf_ranks
+from proveout.dsl.workloads.random_streams import words
+from proveout.dsl.workloads.sql import Generator
+from proveout.dsl.workloads.sql_workload import HEAD_MAX, draw, zipf_ranks
 
 N = 100_000
 P_MIN = 1e-6
@@ -67,7 +66,6 @@ def test_nurand_is_the_specifications() -> None:
     pairs = Counter((a | b) % population + 1 for a in range(constant + 1) for b in range(1, population + 1))
     assert fits(drawn({"nurand": [1, population], "a": constant}), {k: float(v) for k, v in pairs.items()}) > P_MIN
     assert min(drawn({"nurand": [501, 600]}, 10_000)) >= 501
-    assert nurand_mask(100) == 65_535
 
 
 @pytest.mark.parametrize("theta", [0.99, 1.0, 1.5])
@@ -111,16 +109,3 @@ def test_no_rows_at_all() -> None:
     others = [{"uniform": [1, 9.5]}, {"pick": {"a": 1, "b": 2}}, {"text": 0}, {"uuid": "random"}]
     for given in (*ranges, *others, {"timestamp": ["2024-01-01", "2024-01-02"]}):
         assert drawn(given, 0) == []
-
-
-def test_choice_covers_its_range() -> None:
-    edges = np.array([0, 2**64 - 1], dtype=np.uint64)
-    assert choice(edges, 10).tolist() == [0, 9]
-    assert choice(edges, 2**32).tolist() == [0, 2**32 - 1]
-    assert choice(edges, 2**40).max() < 2**40
-
-
-def test_what_is_not_drawn() -> None:
-    for given in ({"sequence": 1}, {"from": "a.b"}):
-        with pytest.raises(ValueError, match="not drawn"):
-            draw(Generator.model_validate(given))

@@ -13,7 +13,7 @@ from proveout.core.errors import ProveoutError
 from proveout.dsl.workloads.base import Outcome
 from proveout.dsl.workloads.tproch import QUERIES, SETS, TABLES, Tproch, queries, transactions, workload
 from proveout.dsl.workloads.tproch.queries import ARGUMENTS, STATEMENTS, TEMPLATES
-from proveout.dsl.workloads.tproch.workload import COLUMNS, expected
+from proveout.dsl.workloads.tproch.workload import COLUMNS
 
 SMALL = Tproch()
 
@@ -163,7 +163,7 @@ def test_a_refresh_function_sends_its_whole_set(name: str) -> None:
 
 
 def test_expected_rows_are_those_of_the_specification() -> None:
-    counts = expected(Tproch(scale=1.0))
+    counts = built("tproch", {"scale": 1.0}).population.expected
     assert counts["orders"] == (1_500_000, 1_500_000)
     assert counts["partsupp"] == (800_000, 800_000)
     assert counts["nation"] == (25, 25)

@@ -6,35 +6,39 @@ import math
 import sys
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache, cached_property, partial
-from itertools import islice, repeat
-from typing import Any, TypeAlias
+from itertools import chain, repeat
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads import ddl, sql_text
-from proveout.dsl.workloads.base import Invariant, Population, Row, Source, Statement, Step, Table, TransactionType
-from proveout.dsl.workloads.conformance import LOGICAL_FAILURES, Finding, Seen, band, judge_mix, percent_range
-from proveout.dsl.workloads.hlr_workload import nurand_mask
-from proveout.dsl.workloads.random_streams import philox, words
-from proveout.dsl.workloads.sql.parameters import (
+from proveout.dsl.workloads.base import (
+    VIOLATIONS,
+    Population,
+    Statement,
+    Step,
+    Table,
+)
+from proveout.dsl.workloads.conformance import Finding, Seen, judge_mix, judge_shares
+from proveout.dsl.workloads.random_streams import nurand_mask, philox, words
+from proveout.dsl.workloads.sql import (
     LETTERS,
-    LOGICAL_ERRORS,
     Custom,
     Generator,
     Scripts,
     StatementEntry,
     TableEntry,
     TransactionEntry,
+    binds_of,
     missing_table,
     text_for,
 )
-from proveout.dsl.workloads.transactions import BoundStatement, Part, parts_of, row_draw, transaction_of
+from proveout.dsl.workloads.transactions import BoundStatement, Part, Stepped, parts_of, row_draw
 
 # A generator takes a fixed number of words per value, so a row of a population finds its words in a counter-based
 # stream at once (`random_streams.words`), and a terminal draws a batch at a time from its own. Only raw Philox words
@@ -50,13 +54,11 @@ THETA = 0.99
 HEAD_MAX = 65_536  # ranks of a Zipf distribution whose probabilities are summed one by one
 
 
-class Draw:
+class Draw(NamedTuple):
     """A generator made ready: `make(words)` of shape (n, `each`) gives n values, one for each row of words."""
 
-    __slots__ = ("each", "make")
-
-    def __init__(self, each: int, make: Make) -> None:
-        self.each, self.make = each, make
+    each: int
+    make: Make
 
 
 def draw(generator: Generator) -> Draw:  # noqa: PLR0911 - one per source
@@ -273,7 +275,8 @@ def _after(tables: Mapping[str, TableEntry], dialect: Dialect) -> tuple[tuple[st
 # Names of prepared statements are `<transaction>.<statement>`, so that two transactions may call theirs alike.
 
 BATCH = 256
-PURPOSE_FIRST = 20_000  # keys apart from those of populations (sql.tables) and of the built-in workloads
+ANY = "O"
+PURPOSE_FIRST = 20_000  # keys apart from those of populations and of the built-in workloads
 
 # Of a sequence's 62 bits: 23 of the iteration's seed, 25 of the count, 14 of the terminal, so that nothing comes twice.
 TERMINAL_BITS, COUNT_BITS, SEED_BITS = 14, 25, 23
@@ -283,31 +286,10 @@ Column: TypeAlias = npt.NDArray[Any]
 Next: TypeAlias = Callable[[int], Column]
 
 
-@dataclass(frozen=True)
-class SqlWorkload:
-    """A `base.WorkloadKind`: transactions of the plan."""
+class SqlWorkload(Stepped):
+    """A `base.WorkloadKind`: transactions of the plan, in its order; a plan cannot define invariants yet."""
 
     parameters: Custom
-
-    @cached_property
-    def transactions(self) -> tuple[TransactionType, ...]:
-        """In the plan's order."""
-        return tuple(
-            transaction_of(
-                number,
-                self._parts[name],
-                name=name,
-                weight=entry.weight,
-                logical_failure=(
-                    (0.0, FAILURES_MAX)
-                    if entry.logical_failures is None and self.rows_expected(name)
-                    else entry.logical_failures
-                ),
-                keying_s=entry.keying,
-                thinking_s=entry.think,
-            )
-            for number, (name, entry) in enumerate(self.parameters.transactions.items())
-        )
 
     @property
     def in_order(self) -> bool:
@@ -316,33 +298,51 @@ class SqlWorkload:
 
     @cached_property
     def population(self) -> Population:
-        """The plan's tables; see `sql.workload`."""
+        """The plan's tables."""
         return population(self.parameters)
 
-    @property
-    def invariants(self) -> tuple[Invariant, ...]:
-        """None: a plan cannot define invariants yet."""
-        return ()
+    def fields(self, transaction: str) -> Mapping[str, Any]:
+        entry = self.parameters.transactions[transaction]
+        by_rows = (0.0, FAILURES_MAX) if self.rows_expected(transaction) else None
+        return {
+            "weight": entry.weight,
+            "logical_failure": by_rows if entry.logical_failures is None else entry.logical_failures,
+            "keying_s": entry.keying,
+            "thinking_s": entry.think,
+        }
 
-    def keys(self, stream: int) -> tuple[Source, ...]:
-        """The keys of one terminal: for each transaction, a function that gives the values for all its statements."""
-        return tuple(
-            _endless(parts, self._generators(name), self.parameters.seed, PURPOSE_FIRST + number, stream).__next__
-            for number, (name, parts) in enumerate(self._parts.items())
-        )
+    def source(self, number: int, transaction: str, stream: int) -> Iterator[Any]:
+        """Batch after batch; nothing is drawn (or allocated) before the first is asked for."""
+        parts, generators = self.parts[transaction], self._generators(transaction)
+        names = tuple(dict.fromkeys(name for part in parts for name in part.drawn))
+        random = philox(self.parameters.seed, PURPOSE_FIRST + number, stream)
+        columns = {name: _column(generators[name], random, stream) for name in names}
+        kinds = {name: _kind(generators[name]) for name in names}
+        draw = row_draw(parts, kinds, lambda _, count: {name: column(count) for name, column in columns.items()})
+        unused = np.random.Generator(random)  # the columns draw from `random` itself
+        if names and ANY not in kinds.values():
+            return draw.endless(unused, BATCH)
+        return chain.from_iterable(draw.tuples(unused, BATCH) for _ in repeat(None))
 
     def findings(self, seen: Sequence[Seen], _: Sequence[Custom]) -> tuple[Finding, ...]:
         """Whether the mix and the logical failures are those of the plan; see `conformance`."""
-        weights = {name: entry.weight for name, entry in self.parameters.transactions.items()}
-        return judge_mix(weights, seen), judge_failures(self, seen)
+        every = self.transactions
+        weights = {kind.name: kind.weight for kind in every}
+        expected = {kind.name: kind.logical_failure for kind in every if kind.logical_failure is not None}
+        steps = {name: self.rows_expected(name).items() for name in weights}
+        rows = {
+            name: "".join(f", {one.partition('.')[2]} expects {count}" for one, count in found)
+            for name, found in steps.items()
+        }
+        return judge_mix(weights, seen), judge_shares(expected, seen, math.inf, failures=rows)
 
     def rows_expected(self, transaction: str) -> dict[str, str]:
         """`{"Get.find": "1 row"}`: the statements of a transaction that fail it logically by the rows they count."""
-        steps = [part.step for part in self._parts[transaction]]
+        steps = [part.step for part in self.parts[transaction]]
         return {step.statement.name: _row_range(step) for step in steps if _expects_rows(step)}
 
     @cached_property
-    def _parts(self) -> dict[str, tuple[Part, ...]]:
+    def parts(self) -> Mapping[str, tuple[Part, ...]]:
         entries = self.parameters.transactions
         return {name: _parts(name, entry, self._generators(name)) for name, entry in entries.items()}
 
@@ -351,39 +351,11 @@ class SqlWorkload:
         return self.parameters.binds | self.parameters.transactions[transaction].binds
 
 
-def build(parameters: Custom) -> SqlWorkload:
-    return SqlWorkload(parameters)
+build = SqlWorkload
 
 
 FAILURES_MAX = 0.01
 """The largest share of logical failures of a transaction that expects rows and declares no `logical_failures`."""
-
-
-def judge_failures(workload: SqlWorkload, seen: Sequence[Seen]) -> Finding:
-    """Compare each transaction's logical failures with what the plan expects; one of which it expects nothing is not
-    judged."""
-    kinds = {kind.name: kind for kind in workload.transactions}
-    right: list[str] = []
-    wrong: list[str] = []
-    for one in seen:
-        kind, count = kinds.get(one.name), one.ok + one.logical_failures
-        if kind is None or kind.logical_failure is None or not count:
-            continue
-        bottom, top = band(*kind.logical_failure, count, math.inf)
-        share = one.logical_failures / count
-        text = f"{one.name} {share:.2%} of {count:,} (expected {percent_range(bottom, top)})"
-        if bottom <= share <= top:
-            right.append(text)
-        else:
-            steps = workload.rows_expected(one.name).items()
-            wrong.append(", ".join((text, *(f"{name.partition('.')[2]} expects {rows}" for name, rows in steps))))
-    if wrong:
-        evidence = "logical failures are not as the plan expects: " + "; ".join(wrong)
-        return Finding(check=LOGICAL_FAILURES, ok=False, evidence=evidence)
-    evidence = "logical failures are as the plan expects: " + "; ".join(right)
-    return Finding(
-        check=LOGICAL_FAILURES, ok=True, evidence=evidence if right else "not judged: the plan expects nothing"
-    )
 
 
 # ---- statements -----------------------------------------------------------------------------------------------------
@@ -396,13 +368,8 @@ def _parts(transaction: str, entry: TransactionEntry, generators: dict[str, Gene
 
 
 def _bound(name: str, one: StatementEntry, generators: dict[str, Generator]) -> BoundStatement:
-    binds, (least, most) = _binds(one), one.expect_rows
+    binds, (least, most) = binds_of(one), one.expect_rows
     return _statement(name, one, binds, generators), binds, least, sys.maxsize if most is None else most
-
-
-def _binds(one: StatementEntry) -> tuple[str, ...]:
-    """All binds of a statement, in whatever dialect, in order of first use."""
-    return tuple(dict.fromkeys(name for text in one.sql.values() for name in sql_text.positional(text)[1]))
 
 
 def _statement(name: str, one: StatementEntry, binds: tuple[str, ...], generators: dict[str, Generator]) -> Statement:
@@ -413,8 +380,8 @@ def _statement(name: str, one: StatementEntry, binds: tuple[str, ...], generator
         text={dialect: sql_text.positional(text, binds)[0] for dialect, text in texts.items()},
         arguments=tuple(generators[bind].type for bind in binds),
         reads=sql_text.reads(tokens),
-        writes=any(sql_text.writes(sql_text.scan(text)) for text in texts.values()),
-        logical_errors=frozenset().union(*(LOGICAL_ERRORS.get(error, {error}) for error in one.logical_errors)),
+        writes=any(map(sql_text.changes, texts.values())),
+        logical_errors=frozenset().union(*(VIOLATIONS.get(error, {error}) for error in one.logical_errors)),
         ranges=tuple(generators[bind].bounds for bind in binds),
     )
 
@@ -444,22 +411,8 @@ def _row_range(step: Step) -> str:
 # ---- keys -----------------------------------------------------------------------------------------------------------
 
 
-def _endless(
-    parts: Sequence[Part], generators: dict[str, Generator], seed: int, purpose: int, stream: int
-) -> Iterator[Any]:
-    """Batch after batch; nothing is drawn (or allocated) before the first is asked for."""
-    names = tuple(dict.fromkeys(name for part in parts for name in part.drawn))
-    random = philox(seed, purpose, stream)
-    columns = {name: _column(generators[name], random, stream) for name in names}
-    kinds = {name: _kind(generators[name]) for name in names}
-    if names and all(kinds.values()):
-        draw = row_draw(parts, kinds, lambda _, count: {name: column(count) for name, column in columns.items()})
-        return draw.endless(np.random.Generator(random), BATCH)
-    return _values(parts, columns)
-
-
 def _kind(generator: Generator) -> str:
-    """numpy's name of the values in a `RowSource`; "" for values that it cannot have."""
+    """numpy's name of the values in a `RowSource`; ANY for values that it cannot have."""
     if generator.type is int:
         return "i8"
     if generator.text is not None:
@@ -468,25 +421,9 @@ def _kind(generator: Generator) -> str:
         texts = [str(value) for value, _ in generator.pick]
         letters, longest = "".join(texts), max(map(len, texts))
     else:
-        return "U36" if generator.uuid is not None else "U19" if generator.timestamp is not None else ""
+        return "U36" if generator.uuid is not None else "U19" if generator.timestamp is not None else ANY
     fits = generator.type is str and longest and letters.isascii() and "\0" not in letters
-    return f"U{longest}" if fits else ""
-
-
-def _values(parts: Sequence[Part], columns: Mapping[str, Next]) -> Iterator[Any]:
-    """Draws of any values, as plain Python ones."""
-    while True:
-        values = {name: column(BATCH).tolist() for name, column in columns.items()}
-        drawn = [_drawn([values[name] for name in part.drawn]) for part in parts]
-        if len(parts) == 1:
-            yield from zip(repeat(parts[0].step.statement), drawn[0])
-        else:
-            yield from list(islice(zip(*drawn), BATCH))  # noqa: B905 - a part without binds has no end
-
-
-def _drawn(columns: list[list[Any]]) -> Iterable[Row]:
-    """The drawn values of one statement; without end if it draws none."""
-    return zip(*columns, strict=True) if columns else repeat(())
+    return f"U{longest}" if fits else ANY
 
 
 def _column(generator: Generator, random: np.random.Philox, stream: int) -> Next:

@@ -1,28 +1,32 @@
-"""Parameters of `kind: sql`: tables with a generator per column, transactions of statements; the rules for their
-SQL.
-"""
+"""The `sql` workload, whose tables and transactions stand in the plan: its parameters, the rules for their SQL, and its
+description. No numpy here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from proveout.core import units
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import Where
-from proveout.dsl.source.nodes import Map, Node, Problems, did_you_mean, locate, where_of
-from proveout.dsl.source.nodes import Scalar as ScalarNode
+from proveout.dsl import engines
+from proveout.dsl.engines import Dialect
+from proveout.dsl.extensions import WorkloadExtension
+from proveout.dsl.plan.model_values import Strict
+from proveout.dsl.source.nodes import Map, Problems, did_you_mean, locate, scalars, where_of
 from proveout.dsl.workloads import sql_text
+from proveout.dsl.workloads.base import VIOLATIONS
+from proveout.dsl.workloads.mix import as_tuple
 from proveout.dsl.workloads.sql_text import Fault, Token
 
 # Strict models; shorthand is spelt out as it is read (`sql: text` is `{any: text}`, `expect_rows: some` is (1, None)),
 # so that later steps have one form to work with. The rules for the texts themselves are checked where positions are
-# known (`proveout.dsl.workloads.sql.parameters`). Only pydantic is imported here.
+# known (`check_sql`).
 
-Engine: TypeAlias = Literal["any", "postgres", "sqlite", "oracle", "mysql", "duckdb"]
+Engine: TypeAlias = Literal["any", Dialect]
 Scalar: TypeAlias = int | float | str
 SQL_MAX = 20_000
 TEXT_MAX = 4_000
@@ -36,38 +40,6 @@ _MODIFIERS: Mapping[str, tuple[str, ...]] = {
     "sequence": ("step", "each", "until"),
     "text": ("alphabet",),
 }
-LOGICAL_ERRORS: Mapping[str, frozenset[str]] = {
-    "unique": frozenset(
-        (
-            "23505",
-            "SQLITE_CONSTRAINT_PRIMARYKEY",
-            "SQLITE_CONSTRAINT_UNIQUE",
-            "SQLITE_CONSTRAINT_ROWID",
-            "ORA-00001",
-            "1062",
-            "DUCKDB_PRIMARY_KEY",
-            "DUCKDB_UNIQUE",
-        )
-    ),
-    "foreign_key": frozenset(
-        (
-            "23503",
-            "SQLITE_CONSTRAINT_FOREIGNKEY",
-            "ORA-02291",
-            "ORA-02292",
-            "1216",
-            "1217",
-            "1451",
-            "1452",
-            "DUCKDB_FOREIGN_KEY",
-        )
-    ),
-    "check": frozenset(("23514", "SQLITE_CONSTRAINT_CHECK", "ORA-02290", "3819", "4025", "DUCKDB_CHECK")),
-    "not_null": frozenset(("23502", "SQLITE_CONSTRAINT_NOTNULL", "ORA-01400", "ORA-01407", "1048", "DUCKDB_NOT_NULL")),
-}
-"""Violations by name: SQLSTATE of PostgreSQL, apsw's names, Oracle's and MySQL's error numbers, and
-the names of `engines.duckdb.driver`."""
-
 _ROWS: Mapping[str, tuple[int, int | None]] = {"any": (0, None), "some": (1, None), "none": (0, 0)}
 
 
@@ -91,11 +63,7 @@ def _pair(value: object) -> object:
     """A range: two values, or one for both ends."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return (value, value)
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _as_tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
+    return as_tuple(value)
 
 
 def _rows(value: object) -> object:
@@ -156,10 +124,10 @@ Texts: TypeAlias = Annotated[dict[Engine, Sql], BeforeValidator(_for_any), _by_e
 Scripts: TypeAlias = Annotated[
     dict[Engine, Annotated[list[Sql], Field(max_length=100)]], BeforeValidator(_lists), _by_engine(_MANY_SCHEMA)
 ]
-Numbers: TypeAlias = Annotated[tuple[int | float, int | float], BeforeValidator(_as_tuple), _range_of(_NUMBER)]
-Wholes: TypeAlias = Annotated[tuple[int, int], BeforeValidator(_as_tuple), _range_of(_WHOLE)]
+Numbers: TypeAlias = Annotated[tuple[int | float, int | float], BeforeValidator(as_tuple), _range_of(_NUMBER)]
+Wholes: TypeAlias = Annotated[tuple[int, int], BeforeValidator(as_tuple), _range_of(_WHOLE)]
 Lengths: TypeAlias = Annotated[tuple[int, int], BeforeValidator(_pair), _range_of(_WHOLE, alone=True)]
-Moments: TypeAlias = Annotated[tuple[str, str], BeforeValidator(_as_tuple), _range_of({"type": "string"})]
+Moments: TypeAlias = Annotated[tuple[str, str], BeforeValidator(as_tuple), _range_of({"type": "string"})]
 Choices: TypeAlias = Annotated[
     tuple[tuple[Scalar, int | float], ...],
     BeforeValidator(_weighted),
@@ -188,11 +156,7 @@ Pause: TypeAlias = Annotated[
 ]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
-
-class Generator(_Strict):
+class Generator(Strict):
     """The source of a value: exactly one, with its options."""
 
     uniform: Numbers | None = Field(None, description="[low, high], all alike; fractions when an end has one.")
@@ -266,26 +230,20 @@ class Generator(_Strict):
             return min(whole), max(whole)
         if self.sequence is not None:
             return self.sequence, 2**63 - 1
-        low, high = self.uniform or self.nurand or self.zipf or (0, 0)
+        low, high = self.ends
         return int(low), int(high)
 
+    @property
+    def ends(self) -> tuple[int | float, int | float]:
+        """Of a range."""
+        return self.uniform or self.nurand or self.zipf or (0, 0)
 
-def _range_problem(ends: tuple[int | float, int | float]) -> str | None:
-    low, high = ends
+
+def _range_problem(one: Generator) -> str | None:
+    low, high = one.ends
     if not low <= high:
         return f"[{low}, {high}] runs backwards"
     return None if high - low < SPAN_MAX and abs(low) < SPAN_MAX else f"[{low}, {high}] is wider than 2^62"
-
-
-def _uniform_problem(one: Generator) -> str | None:
-    assert one.uniform is not None  # noqa: S101 - it was found by that
-    return _range_problem(one.uniform)
-
-
-def _whole_problem(one: Generator) -> str | None:
-    ends = one.nurand or one.zipf
-    assert ends is not None  # noqa: S101 - it was found by that
-    return _range_problem(ends)
 
 
 def _sequence_problem(one: Generator) -> str | None:
@@ -323,9 +281,7 @@ def _timestamp_problem(one: Generator) -> str | None:
 
 
 _PROBLEMS: Mapping[str, Any] = {
-    "uniform": _uniform_problem,
-    "nurand": _whole_problem,
-    "zipf": _whole_problem,
+    **dict.fromkeys(("uniform", "nurand", "zipf"), _range_problem),
     "sequence": _sequence_problem,
     "pick": _pick_problem,
     "text": _text_problem,
@@ -333,7 +289,7 @@ _PROBLEMS: Mapping[str, Any] = {
 }
 
 
-class TableEntry(_Strict):
+class TableEntry(Strict):
     """A table of the population."""
 
     rows: int = Field(ge=1, le=10_000_000_000, description="The number of rows.")
@@ -346,7 +302,7 @@ class TableEntry(_Strict):
     after: Scripts = Field(default_factory=dict, description="Indexes and the like, once all rows are in.")
 
 
-class StatementEntry(_Strict):
+class StatementEntry(Strict):
     """One statement of a transaction."""
 
     sql: Texts = Field(description="With binds as :name; one text for all engines, or one for each.")
@@ -356,7 +312,7 @@ class StatementEntry(_Strict):
     logical_errors: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,60}$")]] = Field(
         default_factory=list,
         max_length=50,
-        description=f"Errors that are part of the workload: {', '.join(LOGICAL_ERRORS)}, or a code of the engine.",
+        description=f"Errors that are part of the workload: {', '.join(VIOLATIONS)}, or a code of the engine.",
     )
 
     @model_validator(mode="before")
@@ -369,13 +325,13 @@ class StatementEntry(_Strict):
         low, high = self.expect_rows
         if high is not None and high < low:
             raise ValueError(f"expect_rows [{low}, {high}] runs backwards")
-        unknown = [e for e in self.logical_errors if e not in LOGICAL_ERRORS and e.islower() and not e[0].isdigit()]
+        unknown = [e for e in self.logical_errors if e not in VIOLATIONS and e.islower() and not e[0].isdigit()]
         if unknown:
-            raise ValueError(f"no logical error is called `{unknown[0]}`: {', '.join(LOGICAL_ERRORS)}, or a code")
+            raise ValueError(f"no logical error is called `{unknown[0]}`: {', '.join(VIOLATIONS)}, or a code")
         return self
 
 
-class TransactionEntry(_Strict):
+class TransactionEntry(Strict):
     """A kind of transaction."""
 
     weight: Weight = Field(1.0, description="Its share of the mix.")
@@ -392,7 +348,7 @@ class TransactionEntry(_Strict):
     )
 
 
-class Custom(_Strict):
+class Custom(Strict):
     """Parameters of `kind: sql`: transactions written in the plan."""
 
     seed: int = Field(default=1, ge=0, lt=2**63, description="Seed of the rows and of the values drawn.")
@@ -432,21 +388,17 @@ def text_for(texts: Mapping[Engine, Any], dialect: str) -> Any:
     return texts.get(dialect, texts.get("any"))  # type: ignore[call-overload]
 
 
-def missing_text(model: Custom, dialect: str) -> str | None:
+def missing_text(model: Custom, dialect: str | None) -> str | None:
     """The statement that has no text for a dialect, None when all have one."""
-    for transaction, entry in model.transactions.items():
-        for name, statement in entry.statements.items():
-            if text_for(statement.sql, dialect) is None:
-                return f"statement `{name}` of {transaction} has no text for {dialect}"
-    return None
+    every = ((of, name, one) for of, entry in model.transactions.items() for name, one in entry.statements.items())
+    lacking = (found for found in every if dialect and text_for(found[2].sql, dialect) is None)
+    return next((f"statement `{name}` of {of} has no text for {dialect}" for of, name, _ in lacking), None)
 
 
-def missing_table(model: Custom, dialect: str) -> str | None:
+def missing_table(model: Custom, dialect: str | None) -> str | None:
     """The table that is not created in a dialect, None when all are."""
-    for name, table in model.tables.items():
-        if not text_for(table.create, dialect):
-            return f"table `{name}` has no `create` for {dialect}"
-    return None
+    lacking = (name for name, table in model.tables.items() if dialect and not text_for(table.create, dialect))
+    return next((f"table `{name}` has no `create` for {dialect}" for name in lacking), None)
 
 
 _WHOLE_TYPES = frozenset({"SMALLINT", "INTEGER", "INT", "BIGINT", "INT2", "INT4", "INT8", "TINYINT", "MEDIUMINT"})
@@ -486,7 +438,7 @@ class _Check:
         start."""
         # the scalar below `at` that holds the text; shorthand has steps that lead nowhere
         found, _ = locate(self.node, at)
-        node = next((node for node in _scalars(found) if node.text == text), None)
+        node = next((node for _, node in scalars(found) if node.text == text), None)
         return node.at(offset) if node is not None else where_of(self.node, *at)
 
     def fault(self, at: Sequence[str], text: str, fault: Fault) -> None:
@@ -585,7 +537,9 @@ class _Check:
         if name not in names:
             self.add(where, f"{transaction} has no statement `{name}`", at, did_you_mean(name, names))
             return
-        early = next((user for user in names[: names.index(name) + 1] if bind in _binds(entry.statements[user])), None)
+        early = next(
+            (user for user in names[: names.index(name) + 1] if bind in binds_of(entry.statements[user])), None
+        )
         if early is not None:
             late = "gives it itself" if early == name else f"runs before `{name}`, which gives it"
             self.add(where, f"`{early}` uses `:{bind}`, but {late}", at)
@@ -623,8 +577,9 @@ def _no_column(text: str, statement: str, column: str) -> tuple[str, str] | None
     return f"the result of `{statement}` has no column `{column}`", hint
 
 
-def _binds(one: StatementEntry) -> set[str]:
-    return {token.text[1:] for text in one.sql.values() for token in sql_text.binds(sql_text.scan(text))}
+def binds_of(one: StatementEntry) -> tuple[str, ...]:
+    """All binds of a statement, in whatever dialect, in order of first use."""
+    return tuple(dict.fromkeys(name for text in one.sql.values() for name in sql_text.positional(text)[1]))
 
 
 def _mismatch(column: sql_text.Column, generator: Generator) -> str | None:
@@ -646,12 +601,25 @@ def _longest(generator: Generator) -> int:
     return 36 if generator.uuid is not None else 0
 
 
-def _scalars(node: Node) -> Iterator[ScalarNode]:
-    if isinstance(node, ScalarNode):
-        yield node
-    elif isinstance(node, Map):
-        for _, below in node.entries:
-            yield from _scalars(below)
-    else:
-        for below in node.items:
-            yield from _scalars(below)
+def _writes(model: Custom) -> bool:
+    """Whether a statement that runs changes data, by the words of its SQL."""
+    entries = [entry for entry in model.transactions.values() if entry.weight > 0]
+    texts = [text for entry in entries for one in entry.statements.values() for text in one.sql.values()]
+    return any(map(sql_text.changes, texts))
+
+
+KIND = WorkloadExtension(
+    parameters=Custom,
+    transactions=lambda model: tuple(model.transactions),
+    build="proveout.dsl.workloads.sql_workload:build",
+    writes=_writes,
+    rows=lambda model: sum(table.rows for table in model.tables.values()),
+    tables=lambda model: tuple(model.tables),
+    populates=lambda model: bool(model.tables),
+    tables_in_plan=True,
+    load_only=frozenset({"binds", "in_order", "transactions"}),
+    in_order=lambda model: model.in_order,
+    engine_problem=lambda model, engine: missing_table(model, engines.of(engine).dialect),
+    load_problem=lambda model, engine: missing_text(model, engines.of(engine).dialect),
+    check=check_sql,
+)
