@@ -17,12 +17,12 @@ from proveout.coordinator.report.figures.figure import (
     Spec,
     category,
     chart,
-    ends,
     grid,
     joined,
     layer,
     panel,
     quantity,
+    seen,
     tips,
 )
 from proveout.coordinator.report.figures.grammar import (
@@ -38,9 +38,18 @@ from proveout.coordinator.report.figures.grammar import (
     of_points,
 )
 from proveout.coordinator.report.figures.timeline import GAP_S, Line, Timeline, pieces
-from proveout.coordinator.report.section_tables import currency_of, has_cost
-from proveout.coordinator.report.section_tables import label as cost_label
-from proveout.coordinator.report.tables import CPU_NUMBERS, cell_of, climbing, columns, host_trees, ladders, machines
+from proveout.coordinator.report.tables import (
+    CPU_NUMBERS,
+    cell_of,
+    climbing,
+    columns,
+    cost_label,
+    currency_of,
+    has_cost,
+    host_trees,
+    ladders,
+    machines,
+)
 from proveout.coordinator.results.published import WaitRow, wait_rows, wait_systems
 from proveout.coordinator.results.results import RunResults, StageResult
 from proveout.core.data_classes import record
@@ -95,7 +104,7 @@ _LAG_HEADS = ("iteration", "rate", "mean", "p99", "largest", "at the end", "slop
 
 
 def _mean_lags(found: _Readings, kind: str) -> str:
-    return ends("mean lag", "avg_s", [
+    return seen("mean lag", "avg_s", [
         (iteration_name(line.iteration, kind), mean)
         for line, _ in found
         if (mean := number_at(line.iteration.metrics, "lag", "avg_s")) is not None
@@ -103,52 +112,25 @@ def _mean_lags(found: _Readings, kind: str) -> str:
 
 
 def _lag_of_search(results: RunResults, stage: StageResult, found: _Readings) -> Figure:
-    """The probes of a search beside each other in one strip: of each the range of its lag and the mean."""
+    """The probes of a search beside each other: of each the range of its lag and the mean; those that were not accepted
+    have a mark in their name."""
     outcomes = {probe.probe: "accepted" if probe.accepted else "refused" for probe in stage.probes}
-    values = [
-        {
-            "probe": line.iteration.id.repeat,
-            "low": min(lags),
-            "high": max(lags),
-            "mean": float(f"{fmean(lags):.5g}"),
-            "rate": "" if line.iteration.rate is None else f"{number(line.iteration.rate)}/s",
-            "outcome": outcomes.get(line.iteration.id.repeat, "not judged") if line.iteration.valid else "void",
-        }
-        for line, inside in found
-        for lags in [[float(f"{value * 1e3:.5g}") for _, value in inside]]
-    ]
-    x = {"field": "probe", "type": "ordinal", "title": "probe", "axis": {"labelAngle": 0}}
-    y = quantity("low", "lag, ms", scale={"domainMin": 0})
-    forms = {word: form for word, form in PROBE_FORMS.items() if any(value["outcome"] == word for value in values)}
-    colour, shape = (
-        category("outcome", scale={"domain": [*forms], "range": list(kinds)})
-        for kinds in zip(*forms.values(), strict=True)
-    )
-    about = tips(probe="probe", rate="rate", low="least, ms", mean="mean, ms", high="largest, ms", outcome="")
-    layers = [
-        layer("rule", {"strokeWidth": 3, "opacity": 0.5}, x=x, y=y, y2={"field": "high"}, color=colour),
-        layer("point", {"filled": True, "size": 80, "opacity": 1}, x=x, y={**y, "field": "mean"}, color=colour,
-              shape=shape, tooltip=about),
-    ]  # fmt: skip
-    return Figure(
+    points = []
+    for line, inside in found:
+        probe, lags = line.iteration.id.repeat, [value for _, value in inside]
+        outcome = outcomes.get(probe, "not judged") if line.iteration.valid else "void"
+        estimate = {"mean": fmean(lags), "lower": min(lags), "upper": max(lags)}
+        at = str(probe) if outcome == "accepted" else f"{probe} ✗"
+        points.append(Point(panel="lag", metric="lag_s", at=at, series=outcome, estimate=estimate))
+    return of_points(
+        points,
+        f"Replication lag: {label(results, stage)}",
+        "Each probe's lag in its measure window: the mean, and from the least to the largest. The search accepts a "
+        "probe by the bounds of the slope, which the table has, and not by the height.",
+        "probe",
         of=(stage.id,),
-        title=f"Replication lag: {label(results, stage)}",
-        caption="Each probe's lag in its measure window: from the least to the largest, and the mean. The search "
-        "accepts a probe by the bounds of the slope, which the table has, and not by the height.",
-        spec=chart(values, layers, height=200),
-        heads=_LAG_HEADS,
-        rows=tuple(_row(line.iteration, stage.kind) for line, _ in found),
-        alt=_mean_lags(found, stage.kind),
+        numbers=(_LAG_HEADS, tuple(_row(line.iteration, stage.kind) for line, _ in found)),
     )
-
-
-PROBE_FORMS = {
-    "accepted": (PALETTE[2], "circle"),
-    "refused": (PALETTE[7], "cross"),
-    "not judged": (GREY, "square"),
-    "void": (GREY, "square"),
-}
-"""The colour and the shape of a probe by its outcome."""
 
 
 def _lag_spec(drawn: _Readings, kind: str) -> Spec:
@@ -201,7 +183,7 @@ def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
     if not timeline.cpu:
         return
     points = [
-        {"t": round(at, 3), "busy": round(value, 4), "machine": name, "piece": piece}
+        {"t": round(at, 3), "busy": round(value, 4), "shown": percent(value), "machine": name, "piece": piece}
         for name, found in read.items()
         for at, value, piece in pieces(sorted(found), GAP_S)
     ]
@@ -254,7 +236,7 @@ def _cpu_chart(points: Rows, spans: Rows) -> Spec:
         "y": quantity("busy", "CPU busy", axis={"format": "%"}, scale={"domain": [0, 1]}),
         "stroke": category("machine"),
         "detail": category("piece"),
-        "tooltip": tips(machine="machine", t="s", busy="busy"),
+        "tooltip": tips(machine="machine", t="s", shown="busy"),
     }
     layers = [
         layer("rect", rows=spans, **time, fill=shade, tooltip=tips(what="measured")),
@@ -419,14 +401,15 @@ def transaction_cost(results: RunResults, _: Timeline) -> Iterator[Figure]:
     currency = currency_of(results)
     for found in cases(results, has_cost, ladders(results)):
         trees = [(case, case.rung.tree["cost"]) for case in found.found]
+        lines = found.place == "threads" and len({case.at for case, _ in trees}) > 1
         points = [
-            Point(panel=cost_label(name, currency), metric=name, at=case.at, series=case.series, estimate=tree[name])
+            Point(panel=cost_label(name, currency), metric=name, at=case.at, series=case.series, estimate=tree[name],
+                  line=lines)
             for name in COST
             if any(number_at(tree, name, "mean") for _, tree in trees)
             for case, tree in trees
             if tree.get(name)
-        ]
-        lines = found.place == "threads" and len({point.at for point in points}) > 1
+        ]  # fmt: skip
         yield of_points(
             points,
             f"Cost of a transaction{named(found.of)}",
@@ -435,7 +418,6 @@ def transaction_cost(results: RunResults, _: Timeline) -> Iterator[Figure]:
             "number that was not captured, or is 0 at every rung, has no panel.",
             found.place,
             of=(found.of,) if found.of else (),
-            mark="line" if lines else "bar",
             series="ladder",
         )
 
