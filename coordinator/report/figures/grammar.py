@@ -288,35 +288,37 @@ def of_points(
     *,
     of: tuple[str, ...] = (),
     columns: int = COLUMNS_MAX,
+    stacked: bool = False,
     series: str = "series",
     tick: str = "",
     head: str | None = None,
     numbers: Numbers | None = None,
 ) -> Figure:
     """A figure of points: its chart, table and words. `{}` in the caption stands for their intervals; `place` is the
-    title of the axis; `columns` panels at most are beside each other. `numbers` is the table, by default that of the
-    points, whose heads are `series`, `tick` and `head`, or the place without it."""
+    title of the axis; `columns` panels at most are beside each other; `stacked`: the series are on top of each
+    other. `numbers` is the table, by default that of the points, whose heads are `series`, `tick` and `head`, or the
+    place without it."""
     heads, rows = numbers or table(points, place=place if head is None else head, series=series, tick=tick)
     return Figure(
         of=of,
         title=title,
         caption=caption.replace("{}", intervals(point.estimate for point in points)),
-        spec=panels(points, place=place, columns=columns),
+        spec=panels(points, place=place, columns=columns, stacked=stacked),
         heads=heads,
         rows=rows,
         alt=described(points),
     )
 
 
-def panels(points: Sequence[Point], *, place: str, columns: int = COLUMNS_MAX) -> Spec:
+def panels(points: Sequence[Point], *, place: str, columns: int = COLUMNS_MAX, stacked: bool = False) -> Spec:
     """The chart: one panel as wide as its container, several beside each other. `place` is the title of the axis."""
     by_panel = _by_panel(points)
     across, ratios = min(columns, len(by_panel)), points[0].metric == RATIO
     lying = ratios or any(not found[0].line and _too_long(found, across) for found in by_panel.values())
     across = min(across, 2) if lying or any(found[0].line for found in by_panel.values()) else across
-    color = _color(points)
-    axis = _ratio_axis(points) if ratios else None
-    drawn = [_panel(found, place, color, axis, lying=lying, several=len(by_panel) > 1) for found in by_panel.values()]
+    look = _Look(place=place, color=_color(points), ratios=_ratio_axis(points) if ratios else None, stacked=stacked,
+                 lying=lying, several=len(by_panel) > 1)  # fmt: skip
+    drawn = [_panel(found, look) for found in by_panel.values()]
     if len(drawn) == 1:
         values, layers, height = drawn[0]
         return chart(values, layers, height=height)
@@ -352,9 +354,13 @@ def _margin(places: int) -> float:
     return max(0.3, (4 - places) / 2)
 
 
+def _series_of(points: Sequence[Point]) -> list[str]:
+    return list(dict.fromkeys(point.series for point in points))
+
+
 def _color(points: Sequence[Point]) -> Spec:
     """The channel of the series: the same colour for a series in every panel."""
-    names = [safe(name) for name in dict.fromkeys(point.series for point in points)]
+    names = [safe(name) for name in _series_of(points)]
     if len(names) < 2:
         return {"value": PALETTE[0]}
     columns = LEGEND_LETTERS // (max(map(len, names)) + 4)
@@ -365,17 +371,28 @@ def _color(points: Sequence[Point]) -> Spec:
 _Drawn: TypeAlias = tuple[list[dict[str, Any]], list[Spec], int]
 
 
-def _panel(
-    points: Sequence[Point], place: str, color: Spec, ratios: Spec | None, *, lying: bool, several: bool
-) -> _Drawn:
-    """The values, layers and height of one panel; `ratios` is the axis of ratios."""
+@record
+class _Look:
+    """What the panels of a figure share; `ratios` is the axis of ratios."""
+
+    place: str
+    color: Spec
+    ratios: Spec | None
+    stacked: bool
+    lying: bool
+    several: bool
+
+
+def _panel(points: Sequence[Point], look: _Look) -> _Drawn:
+    """The values, layers and height of one panel."""
     metric, line = points[0].metric, points[0].line
     factor, unit = axis_unit(metric, [_centre(point) for point in points])
-    words = notation(metric, *(point.estimate for point in points))
+    words, ranks = notation(metric, *(point.estimate for point in points)), _series_of(points)
     values: list[dict[str, Any]] = [
         {
             "at": safe(point.at) or "all",
             "series": safe(point.series),
+            "rank": ranks.index(point.series),
             "value": _centre(point) / factor,
             **{
                 end: None if at is None else at / factor
@@ -390,21 +407,21 @@ def _panel(
         }
         for point in points
     ]
-    if ratios is not None:
-        return values, _dots(values, ratios), max(50, 34 * len({value["at"] for value in values}))
+    if look.ratios is not None:
+        return values, _dots(values, look.ratios), max(50, 34 * len({value["at"] for value in values}))
     far = FAR * max(abs(value["value"]) for value in values)
     for value in values:
         if far and value["lower"] is not None and value["upper"] is not None:
             value.update(lower=max(value["lower"], -far), upper=min(value["upper"], far))
         if line and value["tick"] is not None:
             value["tick"] = min(value["tick"], far)
-    title = unit if unit not in _UNITLESS else "" if several else _plain(points[0].panel)
+    title = unit if unit not in _UNITLESS else "" if look.several else _plain(points[0].panel)
     scale = _domain(values, line=line)
     number = quantity("value", title, scale=scale, **({"axis": {"format": "%"}} if unit == "%" else {}))
     places = {value["at"] for value in values}
-    bars = max(sum(value["at"] == at for value in values) for at in places)
-    height = max(90, len(places) * (16 + 15 * bars)) if lying else 230
-    return values, _layers(values, number, place, color, line=line, lying=lying, side=bars > 1), height
+    bars = 1 if look.stacked else max(sum(value["at"] == at for value in values) for at in places)
+    height = max(90, len(places) * (16 + 15 * bars)) if look.lying else 230
+    return values, _layers(values, number, look, line=line, side=bars > 1), height
 
 
 def _ratio_axis(points: Sequence[Point]) -> Spec:
@@ -471,19 +488,19 @@ def _domain(values: Sequence[Mapping[str, Any]], *, line: bool) -> Spec:
     return found | {"nice": True}
 
 
-def _layers(
-    values: Sequence[Mapping[str, Any]], number: Spec, place: str, color: Spec, *, line: bool, lying: bool, side: bool
-) -> list[Spec]:
-    along, across, offset = ("y", "x", "yOffset") if lying else ("x", "y", "xOffset")
+def _layers(values: Sequence[Mapping[str, Any]], number: Spec, of: _Look, *, line: bool, side: bool) -> list[Spec]:
+    color, along, across, offset = of.color, *(("y", "x", "yOffset") if of.lying else ("x", "y", "xOffset"))
     order = list(dict.fromkeys(value["at"] for value in values))  # a layer that begins elsewhere would change it
-    gaps = {"paddingInner": 0.35, "paddingOuter": 0.3 if lying else _margin(len(order))}
-    axis = {"labelLimit": 190} if lying else {"labelAngle": 0, "labelOverlap": True}
-    position = category("at", _plain(place) or None, axis=axis, scale={"type": "band", "domain": order, **gaps})
+    gaps = {"paddingInner": 0.35, "paddingOuter": 0.3 if of.lying else _margin(len(order))}
+    axis = {"labelLimit": 190} if of.lying else {"labelAngle": 0, "labelOverlap": True}
+    position = category("at", _plain(of.place) or None, axis=axis, scale={"type": "band", "domain": order, **gaps})
     domain = {"domain": list(dict.fromkeys(value["series"] for value in values))}
     beside = {offset: category("series", scale=domain)} if side and not line else {}
     shared = {along: position, **beside}
     about = tips(series="series", at="at", shown="mean", interval="CI")
-    encoding = {**shared, across: number, "color": color, "tooltip": about}
+    encoding: Spec = {**shared, across: number, "color": color, "tooltip": about}
+    if of.stacked:
+        encoding |= {across: {**number, "stack": "zero"}, "order": {"field": "rank", "type": "quantitative"}}
     bounded = any(value["lower"] is not None and value["upper"] is not None for value in values)
     shade = {"color": color if line else {"value": INK}}
     interval = [whiskers(shared, across, number, shade, size=9 if len(values) < 24 else 5)] if bounded else []
@@ -531,41 +548,36 @@ def described(points: Sequence[Point]) -> str:
 # ---- table -------------------------------------------------------------------------------------------------------
 
 
-def table(
-    points: Sequence[Point], *, place: str, series: str = "series", tick: str = ""
-) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """(heads, rows) of the points in their order: place, series, metric, mean, interval, repeats.
+def table(points: Sequence[Point], *, place: str, series: str = "series", tick: str = "") -> Numbers:
+    """The points in their order: place, series, metric, mean, interval, repeats.
 
     `place`, `series` and `tick` are heads; a series, a metric and a tick have a column where there are several, or any.
     """
-    several = any(point.series for point in points)
-    named = len({point.panel for point in points}) > 1
+    by_panel = _by_panel(points)
+    found = [
+        (point, words)
+        for of in by_panel.values()
+        for words in [notation(of[0].metric, *(point.estimate for point in of), *(point.tick for point in of))]
+        for point in of
+    ]
     levels = {level(point.estimate) for point in points if point.estimate.get("lower") is not None}
-    interval = f"{', '.join(sorted(levels))} CI" if levels else "CI"
-    cited = any(point.published is not None for point in points)
-    optional = ([series] if several else [], ["metric"] if named else [], [tick] if tick else [])
-    heads = (place or "case", *optional[0], *optional[1], "mean", interval, *optional[2], "repeats")
-    heads += ("published", "source") if cited else ()
-    rows: list[tuple[str, ...]] = []
-    for found in _by_panel(points).values():
-        ticks = [point.tick for point in found]
-        words = notation(found[0].metric, *(point.estimate for point in found), *ticks)
-        for point in found:
-            lower, upper = point.estimate.get("lower"), point.estimate.get("upper")
-            rows.append(
-                (
-                    safe(point.at) or "all",
-                    *([safe(point.series)] if several else []),
-                    *([safe(point.panel)] if named else []),
-                    words.text(_centre(point), half_width(point.estimate)),
-                    words.bounds(lower, upper),
-                    *([words.text(point.tick)] if tick else []),
-                    str(round(float(point.estimate.get("n", 1)))),
-                    *(
-                        ("-" if point.published is None else words.text(point.published), safe(point.source))
-                        if cited
-                        else ()
-                    ),
-                )
-            )
-    return heads, tuple(rows)
+    columns = [(place or "case", [safe(point.at) or "all" for point, _ in found])]
+    if any(point.series for point in points):
+        columns.append((series, [safe(point.series) for point, _ in found]))
+    if len(by_panel) > 1:
+        columns.append(("metric", [safe(point.panel) for point, _ in found]))
+    columns += [
+        ("mean", [words.text(_centre(point), half_width(point.estimate)) for point, words in found]),
+        (
+            f"{', '.join(sorted(levels))} CI".lstrip(),
+            [words.bounds(point.estimate.get("lower"), point.estimate.get("upper")) for point, words in found],
+        ),
+    ]
+    if tick:
+        columns.append((tick, [words.text(point.tick) for point, words in found]))
+    columns.append(("repeats", [str(round(float(point.estimate.get("n", 1)))) for point, _ in found]))
+    if any(point.published is not None for point in points):
+        cited = ["-" if point.published is None else words.text(point.published) for point, words in found]
+        columns += [("published", cited), ("source", [safe(point.source) for point, _ in found])]
+    heads, cells = zip(*columns, strict=True)
+    return heads, tuple(zip(*cells, strict=True))

@@ -26,7 +26,6 @@ from proveout.coordinator.report.figures.figure import (
     tips,
 )
 from proveout.coordinator.report.figures.grammar import (
-    LETTER,
     Point,
     cases,
     figure,
@@ -282,8 +281,6 @@ OTHERS = "other events"
 BARS_MAX = 40
 """Rungs that are drawn; the table has all."""
 _ALL = 1000
-NAMES_MAX = 300
-"""Pixels of the names at the left of bars."""
 
 
 @record
@@ -312,24 +309,24 @@ def wait_events(results: RunResults, _: Timeline) -> Iterator[Figure]:
             continue
         having = [stage for stage in stages if any(wait_systems(rung.iterations) for rung in stage.rungs)]
         cut = f" The first {BARS_MAX} of {len(bars)} are drawn." if len(bars) > BARS_MAX else ""
-        yield Figure(
+        yield of_points(
+            [*_stacked(bars[:BARS_MAX])],
+            "Waits: " + heading(results, having),
+            "Above: average active sessions. Below: the same time per transaction, which grows with what stops the "
+            "load. A session is active in the seconds in which it waited or used a CPU, in the measure windows of all "
+            f"repeats.{cut}",
+            "",
             of=(stages[0].id,),
-            title="Waits: " + heading(results, having),
-            caption="Above: average active sessions. Below: the same time per transaction, which grows with what stops "
-            "the load. A session is active in the seconds in which it waited or used a CPU, in the measure windows of "
-            f"all repeats.{cut}",
-            spec=_spec(bars[:BARS_MAX]),
-            heads=("at", "event", "class", "active sessions", "per transaction", "DB time"),
-            rows=tuple(
-                (bar.place, safe(row.event), safe(row.wait_class), number(bar.sessions(row)),
-                 amount(bar.per_transaction_us(row), "_us"), percent(row.db_time_fraction))
-                for bar in bars
-                for row in bar.rows
-            ),
-            alt=joined(
-                f"{bar.place}: {number(bar.sessions(*bar.rows))} active sessions, "
-                f"{percent(bar.rows[0].db_time_fraction)} in {safe(bar.rows[0].event)}."
-                for bar in bars
+            columns=1,
+            stacked=True,
+            numbers=(
+                ("at", "event", "class", "active sessions", "per transaction", "DB time"),
+                tuple(
+                    (bar.place, safe(row.event), safe(row.wait_class), number(bar.sessions(row)),
+                     amount(bar.per_transaction_us(row), "_us"), percent(row.db_time_fraction))
+                    for bar in bars
+                    for row in bar.rows
+                ),
             ),
         )  # fmt: skip
 
@@ -354,45 +351,25 @@ def _bars(results: RunResults, stage: StageResult, *, alone: bool) -> Iterator[_
                 yield _Bar(place=place, rows=tuple(rows), seconds=measured, transactions=ended)
 
 
-def _spec(bars: Sequence[_Bar]) -> Spec:
+def _stacked(bars: Sequence[_Bar]) -> Iterator[Point]:
+    """The events with the most time, and the sum of the others."""
     spent: dict[str, float] = {}
     for bar in bars:
         for row in bar.rows:
             spent[row.event] = spent.get(row.event, 0.0) + bar.sessions(row)
-    ranked = sorted(spent, key=lambda event: -spent[event])
-    named = ranked[:EVENTS_MAX]
-    domain = [safe(event) for event in named] + ([OTHERS] if len(ranked) > EVENTS_MAX else [])
-    colour = category("event", scale={"domain": domain}, legend={"columns": 3, "symbolType": "square"})
-    values = [value for bar in bars for value in _values(bar, named)]
-    longest = max((bar.place for bar in bars), key=len)
-    width, height = WIDTH - max(60, min(NAMES_MAX, LETTER * len(longest))), max(50, 24 * len(bars))
-    places = {"domain": list(dict.fromkeys(bar.place for bar in bars)), "paddingInner": 0.25}
-    y, order = category("at", axis={"labelLimit": NAMES_MAX}, scale=places), {"field": "rank", "type": "quantitative"}
-    charts = []
-    for field, title, unit in (("sessions", "average active sessions", ""), ("us", "time per transaction", "µs")):
-        if found := [value for value in values if value[field] is not None]:
-            x = quantity(field, unit, stack="zero", scale={"domainMin": 0})
-            about = tips(**{"at": "at", "event": "event", f"{field}_shown": "value", "share": "share of DB time"})
-            stacked = layer("bar", y=y, x=x, color=colour, order=order, tooltip=about)
-            charts.append(panel([stacked], width, height, title, found))
-    return grid(charts, columns=1)
-
-
-def _values(bar: _Bar, named: Sequence[str]) -> Iterator[dict[str, Any]]:
-    others = [row for row in bar.rows if row.event not in named]
-    parts = [(safe(row.event), [row]) for row in bar.rows if row.event in named]
-    for event, rows in [*parts, *([(OTHERS, others)] if others else [])]:
-        sessions, spent = bar.sessions(*rows), bar.per_transaction_us(*rows)
-        yield {
-            "at": bar.place,
-            "event": event,
-            "rank": named.index(rows[0].event) if rows[0].event in named else len(named),
-            "sessions": float(f"{sessions:.5g}"),
-            "us": None if spent is None else float(f"{spent:.5g}"),
-            "sessions_shown": number(sessions),
-            "us_shown": amount(spent, "_us"),
-            "share": percent(sum(row.db_time_fraction for row in rows)),
-        }
+    named = sorted(spent, key=lambda event: -spent[event])[:EVENTS_MAX]
+    for bar in bars:
+        by_event = {event: [row for row in bar.rows if row.event == event] for event in named}
+        by_event[OTHERS] = [row for row in bar.rows if row.event not in named]
+        for event, rows in by_event.items():
+            numbers = (
+                ("average active sessions", "", bar.sessions(*rows)),
+                ("time per transaction", "_us", bar.per_transaction_us(*rows)),
+            )
+            for heading_of, metric, value in numbers:
+                if rows and value is not None:
+                    mean = {"mean": value}
+                    yield Point(panel=heading_of, metric=metric, at=bar.place, series=event, estimate=mean)
 
 
 @figure("transaction-cost", "no ladder has an `os` or `waits` capture of its servers, nor hosts with a `cost`")
