@@ -12,15 +12,15 @@ from typing import Any, Literal, TypeAlias
 from xml.etree import ElementTree as ET
 
 from proveout.coordinator.comparison import RESULTS, Judgement
-from proveout.coordinator.report.answer import answer
 from proveout.coordinator.report.comparison_tables import finding
 from proveout.coordinator.report.csv_export import rows
 from proveout.coordinator.report.json_documents import timestamp
+from proveout.coordinator.report.summary import answer
 from proveout.coordinator.report.tables import LATENCIES
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import record
 from proveout.core.errors import PlanProblem
-from proveout.core.json_data import number_at
+from proveout.core.json_data import at_path
 from proveout.core.numbers import iteration_numbers, rate_unit, rung_name, safe
 from proveout.proto.events import ValidityFinding, VerdictReached
 
@@ -391,23 +391,25 @@ def to_metrics(results: RunResults) -> str:
 
 def _samples(results: RunResults) -> Iterator[tuple[dict[str, str], str, float]]:
     for stage in results.stages.values():
-        yield from _rungs(stage)
+        for count, name, found in _rungs(stage):
+            labels = {"stage": stage.id, "threads": str(count)}
+            if name == "tps":
+                yield labels, "proveout_tps", found["mean"]
+            else:
+                yield labels | {"statistic": name.removesuffix("_us")}, "proveout_response_us", found["mean"]
         if stage.search is not None and stage.search.rate is not None:
             yield {"stage": stage.id}, f"proveout_search_{stage.search.over}", stage.search.rate
     for verdict in results.verdicts:
         yield {"verdict": verdict.id, "outcome": verdict.outcome}, "proveout_verdict", 1.0
 
 
-def _rungs(stage: StageResult) -> Iterator[tuple[dict[str, str], str, float]]:
+def _rungs(stage: StageResult) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
+    """(threads, `tps` or a response time, its estimate) of what the rungs have."""
     for rung in stage.rungs if stage.climbs else ():
-        labels = {"stage": stage.id, "threads": str(rung.threads)}
-        tps = number_at(rung.tree, "tps")
-        if tps is not None:
-            yield labels, "proveout_tps", tps
-        for name in LATENCIES:
-            found = number_at(rung.tree, "response", name)
-            if found is not None:
-                yield labels | {"statistic": name.removesuffix("_us")}, "proveout_response_us", found
+        for path in (("tps",), *(("response", name) for name in LATENCIES)):
+            found = at_path(rung.tree, *path)
+            if isinstance(found, Mapping) and "mean" in found:
+                yield rung.threads, path[-1], found
 
 
 def to_benchstat(results: RunResults) -> str:
@@ -436,23 +438,12 @@ def _word(text: str) -> str:
 def to_bencher(results: RunResults) -> str:
     """Bencher Metric Format: JSON with the throughput and the response times of each rung, with their intervals."""
     found: dict[str, dict[str, dict[str, float]]] = {}
+    ends = {"value": "mean", "lower_value": "lower", "upper_value": "upper"}
     for stage in results.stages.values():
-        for rung in stage.rungs if stage.climbs else ():
-            of = found.setdefault(f"{stage.id}/{rung.threads}", {})
-            for measure, path in (
-                ("throughput", ("tps",)),
-                *((f"latency-{name}", ("response", name)) for name in LATENCIES),
-            ):
-                value = number_at(rung.tree, *path)
-                if value is None:
-                    continue
-                unit = 1e3 if path[0] == "response" else 1.0  # Bencher's latency is in ns
-                ends = (
-                    (end, number_at(rung.tree, *path, of))
-                    for end, of in (("lower_value", "lower"), ("upper_value", "upper"))
-                )
-                known = {end: number * unit for end, number in ends if number is not None}
-                of[measure.removesuffix("_us")] = {"value": value * unit, **known}
+        for count, name, estimate in _rungs(stage):
+            measure, unit = ("throughput", 1.0) if name == "tps" else (f"latency-{name.removesuffix('_us')}", 1e3)
+            known = {word: estimate[end] * unit for word, end in ends.items() if estimate.get(end) is not None}
+            found.setdefault(f"{stage.id}/{count}", {})[measure] = known  # Bencher's latency is in ns
         if stage.search is not None and stage.search.rate is not None:
             found[stage.id] = {"throughput": {"value": stage.search.rate}}
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"

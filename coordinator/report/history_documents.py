@@ -23,7 +23,6 @@ from proveout.coordinator.history.runs import RunSummary, Selection
 from proveout.coordinator.noise import (
     CHANGES,
     METRICS,
-    Components,
     NoiseRecord,
     Remedy,
     Spread,
@@ -50,6 +49,7 @@ from proveout.coordinator.report.document import (
     Section,
     Table,
     Value,
+    kept,
 )
 from proveout.coordinator.report.figures.figure import GREY, Figure, Spec, chart, layer, tips, whiskers
 from proveout.coordinator.report.json_documents import timestamp
@@ -128,7 +128,6 @@ def _at_least(change: float) -> str:
 
 
 def _up(change: float) -> float:
-    """Rounded up to 2 digits."""
     digits = 1 - math.floor(math.log10(change))
     scale = 10.0**digits
     return math.ceil(round(change * scale, 6)) / scale
@@ -189,38 +188,18 @@ def _signed(change: float) -> str:
 
 
 def _shown(record: NoiseRecord) -> Iterator[Block]:
-    window = seconds(record.measure_s)
+    window_s, kinds = record.measure_s, record.metrics.items()
     for paired, of in ((False, "two runs"), (True, "interleaved ladders")):
-        heads = ("repeats", *map(str, REPEATS))
-        rows = tuple(
-            (_NAMES[name], *(_least(found, count, record.measure_s, paired) for count in REPEATS))
-            for name, found in record.metrics.items()
-        )
-        yield Paragraph(f"Smallest change that repeats of {window} show, {of}:")
-        yield Table(heads=heads, rows=rows)
-        heads = ("change", *map(percent, CHANGES))
-        rows = tuple(
-            (_NAMES[name], *(_needed(found, change, record.measure_s, paired) for change in CHANGES))
-            for name, found in record.metrics.items()
-        )
-        yield Paragraph(f"Repeats of {window} that show a change, {of}:")
-        yield Table(heads=heads, rows=rows)
-    yield Notes((*_remedies(record), _chance(record), BETWEEN_RUNS))
-
-
-def _least(found: Components, repeats: int, window_s: float, paired: bool) -> str:
-    least = showing(found, repeats, window_s, paired=paired)
-    return "-" if least is None else _at_least(least)
-
-
-def _needed(found: Components, change: float, window_s: float, paired: bool) -> str:
-    needed = repeats_for(found, change, window_s, paired=paired)
-    return "-" if needed is None else f"{needed:,}"
-
-
-def _remedies(record: NoiseRecord) -> Iterator[str]:
-    for paired in (False, True):
-        yield summary(record, "tps", paired=paired)
+        least = {name: [showing(found, count, window_s, paired=paired) for count in REPEATS] for name, found in kinds}
+        needed = {name: [repeats_for(found, one, window_s, paired=paired) for one in CHANGES] for name, found in kinds}
+        yield Paragraph(f"Smallest change that repeats of {seconds(window_s)} show, {of}:")
+        rows = ((_NAMES[name], *("-" if one is None else _at_least(one) for one in row)) for name, row in least.items())
+        yield Table(heads=("repeats", *map(str, REPEATS)), rows=tuple(rows))
+        yield Paragraph(f"Repeats of {seconds(window_s)} that show a change, {of}:")
+        rows = ((_NAMES[name], *("-" if one is None else f"{one:,}" for one in row)) for name, row in needed.items())
+        yield Table(heads=("change", *map(percent, CHANGES)), rows=tuple(rows))
+    remedies = (summary(record, "tps", paired=paired) for paired in (False, True))
+    yield Notes((*remedies, _chance(record), BETWEEN_RUNS))
 
 
 def _chance(record: NoiseRecord) -> str:
@@ -297,8 +276,9 @@ def trend_figure(history: MetricHistory, label: str = "") -> Figure:
             lower, upper = one.value - half, min(one.value + half, 700)
             ends = {"lower": math.exp(lower) / factor, "upper": math.exp(upper) / factor}
         place, value = at(run, label), math.exp(one.value)
-        values.append({"kind": "run", "at": place, "value": value / factor, "run": run.run, "status": status, **ends})
         shown = quantity(value, history.metric.rpartition(".")[2])
+        about = {"run": run.run, "status": status, "shown": shown}
+        values.append({"kind": "run", "at": place, "value": value / factor, **about, **ends})
         rows.append((run.run, place, shown, str(one.repeats), status))
     values += (
         {"kind": "level", "at": at(run, label), "value": level.mean / factor, "level": position}
@@ -351,7 +331,7 @@ def _chart(values: list[dict[str, Any]], title: str, label: str) -> Spec:
     dot = {"filled": True, "size": 45, "opacity": 1, "color": "#0b6e99"}
     of_change, of_run = (
         tips(run="run", change="new / old", status=""),
-        tips(run="run", at="at", value=title, status="status"),
+        tips(run="run", at="at", shown=title, status="status"),
     )
     level = {"field": "level", "type": "nominal"}
     layers = [layer("line", {"strokeWidth": 2.5, "color": "#e08a00"}, only=levels, x=x, y=y, detail=level)]
@@ -389,18 +369,20 @@ def trend_document(trend: Trend, *, figures: bool = False) -> Document:
     return Document(
         title=f"Trend of {trend.selection.reference.name}",
         about=f"{count_of(len(runs), 'comparable run')}, {span}",
-        sections=(
-            *_condition(trend),
-            Section(title="Change points", blocks=tuple(_changes(trend)), anchor="changes"),
-            *_boundaries(trend.selection),
-            Section(title="Levels", blocks=tuple(_levels(trend)), anchor="levels"),
-            *([Section(title="Figures", blocks=drawn, anchor="figures")] if drawn else ()),
-            *_left_out(trend.selection),
+        sections=kept(
+            (
+                Section(title="Condition", blocks=tuple(_condition(trend))),
+                Section(title="Change points", blocks=tuple(_changes(trend)), anchor="changes"),
+                Section(title="Boundaries", blocks=tuple(_boundaries(trend.selection)), anchor="boundaries"),
+                Section(title="Levels", blocks=tuple(_levels(trend)), anchor="levels"),
+                Section(title="Figures", blocks=drawn, anchor="figures"),
+                Section(title="Runs left out", blocks=tuple(_left_out(trend.selection))),
+            )
         ),
     )
 
 
-def _condition(trend: Trend) -> Iterator[Section]:
+def _condition(trend: Trend) -> Iterator[Block]:
     if trend.condition is None:
         return
     found = open_changes(trend.histories, trend.condition)
@@ -413,8 +395,7 @@ def _condition(trend: Trend) -> Iterator[Section]:
     if code == 3:
         short = min((len(history.runs) for history in trend.histories), default=0)
         evidence = (f"{short} runs; a change can be shown from {RUNS_MIN} on",)
-    one = condition(outcome, f"{trend.condition} {verb}", evidence)
-    yield Section(title="Condition", blocks=(Outcomes((one,), head="Condition"),))
+    yield Outcomes((condition(outcome, f"{trend.condition} {verb}", evidence),), head="Condition")
 
 
 def words(change: Change) -> str:
@@ -490,7 +471,6 @@ def _levels(trend: Trend) -> Iterator[Block]:
 
 
 def _spread(history: MetricHistory) -> float | None:
-    """The coefficient of variation of the runs at the present level."""
     level = history.levels[-1]
     values = [
         math.exp(one.value - history.points[level.first].value) for one in history.points[level.first : level.last + 1]
@@ -501,9 +481,7 @@ def _spread(history: MetricHistory) -> float | None:
     return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1)) / mean
 
 
-def _boundaries(selection: Selection) -> Iterator[Section]:
-    if not selection.boundaries:
-        return
+def _boundaries(selection: Selection) -> Iterator[Block]:
     taken = {run.run for run in selection.runs}
     rows = tuple(
         (one.run.run, one.names, "; ".join(map(str, one.differences[:SHOWN_MAX])))
@@ -511,21 +489,18 @@ def _boundaries(selection: Selection) -> Iterator[Section]:
         if one.run.run in taken or one.after.run in taken
     )
     if rows:
+        yield Table(heads=("from run", "changed", "from -> to"), rows=rows, layout="lll")
         about = "From these runs on, something else than the measured system's speed may be the reason of a change."
-        yield Section(
-            title="Boundaries",
-            blocks=(Table(heads=("from run", "changed", "from -> to"), rows=rows, layout="lll"), Notes((about,))),
-            anchor="boundaries",
-        )
+        yield Notes((about,))
 
 
-def _left_out(selection: Selection) -> Iterator[Section]:
-    if not selection.left_out:
-        return
+def _left_out(selection: Selection) -> Iterator[Block]:
     reasons = Counter(reason for _, reason in selection.left_out)
     lines = tuple(f"{count_of(count, 'run')}: {reason}" for reason, count in reasons.most_common())
-    more = f"Compared with {selection.reference.run}. To take runs that differ: --allow NAMES, as in `compare`."
-    yield Section(title="Runs left out", blocks=(Notes(lines, "warn"), Paragraph(more, "dim")))
+    if lines:
+        yield Notes(lines, "warn")
+        more = f"Compared with {selection.reference.run}. To take runs that differ: --allow NAMES, as in `compare`."
+        yield Paragraph(more, "dim")
 
 
 # ---- JSON --------------------------------------------------------------------------------------------------------

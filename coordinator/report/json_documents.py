@@ -19,9 +19,9 @@ from pydantic.json_schema import GenerateJsonSchema
 from proveout.coordinator.comparability import Difference as RunDifference
 from proveout.coordinator.comparison import ComparedRuns, Direction, Family, Judgement, OfferedRates, exit_code
 from proveout.coordinator.measure.steady_state import NoKnee
-from proveout.coordinator.report.answer import answer
 from proveout.coordinator.report.comparison_document import run_answer
 from proveout.coordinator.report.comparison_tables import across_rungs, main_numbers
+from proveout.coordinator.report.summary import answer
 from proveout.coordinator.report.tables import cell_of
 from proveout.coordinator.results.fingerprint import Difference, TestedNode, fingerprints, nodes, schemas
 from proveout.coordinator.results.published import Reproduction, reproductions
@@ -124,14 +124,18 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _as_text(data: Mapping[str, Any]) -> str:
-    """A document as JSON: a line for each field, and for each item of its lists. Only text without indentation is
-    encoded in C."""
+def _as_text(document: Record, source: Any, whole: Any) -> str:
+    """A document as JSON: a line for each field, and for each item of its lists, of which one at a time is plain data.
+    Only text without indentation is encoded in C."""
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
     lines = []
-    for name, value in data.items():
-        listed = isinstance(value, list) and bool(value)
-        text = "[\n  " + ",\n  ".join(map(encode, value)) + "\n ]" if listed else encode(value)
+    for name, (schema, make) in document.fields.items():
+        value = make(source, whole)
+        if isinstance(schema, dict) and "items" in schema:
+            items = ",\n  ".join(encode(written(schema["items"], item, whole)) for item in value)
+            text = f"[\n  {items}\n ]" if items else "[]"
+        else:
+            text = encode(written(schema, value, whole))
         lines.append(f"{encode(name)}: {text}")
     return "{\n " + ",\n ".join(lines) + "\n}\n"
 
@@ -317,7 +321,7 @@ def result_document(results: RunResults) -> dict[str, Any]:
 
 def result_to_json(results: RunResults) -> str:
     """The document as JSON text, ends with a newline."""
-    return _as_text(result_document(results))
+    return _as_text(_RESULT, results, results)
 
 
 def result_schema() -> JsonSchema:
@@ -418,7 +422,7 @@ def comparison_document(compared: Sequence[ComparedRuns], judged: Sequence[Judge
 
 def comparison_to_json(compared: Sequence[ComparedRuns], judged: Sequence[Judgement]) -> str:
     """The comparison as JSON text, ends with a newline."""
-    return _as_text(comparison_document(compared, judged))
+    return _as_text(_COMPARISON, (compared, judged), None)
 
 
 def comparison_schema() -> JsonSchema:

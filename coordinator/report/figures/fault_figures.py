@@ -13,16 +13,15 @@ from proveout.coordinator.report.document import Block, Paragraph, Table
 from proveout.coordinator.report.figures.figure import (
     INK,
     PALE,
-    PALETTE,
     Figure,
     Spec,
     category,
-    course,
     grid,
     joined,
     layer,
     panel,
     quantity,
+    seen,
     tips,
 )
 from proveout.coordinator.report.figures.grammar import figure
@@ -156,7 +155,7 @@ GAP = 1.5
 PARTS = ("before", "fault in place", "until recovered", "after", "outage")
 _SHADES = ("#e4ebf3", "#e3d6c3", "#dcebdc", "#eef3e4", "#e59a94")
 _TIME = "s after the begin of the fault"
-_TIMES = ("outage", "detection", "recovery")
+_OF_COMMITS = ("lost", "unknown", _STALENESS)
 _HEADS = (
     "occurrence", "begins", "detection", "outage", "recovery", "TPS before", "failed", "lost commits", "unknown",
     "staleness",
@@ -220,7 +219,6 @@ def fault_occurrences(results: RunResults, timeline: Timeline) -> Iterator[Figur
 
 
 def _by_fault(timeline: Timeline) -> dict[tuple[str, str], list[FaultWindow]]:
-    """The windows with samples, by stage and fault, in order."""
     found: dict[tuple[str, str], list[FaultWindow]] = {}
     for window in timeline.faults:
         if window.iteration.valid and window.answered:
@@ -235,30 +233,26 @@ def _name(results: RunResults, window: FaultWindow) -> str:
 
 
 def _in_words(window: FaultWindow) -> str:
-    """The times that the picture shows, as text."""
     found = window.fault
-    parts = [
-        f"{what} {_s(value)}"
-        for what, value in zip(_TIMES, (found.outage_s, found.detection_s, found.recovery_s), strict=True)
-        if value is not None
-    ]
+    known = {"outage": found.outage_s, "detection": found.detection_s, "recovery": found.recovery_s}
+    parts = [f"{what} {amount(value, 'outage_s')}" for what, value in known.items() if value is not None]
     if found.recovery_s is None and found.recovery_at_least_s is not None:
-        parts.append(f"not recovered within {_s(found.recovery_at_least_s)}")
+        parts.append(f"not recovered within {amount(found.recovery_at_least_s, 'recovery_s')}")
     return (", ".join(parts).capitalize() + ".") if parts else ""
 
 
 # ---- charts ------------------------------------------------------------------------------------------------------
 
 
-def _panels(window: FaultWindow) -> Iterator[tuple[str, Points, str]]:
-    """(title of the axis, points, colour) of each panel that has numbers."""
-    yield "transactions/s", window.answered, PALETTE[0]
+def _panels(window: FaultWindow) -> Iterator[tuple[str, Points]]:
+    """(title of the axis, points) of each panel that has numbers."""
+    yield "transactions/s", window.answered
     if any(value for _, value in window.failed):
-        yield "errors/s", window.failed, PALETTE[7]
+        yield "errors/s", window.failed
     if window.p99_ms:
-        yield "p99, ms", window.p99_ms, PALETTE[1]
+        yield "p99, ms", window.p99_ms
     if window.lag_s:
-        yield "lag, s", window.lag_s, PALETTE[3]
+        yield "lag, s", window.lag_s
 
 
 def _shades(window: FaultWindow) -> Iterator[Spec]:
@@ -276,56 +270,31 @@ def _shades(window: FaultWindow) -> Iterator[Spec]:
     edges = (first_s, 0.0, healed_s, recovered_s, last_s)
     spans = [(what, *span) for what, span in zip(PARTS, pairwise(edges), strict=False)]
     spans.append((PARTS[-1], *(window.outage or (0.0, 0.0))))
-    values = [
-        {"what": what, "start": round(start, 4), "end": round(end, 4)} for what, start, end in spans if end > start
-    ]
+    values = [{"what": what, "t": round(start, 4), "u": round(end, 4)} for what, start, end in spans if end > start]
     if values:
-        times = {"x": quantity("start", _TIME), "x2": {"field": "end"}}
         shade = category("what", scale={"domain": list(PARTS), "range": list(_SHADES)})
-        about = tips(what="time", start="from, s", end="to, s")
-        yield layer("rect", {"opacity": 0.6, "clip": True}, rows=values, **times, fill=shade, tooltip=about)
+        about = tips(what="time", t="from, s", u="to, s")
+        look = {"opacity": 0.6, "clip": True}
+        yield layer("rect", look, rows=values, x2={"field": "u"}, fill=shade, tooltip=about)
 
 
-def _around(window: FaultWindow, shown: tuple[str, Points, str], y: Spec, ends: Sequence[float]) -> list[Spec]:
+def _around(window: FaultWindow, shown: tuple[str, Points], y: Spec, ends: Sequence[float]) -> list[Spec]:
     """The times of a fault shaded, and the line of the points over them, with a gap where there is none for several
     times their usual distance."""
-    title, points, colour = shown
+    title, points = shown
     usual = min((after - before for (before, _), (after, _) in pairwise(points)), default=1.0)
-    values = [
-        {"t": round(at, 3), "value": float(f"{value:.6g}"), "shown": number(value), "piece": piece}
+    rows = [
+        {"t": round(at, 3), "v": float(f"{value:.6g}"), "what": title, "shown": number(value), "piece": piece}
         for at, value, piece in pieces(points, GAP * usual)
     ]
-    look = {"strokeWidth": 1.5, "color": colour, "interpolate": "step", "clip": True}
-    axes = {
-        "x": quantity("t", _TIME, axis={"grid": False}, scale={"domain": list(ends), "nice": False}),
-        "y": quantity("value", title, scale=y),
-    }
-    about = tips(t="s", shown=title)
-    return [*_shades(window), layer("line", look, rows=values, **axes, detail=category("piece"), tooltip=about)]
-
-
-# ---- the table ---------------------------------------------------------------------------------------------------
-
-
-def _s(value: float | None) -> str:
-    return "-" if value is None else amount(value, "outage_s")
+    line = lines_of(rows, (), quantity("v", title, scale=y), [title], what=title)
+    x = quantity("t", _TIME, axis={"grid": False}, scale={"domain": list(ends), "nice": False})
+    return over_time([*_shades(window), *line], x)
 
 
 def _row(results: RunResults, window: FaultWindow) -> tuple[str, ...]:
-    found = window.fault
-    recovery = _s(found.recovery_s)
-    if found.recovery_s is None and found.recovery_at_least_s is not None:
-        recovery = f"≥ {_s(found.recovery_at_least_s)}"
-    return (
-        _name(results, window),
-        _s(found.begins_s),
-        _s(found.detection_s),
-        outage_text(found),
-        recovery,
-        number(found.tps_before),
-        *(number(count) for count in (found.failed, found.lost, found.unknown)),
-        _s(found.staleness_s),
-    )
+    fault = window.fault
+    return (_name(results, window), amount(fault.begins_s, "begins_s"), *_cells(fault, _OF_COMMITS))
 
 
 POINTS_MAX = 240
@@ -524,10 +493,9 @@ def _rows(label: str, of: Sequence[_Phase]) -> Iterator[tuple[str, ...]]:
 
 
 def _seen(of: Sequence[_Phase], unit: str) -> Iterator[str]:
-    """The levels, throughput and p99 by phase."""
     offered = [(part.name, part.level.mean) for part in of if part.level is not None]
     if offered:
-        yield course("offered", "tps", offered) if unit == "rate" else course("active threads", "threads", offered)
-    yield course("completed", "tps", [(part.name, part.completed) for part in of if part.completed is not None])
+        yield seen("offered", "tps", offered) if unit == "rate" else seen("active threads", "threads", offered)
+    yield seen("completed", "tps", [(part.name, part.completed) for part in of if part.completed is not None])
     tails = [(part.name, median(p99) * 1e3) for part in of if (p99 := part.inside("p99_ms"))]
-    yield course("p99 response", "_us", tails)
+    yield seen("p99 response", "_us", tails)

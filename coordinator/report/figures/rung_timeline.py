@@ -18,12 +18,12 @@ from proveout.coordinator.report.figures.figure import (
     Figure,
     Spec,
     category,
-    course,
     grid,
     layer,
     logarithmic,
     panel,
     quantity,
+    seen,
     tips,
 )
 from proveout.coordinator.report.figures.grammar import figure, named_apart
@@ -124,7 +124,6 @@ def _ramps(choice: Choice) -> Spec:
 
 
 def _strip(choice: Choice) -> Spec:
-    """The throughput in small, where a time is selected."""
     values = [
         {"of": at, "t": round(point.start_s, 2), "u": round(point.end_s, 2), "tps": float(f"{point.tps:.5g}"), "w": 0}
         for at, one in enumerate(choice.shown)
@@ -186,7 +185,6 @@ def responses(choice: Choice) -> list[Spec]:
 def _captured(
     shown: Sequence[LoadSeries], timeline: Timeline, lines: Sequence[Line], text: Callable[[float], str], factor: float
 ) -> Rows:
-    """The readings of the load's time."""
     return [
         {"of": at, "t": round(when, 2), "v": float(f"{value * factor:.5g}"), "what": safe(line.name),
          "shown": text(value), "piece": piece}
@@ -263,4 +261,4 @@ def _seen(name: str, one: LoadSeries) -> str:
     kept = [inside[0], inside[len(inside) // 2], inside[-1]] if len(inside) > 2 else inside
     rates = [(f"{point.start_s:.0f} s", point.tps) for point in kept]
     tails = [(f"{point.start_s:.0f} s", point.p99_ms * 1e3) for point in kept if point.p99_ms is not None]
-    return f"{name}: {course('TPS', 'tps', rates)} {course('p99 response', '_us', tails)}"
+    return f"{name}: {seen('TPS', 'tps', rates)} {seen('p99 response', '_us', tails)}"

@@ -43,16 +43,12 @@ MODULES: Mapping[str, ModuleType] = {
     "Faults": fault_figures,
 }
 """The modules that draw, by their subject."""
-DECLARED: Mapping[str, Declared] = {
-    one.name: one for module in MODULES.values() for one in vars(module).values() if isinstance(one, Declared)
-}
+_FOUND = [
+    (subject, one) for subject, module in MODULES.items() for one in vars(module).values() if isinstance(one, Declared)
+]
+DECLARED: Mapping[str, Declared] = {one.name: one for _, one in _FOUND}
 """Every figure by its name."""
-_SUBJECTS: Mapping[str, str] = {
-    one.name: subject
-    for subject, module in MODULES.items()
-    for one in vars(module).values()
-    if isinstance(one, Declared)
-}
+_SUBJECTS: Mapping[str, str] = {one.name: subject for subject, one in _FOUND}
 SHOWN_MAX = 6
 """Figures that a page shows beside the charts of the plan, or all that the plan names; it folds the others."""
 

@@ -221,8 +221,8 @@ def test_a_rung_has_its_interval_and_a_figure_its_table() -> None:
     assert figure.slug == "iops-by-queue-depth-mixed"
     assert "IOPS" in figure.title
     panels = figure.spec["concat"]
-    assert [[value["depth"] for value in panel["data"]["values"]] for panel in panels] == [[2, 4], [2, 4]]
+    assert [[value["at"] for value in panel["data"]["values"]] for panel in panels] == [["2", "4"]] * 3
     assert [row[0] for row in figure.rows] == ["2", "4"]
     picture = pictures.svg(figure)
     assert "I/O depth of each job" in picture
-    assert "p99 response" in picture
+    assert "response p99" in picture

@@ -10,7 +10,7 @@ from records import begun, iteration, plan_of, run_started
 
 from proveout.coordinator.measure.captures import with_statements
 from proveout.coordinator.report.document import Details, Notes, Preformatted, Section, Table
-from proveout.coordinator.report.section_tables import statement_section
+from proveout.coordinator.report.measurement_sections import statement_section
 from proveout.coordinator.results.results import load_results
 from proveout.dsl.plan.plan import Check, Plan
 from proveout.dsl.plan.topology import Capture, Expression
@@ -94,7 +94,7 @@ def test_a_damaged_document_is_a_finding(output: str) -> None:
 def test_the_report_adds_repeats_up_and_folds_the_plans() -> None:
     first = found(item("1", "UPDATE t SET a = ?", 4.0, 3.0), item("2", "COMMIT", 1.0, 1.0, []))
     second = found(item("1", "UPDATE t SET a = ?", 6.0, 1.0, SCAN), repeat=2, before=first)
-    (section,) = statement_section(load_results([run_started({}), begun("x"), first, second]))
+    section = statement_section(load_results([run_started({}), begun("x"), first, second]))
     (ladder,) = section.blocks
     assert isinstance(ladder, Section)
     table, notes, details = ladder.blocks
