@@ -434,7 +434,7 @@ class Instruments:
         for line in event.transactions:
             self.board.put(LOAD_TRANSACTION_RATE, line.tps, *where, line.name)
             for statistic, value_us in (("p50", line.p50_us), ("p95", line.p95_us), ("p99", line.p99_us)):
-                self.board.put(LOAD_TRANSACTION_RESPONSE, value_us / 1e6, *where, line.name, statistic)
+                self.board.put(LOAD_TRANSACTION_RESPONSE, (value_us or 0.0) / 1e6, *where, line.name, statistic)
 
     def _ended(self, event: IterationFinished | IterationVoided) -> None:
         board, stage = self.board, event.id.stage

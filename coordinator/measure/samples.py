@@ -11,7 +11,7 @@ import threading
 import weakref
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
 from itertools import chain, compress, islice
@@ -23,7 +23,8 @@ from typing import IO, Any, TypeAlias, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from proveout.coordinator.measure.captures import report_findings, with_statements
+from proveout.coordinator.measure.captures import Recording, report_findings, with_statements
+from proveout.coordinator.measure.load_merge import Observations
 from proveout.coordinator.measure.summarise import summarise as summarise_iteration
 from proveout.core import errors
 from proveout.core.data_classes import dataclass
@@ -39,7 +40,6 @@ from proveout.proto.wire.results import (
     CaptureResult,
     CaptureSample,
     FaultInjected,
-    Histogram,
     LoadResult,
     LoadSecond,
     TaskResult,
@@ -191,6 +191,7 @@ ROWS_AT_ONCE = 65_536
 OBJECTS_AT_ONCE = 512
 """The most rows as Python's objects at a time."""
 NO_LOADS: Mapping[str, Sequence[TransactionLoad]] = MappingProxyType({})
+NO_TIMES: Sequence[float | None] = (None, None, None)
 
 
 class SamplesUnreadable(ProveoutError):
@@ -232,8 +233,6 @@ class Gathering:
     last: dict[str, int] = field(default_factory=dict)
     reached: dict[int, int] = field(default_factory=dict)
     untold: dict[int, list[LoadSecond]] = field(default_factory=dict)
-    injected: dict[tuple[str, str], FaultInjected] = field(default_factory=dict)
-    """The occurrences of each fault on each host, (fault, host), on the host's clock."""
     outputs: dict[str, str] = field(default_factory=dict)
     """The raw outputs of outside programs and the reports of databases, by task key."""
     spool: Spool = field(default_factory=Spool)
@@ -298,48 +297,43 @@ def labelled(second: LoadSecond, load: str) -> LoadSecond:
     return replace(second, transactions=tuple(named))
 
 
-def _us(value_ns: float | None) -> float | None:
-    return None if value_ns is None else value_ns / 1e3
-
-
 def merged_tick(
     identity: IterationId, parts: Sequence[LoadSecond], loads: Mapping[str, Sequence[TransactionLoad]] = NO_LOADS
 ) -> LoadTick:
     """One second of all agents as one line; `loads`: the transactions of each of several loads."""
-    seconds = max(1e-9, *(part.duration_s for part in parts))
-    items = [item for part in parts for item in part.transactions]
-    merged = histogram.merge(item.response for item in items)
-    p50_us, p95_us, p99_us = _percentiles_us(merged)
+    seconds = max(part.duration_s for part in parts)
+    total = load_line("", [item for part in parts for item in part.transactions], seconds)
     return LoadTick(
         id=identity,
         second=parts[0].second,
         window=parts[0].window,
-        tps=_ended(items) / seconds,
-        avg_us=_us(histogram.mean_ns(merged)),
-        p50_us=p50_us,
-        p95_us=p95_us,
-        p99_us=p99_us,
-        errors=sum(item.counts.error_count for item in items),
-        loads=tuple(_load_line(name, items_of, seconds) for name, items_of in loads.items()),
+        tps=total.tps,
+        avg_us=total.avg_us,
+        p50_us=total.p50_us,
+        p95_us=total.p95_us,
+        p99_us=total.p99_us,
+        errors=total.errors,
+        loads=tuple(load_line(name, items, seconds) for name, items in loads.items()),
     )
 
 
-def _load_line(name: str, items: Sequence[TransactionLoad], seconds: float) -> LoadLine:
-    p50_us, p95_us, p99_us = _percentiles_us(histogram.merge(item.response for item in items))
-    errors = sum(item.counts.error_count for item in items)
-    return LoadLine(name=name, tps=_ended(items) / seconds, p50_us=p50_us, p95_us=p95_us, p99_us=p99_us, errors=errors)
-
-
-def _ended(items: Iterable[TransactionLoad]) -> int:
-    return sum(item.counts.ok + item.counts.logical_failures for item in items)
-
-
-def _percentiles_us(response: Histogram) -> tuple[float | None, float | None, float | None]:
-    """The 50th, 95th and 99th percentile, µs; None of no response."""
-    if not response.counts:
-        return None, None, None
-    p50_ns, p95_ns, p99_ns = histogram.percentiles_ns(response, (50.0, 95.0, 99.0))
-    return p50_ns / 1e3, p95_ns / 1e3, p99_ns / 1e3
+def load_line(name: str, items: Sequence[TransactionLoad], seconds: float) -> LoadLine:
+    """The line of transaction types together."""
+    ok, failed = (sum(getattr(item.counts, count) for item in items) for count in ("ok", "logical_failures"))
+    response = histogram.merge(item.response for item in items)
+    p50_us, p95_us, p99_us = [ns / 1e3 for ns in histogram.percentiles_ns(response, (50.0, 95.0, 99.0))] or NO_TIMES
+    mean_ns = histogram.mean_ns(response)
+    return LoadLine(
+        name=name,
+        tps=(ok + failed) / max(seconds, 1e-9),
+        ok=ok,
+        logical_failures=failed,
+        errors=sum(item.counts.error_count for item in items),
+        avg_us=None if mean_ns is None else mean_ns / 1e3,
+        p50_us=p50_us,
+        p95_us=p95_us,
+        p99_us=p99_us,
+    )
 
 
 def summarise(
@@ -356,24 +350,19 @@ def summarise(
     assert isinstance(stage, (Ladder, Search, Tool))  # noqa: S101  # only these have iterations
     hosts = gathering.hosts
     sources = {key: in_load(gathering.loads.get(key, ""), hosts[key]) for key in loads}
-    gathering.injected = {
-        (gathering.faults[key], hosts[key]): result
-        for key, result in faults.items()
-        if isinstance(result, FaultInjected)
-    }
     outputs = {key: getattr(result, "output", "") for key, result in {**loads, **captures}.items()}
     gathering.outputs = {key: text for key, text in outputs.items() if text}
     suffixes = {key: CAPTURES[plan.capture(gathering.names[key]).kind].report for key in captures}
     gathering.suffixes = {key: suffix for key, suffix in suffixes.items() if suffix}
-    found = summarise_iteration(
+    observations = Observations(
         id=gathering.id,
         stage=stage,
         plan=plan,
         rate=rate,
         loads={sources[key]: result for key, result in loads.items() if isinstance(result, LoadResult)},
-        seconds={sources[key]: gathering.seconds.get(key, Seconds()) for key in loads},
-        captures={
-            (gathering.names[key], hosts[key]): gathering.captured.get(key, Captured())
+        seconds={sources[key]: gathering.seconds.get(key, ()) for key in loads},
+        recordings={
+            (gathering.names[key], hosts[key]): Recording(gathering.captured.get(key, ()))
             for key in captures
             if key not in gathering.suffixes
         },
@@ -386,8 +375,13 @@ def summarise(
         clock_ends=gathering.clock_ends,
         earlier=gathering.earlier,
         before=gathering.before,
-        injected=gathering.injected,
+        injected={
+            (gathering.faults[key], hosts[key]): result
+            for key, result in faults.items()
+            if isinstance(result, FaultInjected)
+        },
     )
+    found = summarise_iteration(observations)
     reports = {
         (gathering.names[key], hosts[key]): result
         for key, result in captures.items()
@@ -659,63 +653,43 @@ _FILES = {"load": _LOAD, "captures": _CAPTURES, "bins": _BINS}
 
 
 def _load_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:
-    for key, seconds in gathering.seconds.items():
-        host = gathering.hosts[key]
-        offset_ns = gathering.clocks.get(host, (0, 0))[0]
-        for part in seconds:
-            about = {
-                "host": host,
-                "second": part.second,
-                "window": part.window,
-                "host_ns": part.start_ns,
-                "coordinator_ns": part.start_ns - offset_ns,
-                "duration_s": part.duration_s,
-            }
-            for item in part.transactions:
-                yield {**about, **_transaction_row(item, gathering.loads.get(key, ""))}
-
-
-def _transaction_row(item: TransactionLoad, load: str) -> dict[str, Any]:
-    counts = item.counts
-    return {
-        "transaction": in_load(load, counts.name),
-        "ok": counts.ok,
-        "logical_failures": counts.logical_failures,
-        "retried": counts.retried,
-        "missed": counts.missed,
-        "errors": counts.error_count,
-        "response_indices": list(item.response.indices),
-        "response_counts": list(item.response.counts),
-        "response_sum_ns": item.response.sum_ns,
-        "response_min_ns": item.response.min_ns,
-        "response_max_ns": item.response.max_ns,
-    }
+    for host, load, offset_ns, part in _seconds(gathering):
+        about = (host, part.second, part.window, part.start_ns, part.start_ns - offset_ns, part.duration_s)
+        for item in part.transactions:
+            counts, times = item.counts, item.response
+            outcomes = (counts.ok, counts.logical_failures, counts.retried, counts.missed, counts.error_count)
+            response = (list(times.indices), list(times.counts), times.sum_ns, times.min_ns, times.max_ns)
+            yield _row(_LOAD, *about, in_load(load, counts.name), *outcomes, *response)
 
 
 def _capture_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:
     for key, samples in gathering.captured.items():
-        host = gathering.hosts[key]
-        offset_ns = gathering.clocks.get(host, (0, 0))[0]
+        host, offset_ns = _host(gathering, key)
         for sample in samples:
+            about = (host, sample.capture, sample.at_ns, sample.at_ns - offset_ns)
             for reading in sample.readings:
-                yield {
-                    "host": host,
-                    "capture": sample.capture,
-                    "host_ns": sample.at_ns,
-                    "coordinator_ns": sample.at_ns - offset_ns,
-                    "metric": reading.metric,
-                    "label": reading.label,
-                    "value": float(reading.value),
-                }
+                yield _row(_CAPTURES, *about, reading.metric, reading.label, float(reading.value))
 
 
 def _bin_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:
+    for host, load, offset_ns, second in _seconds(gathering):
+        for number, row in enumerate(histogram.decode(second.bins).tolist()):
+            start_ns = second.start_ns + number * histogram.WIDTH_NS
+            yield _row(_BINS, host, load, start_ns, start_ns - offset_ns, *row)
+
+
+def _seconds(gathering: Gathering) -> Iterator[tuple[str, str, int, LoadSecond]]:
+    """(host, load, offset of the host's clock, second) of all loads."""
     for key, seconds in gathering.seconds.items():
-        host = gathering.hosts[key]
-        offset_ns = gathering.clocks.get(host, (0, 0))[0]
-        for second in seconds:
-            for number, row in enumerate(histogram.decode(second.bins).tolist()):
-                start_ns = second.start_ns + number * histogram.WIDTH_NS
-                about = {"host": host, "load": gathering.loads.get(key, "")}
-                times = {"host_ns": start_ns, "coordinator_ns": start_ns - offset_ns}
-                yield about | times | dict(zip(histogram.COLUMNS, row, strict=True))
+        host, offset_ns = _host(gathering, key)
+        yield from ((host, gathering.loads.get(key, ""), offset_ns, one) for one in seconds)
+
+
+def _host(gathering: Gathering, key: str) -> tuple[str, int]:
+    """The host of a task, and the offset of its clock."""
+    host = gathering.hosts[key]
+    return host, gathering.clocks.get(host, (0, 0))[0]
+
+
+def _row(columns: Mapping[str, type], *values: Any) -> dict[str, Any]:
+    return dict(zip(columns, values, strict=True))

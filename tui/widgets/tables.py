@@ -18,7 +18,6 @@ from proveout.proto.events import (
     IterationId,
     LoadLine,
     SearchFinished,
-    TransactionLine,
     TransactionSummary,
     WaitLine,
 )
@@ -201,7 +200,9 @@ def transactions(view: RunView) -> list[Row]:
     """Every transaction type: of the current window so far, else of the newest finished iteration."""
     if view.transactions is not None:
         lines = view.transactions.transactions
-        return _with_times([_moving(line) for line in lines], [_times(line) for line in lines])
+        return _with_times(
+            [_moving(line) for line in lines], [(line.p50_us, line.p95_us, line.p99_us) for line in lines]
+        )
     return [] if view.last is None else _of_iteration(view.last)
 
 
@@ -233,7 +234,7 @@ def _with_times(rows: Sequence[Row], times: Sequence[_Times]) -> list[Row]:
     return [(*row, *cells) for row, cells in zip(rows, zip(*columns, strict=True), strict=True)]
 
 
-def _moving(line: TransactionLine) -> Row:
+def _moving(line: LoadLine) -> Row:
     counts = (number(line.ok), _logical(line.ok, line.logical_failures), number(line.errors))
     return (safe(line.name), number(line.tps), *counts)
 
@@ -241,10 +242,6 @@ def _moving(line: TransactionLine) -> Row:
 def _logical(ok: int, failed: int) -> str:
     """The share of logical failures among the answers, marked where nothing succeeded."""
     return f"{'✗ ' if failed and not ok else ''}{percent(failed / (ok + failed) if ok + failed else 0.0)}"
-
-
-def _times(line: TransactionLine) -> _Times:
-    return (line.p50_us, line.p95_us, line.p99_us) if line.ok + line.logical_failures else (None, None, None)
 
 
 def transactions_of(view: RunView) -> str:

@@ -49,14 +49,14 @@ from proveout.coordinator.report.tables import (
     ladders,
     machines,
 )
-from proveout.coordinator.results.published import WaitRow, wait_rows, wait_systems
+from proveout.coordinator.results.published import wait_rows, wait_systems
 from proveout.coordinator.results.results import RunResults, StageResult
 from proveout.core.data_classes import record
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import bounds, half_width, number, percent, rung_name, safe, seconds, threads
 from proveout.core.numbers import quantity as amount
 from proveout.dsl.metrics import COST
-from proveout.proto.events import IterationFinished
+from proveout.proto.events import IterationFinished, WaitLine
 
 ACROSS = 3
 PANELS_MAX = 12
@@ -289,14 +289,14 @@ class _Bar:
     of its events are `named_apart`."""
 
     place: str
-    rows: tuple[WaitRow, ...]
+    rows: tuple[WaitLine, ...]
     seconds: float
     transactions: float
 
-    def sessions(self, *rows: WaitRow) -> float:
+    def sessions(self, *rows: WaitLine) -> float:
         return sum(row.seconds / self.seconds for row in rows)
 
-    def per_transaction_us(self, *rows: WaitRow) -> float | None:
+    def per_transaction_us(self, *rows: WaitLine) -> float | None:
         return sum(row.seconds / self.transactions * 1e6 for row in rows) if self.transactions else None
 
 

@@ -8,19 +8,19 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from records import ladder_stage, plan_of
+from records import ladder_stage, observations
+from simulated_load import aggregated
 
-from proveout.agent.load import worker_messages
-from proveout.agent.load.aggregator import LoadAggregator
 from proveout.agent.load.pacing import Pacing, Timeline
-from proveout.coordinator.measure.phases import Recovery, Second, recovery
+from proveout.coordinator.measure.load_merge import SecondRow
+from proveout.coordinator.measure.phases import Recovery, recovery
 from proveout.coordinator.measure.steady_state import is_on_steadiness
 from proveout.coordinator.measure.summarise import summarise
 from proveout.coordinator.results.results import rung_tree
 from proveout.coordinator.verdict.checks import judge
 from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.stages import Ladder, Phased, Windows
-from proveout.proto.events import IterationFinished, IterationId
+from proveout.proto.events import IterationFinished
 from proveout.proto.wire.tasks import LoadShare
 
 S = 1_000_000_000
@@ -53,28 +53,13 @@ def measured(stage: Ladder, *, repeat: int = 1, hosts: int = 1, service_s: float
     timeline = Timeline.of(stage.windows, T0)
     triples = served(stage, service_s)
     for host in range(hosts):
-        aggregator = LoadAggregator(["GET"], (0,), timeline, workers=1, is_open=True)
-        mine = triples[host::hosts]
-        ended = mine[mine[:, 2] < timeline.end_ns]
-        data = ended.tobytes()
-        chunk = worker_messages.Chunk(until_ns=timeline.end_ns + S, codes=((0, len(data)),), incidents=(), times=data)
-        aggregator.add(0, chunk)
-        name = f"c{host + 1}"
-        seconds[name] = aggregator.seconds(over=True)
-        left = mine[mine[:, 2] >= timeline.end_ns]
-        loads[name] = aggregator.result([finished(left, timeline)])
-    return summarise(
-        id=IterationId(stage="run", rung=64, repeat=repeat, attempt=1),
-        stage=stage,
-        plan=plan_of(stage),
-        rate=stage.arrival.rate,
-        loads=loads,
-        seconds=seconds,
-        captures={},
-        clocks={},
-        t0_ns=T0,
-        started_unix_s=0.0,
-    )
+        mine, name = triples[host::hosts], f"c{host + 1}"
+        over = mine[:, 2] < timeline.end_ns
+        left = tuple((0, intended, started) for intended, started, _ in mine[~over].tolist())
+        at_end = {"unfinished": left, "seen_ns": timeline.end_ns + S}
+        seconds[name], loads[name] = aggregated(["GET"], timeline, {0: mine[over]}, is_open=True, **at_end)
+    about = {"rate": stage.arrival.rate, "loads": loads, "seconds": seconds, "t0_ns": T0}
+    return summarise(observations(stage, 64, repeat, **about))
 
 
 def served(stage: Ladder, service_s: float) -> np.ndarray:
@@ -91,21 +76,6 @@ def served(stage: Ladder, service_s: float) -> np.ndarray:
         heapq.heappush(free, start + round(service_s * 1e9))
         rows.append((at, start, start + round(service_s * 1e9)))
     return np.array(rows, dtype=np.int64) + T0
-
-
-def finished(left: np.ndarray, timeline: Timeline) -> worker_messages.Finished:
-    return worker_messages.Finished(
-        missed=(),
-        committed=(),
-        unknown=(),
-        cpu_s=0.1,
-        cpu_window_s=10.0,
-        start_skew_ns=1000,
-        samples_lost=0,
-        first_errors=(),
-        unfinished=tuple((0, intended, started) for intended, started, _ in left.tolist()),
-        seen_ns=timeline.end_ns + S,
-    )
 
 
 THREE = (("calm", steady(8.0, CALM)), ("spike", steady(5.0, SPIKE)), ("after", steady(10.0, CALM)))
@@ -194,10 +164,10 @@ def test_a_phase_without_load_does_not_count_as_an_outage() -> None:
     assert found.metrics["phases"]["off"]["due"]["count"] == 0
 
 
-def row(ended: Sequence[float], average_us: float | Sequence[float], begins_s: float = 0.0) -> list[Second]:
+def row(ended: Sequence[int], average_us: float | Sequence[float], begins_s: float = 0.0) -> list[SecondRow]:
     times = average_us if isinstance(average_us, Sequence) else [average_us] * len(ended)
     pairs = enumerate(zip(ended, times, strict=True))
-    return [Second(start_s=begins_s + at, ended=count, response_us=count * mean) for at, (count, mean) in pairs]
+    return [SecondRow(begins_s + at, count=n, response_ns=round(n * mean * 1e3)) for at, (n, mean) in pairs]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +183,7 @@ def row(ended: Sequence[float], average_us: float | Sequence[float], begins_s: f
     ],
 )
 def test_the_recovery_begins_with_the_first_three_seconds_from_which_it_stays_back(
-    ended: list[float], average_us: float | list[float], expected: Recovery | None
+    ended: list[int], average_us: float | list[float], expected: Recovery | None
 ) -> None:
     before = row([100] * 4, 1000.0)
     assert recovery(before, row(ended, average_us, begins_s=10.0), 10.0, 0.2) == expected

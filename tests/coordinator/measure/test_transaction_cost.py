@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from records import ladder_stage, load_result, plan_of
+from records import ladder_stage, load_result, observations, plan_of, samples
 
 from proveout.coordinator.measure.captures import Recording, Window
-from proveout.coordinator.measure.transaction_cost import Captured, Cost, transaction_cost
+from proveout.coordinator.measure.transaction_cost import Cost, transaction_cost
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Ladder
 from proveout.dsl.plan.topology import Capture, Host, System
-from proveout.proto.wire.results import CaptureSample, Reading
 
 S = 1_000_000_000
 WINDOW = Window(start_ns=0, end_ns=10 * S)
@@ -41,22 +40,10 @@ WAITS = {"wal.bytes_total": 128_000.0, "io.reads_total": 25.0}
 
 
 def recording(growth: Mapping[str, float], **gauges: float) -> Recording:
-    def reading(name: str, value: float) -> Reading:
-        return Reading(metric=name, value=value, label="vda" if name.startswith("disk.") else "")
-
-    return Recording(
-        [
-            CaptureSample(
-                capture="any",
-                at_ns=second * S,
-                readings=(
-                    *(reading(name, 100.0 + each * second) for name, each in growth.items()),
-                    *(reading(f"network.{name}", value) for name, value in gauges.items()),
-                ),
-            )
-            for second in (0, 5, 10)
-        ]
-    )
+    levels = {f"network.{name}": value for name, value in gauges.items()}
+    labelled = {f"{name}[vda]" if name.startswith("disk.") else name: each for name, each in growth.items()}
+    at = (0, 5, 10)
+    return Recording(samples({s: {name: 100.0 + each * s for name, each in labelled.items()} | levels for s in at}))
 
 
 def plan(*, address: str = "db:7700", engine: str = "postgres", **system: Any) -> Plan:
@@ -86,10 +73,10 @@ def cost(
     boots: Mapping[str, str] | None = None,
     loads: int = 1,
 ) -> Cost:
-    captured = Captured(plan=of, recordings=recordings, on=lambda _: WINDOW, boots=boots or {})
     stage = of.stages[0]
     assert isinstance(stage, Ladder)
-    return transaction_cost(captured, stage, [LOAD] * loads)
+    seen = observations(stage, plan=of, recordings=recordings, boots=boots or {}, window=WINDOW)
+    return transaction_cost(seen, stage, [LOAD] * loads)
 
 
 def test_a_server_with_a_machine_of_its_own_costs_all_of_it() -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
-from records import load_result
+from records import load_result, observations
 from test_validity import MS, NAMES, RAMP_S, T0, S, ladder, mix, plan
 
 from proveout.coordinator.measure import validity
 from proveout.coordinator.measure.captures import Window
 from proveout.coordinator.measure.faults import judge, outside, spans
-from proveout.coordinator.measure.load_merge import Observed
+from proveout.coordinator.measure.load_merge import Observed, streams_of
 from proveout.dsl.plan.phases import Level, mean_level
 from proveout.dsl.plan.stages import Fault, Ladder, Phased
 from proveout.dsl.plan.topology import Expression
@@ -100,27 +101,19 @@ def observed(
         stalls=stalls,
     )
     fraction = failed / (total + failed)
+    (stream,) = streams_of(stage, 4, rate, {"c1": load}, {"c1": seconds})
+    about = {"rate": rate, "loads": stream.loads, "seconds": stream.seconds, "window": window, "t0_ns": T0}
+    shared = observations(stage, plan=plan(stage), **about)
     return Observed(
-        plan=plan(stage),
-        stage=stage,
-        rate=rate,
+        **{each.name: getattr(shared, each.name) for each in fields(shared)},
+        stream=replace(stream, summaries=()),
         metrics={
             "measure_s": float(len(counts)),
             "errors": {"count": failed, "fraction": fraction},
             "threads": 4,
             "client": {"cpu_fraction": 0.3},
         },
-        transactions=(),
         tps_per_second=[float(ok) for ok, _ in counts],
-        loads={"c1": load},
-        seconds={"c1": seconds},
-        recordings={},
-        window=window,
-        clocks={},
-        t0_ns=T0,
-        lost={},
-        boots={},
-        silences={},
         disturbed=disturbed,
     )
 
