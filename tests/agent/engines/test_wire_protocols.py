@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.mysql import protocol as mysql
 from proveout.agent.engines.mysql.driver import failure_of as mysql_failure
-from proveout.agent.engines.mysql.driver import kind_of
 from proveout.agent.engines.mysql.protocol import execution, lenenc, length, placeholders
 from proveout.agent.engines.postgres import protocol as postgres
 from proveout.agent.engines.postgres.driver import PostgresPrepared, binary_integer
@@ -281,6 +280,20 @@ def test_what_ends_a_session(peer: Peer, sent: bytes, code: str, words: str) -> 
     assert raised.value.kind is FailureKind.LOST
 
 
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        *((code, FailureKind.RETRYABLE) for code in ("40001", "40P01", "1213", "1205")),
+        *((code, FailureKind.LOST) for code in ("57P01", "08003", "1053", "2013", "1927")),
+        *((code, FailureKind.ERROR) for code in ("53100", "1317")),
+        *((code, FailureKind.LOGICAL) for code in ("23505", "1062")),
+    ],
+)
+def test_kinds_of_failures_by_code(code: str, kind: FailureKind) -> None:
+    fail = postgres_failure if len(code) == 5 else mysql_failure
+    assert fail(code, "no", INSERT).kind is kind
+
+
 # ---- PostgreSQL ------------------------------------------------------------------------------------------------------
 
 
@@ -505,22 +518,6 @@ def test_an_error_among_the_rows(peer: Peer) -> None:
     peer.there.sendall(peer.way.answer(("a", 1), ("b", 2)))
     assert peer.session.receive()
     assert peer.session.rows() == [("a", 1), ("b", 2)]
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        ("1213", FailureKind.RETRYABLE),
-        ("1205", FailureKind.RETRYABLE),
-        ("1053", FailureKind.LOST),
-        ("2013", FailureKind.LOST),
-        ("1927", FailureKind.LOST),
-        ("1317", FailureKind.ERROR),
-        ("1062", FailureKind.LOGICAL),
-    ],
-)
-def test_kinds_of_failures_by_error_number(code: str, kind: FailureKind) -> None:
-    assert kind_of(code, frozenset({"1062"})) is kind
 
 
 @on_mysql
