@@ -179,6 +179,13 @@ class Peer:
     def ask(self) -> bytes:
         return self.sent(self.prepared, (7,))
 
+    def answer_in_pieces(self, whole: bytes, cuts: list[int]) -> None:
+        """Only the last piece ends the answer."""
+        edges = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
+        for begin, end in pairwise(edges):
+            self.there.sendall(whole[begin:end])
+            assert self.session.receive() is (end == len(whole))
+
     def close(self) -> None:
         self.here.close()
         self.there.close()
@@ -216,14 +223,8 @@ def test_an_answer_split_at_any_byte_is_the_same_answer(way: Any, cuts: list[int
             assert peer.session.receive() is False
             peer.there.sendall(way.answer(("x", 1)))
             assert peer.session.receive()
-        whole = way.answer(*rows)
         peer.ask()
-        edges = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
-        ended = []
-        for begin, end in pairwise(edges):
-            peer.there.sendall(whole[begin:end])
-            ended.append(peer.session.receive())
-        assert ended == [False] * (len(ended) - 1) + [True]
+        peer.answer_in_pieces(way.answer(*rows), cuts)
         assert (peer.session.count, peer.session.rows()) == (len(rows), rows)
     finally:
         peer.close()
@@ -405,12 +406,7 @@ def test_the_answer_to_a_group_split_at_any_byte(way: Any, cuts: list[int]) -> N
         whole += part(b"2") + part(b"N", b"Mnote\0\0") + part(b"C", b"UPDATE 12\0")
         whole += part(b"2") + part(b"C", b"SELECT 0\0") + part(b"Z", b"T")
         peer.session.send(grouped(peer), ((FIND, (7,)), (CHANGE, (8,)), (FIND, (9,))))
-        edges = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
-        ended = []
-        for begin, end in pairwise(edges):
-            peer.there.sendall(whole[begin:end])
-            ended.append(peer.session.receive())
-        assert ended == [False] * (len(ended) - 1) + [True]
+        peer.answer_in_pieces(whole, cuts)
         results = peer.session.results()
         peer.ask()
         peer.there.sendall(way.answer(("a", 1)))  # of another statement: the group's results stay
