@@ -26,7 +26,7 @@ from google.protobuf.message import DecodeError
 from proveout.agent.daemon.handlers import IN_HELPER, resolve
 from proveout.agent.daemon.tasks import Handler, Resource, TaskContext
 from proveout.agent.engines import handlers
-from proveout.agent.engines.adapter import ProvisionedSystem
+from proveout.agent.engines.adapter import ProvisionedSystem, Settings
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.workspace import give, is_locked
 from proveout.agent.engines.table import adapter, is_in_files
@@ -625,12 +625,11 @@ async def link(context: TaskContext, spec: LinkSystems) -> TaskResult:
 async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted:
     """Start a system and read its settings. TaskFault `refused` if the host's policy does not list its engine."""
     context.policy.allows_provision(spec.system.engine).require()
-    endpoint, fresh = await handlers.start(context, spec, _provision)
-    if by := handlers.superseded_by(context, spec.system.name):
-        return SystemStarted(endpoint=endpoint, fresh=False, superseded_by=by)
-    found = await run_in_helper(context, InspectSystem(endpoint=endpoint))
-    note = handlers.note_of(context, spec.system.name)
-    return SystemStarted(endpoint=endpoint, settings=cast(SystemStarted, found).settings, fresh=fresh, note=note)
+
+    async def read(endpoint: Endpoint) -> Settings:
+        return cast(SystemStarted, await run_in_helper(context, InspectSystem(endpoint=endpoint))).settings
+
+    return await handlers.start_system(context, spec, _provision, read)
 
 
 def _provision(context: TaskContext, system: System, data_root: Path) -> ProvisionedSystem:
