@@ -124,7 +124,6 @@ class _Checking:
         """Check one plan; the result for programs."""
         from proveout.cli.options import show_error
         from proveout.cli.outputs import Checked
-        from proveout.coordinator.report import brought_in
         from proveout.core.errors import PlanError
         from proveout.dsl.compile.compiler import compile_with_notes
         from proveout.dsl.rules import resets
@@ -139,7 +138,10 @@ class _Checking:
             self.checked.append(Checked(file=str(path), problems=error.problems))
             found = list(map(_data, error.problems)) if self.as_json else []
             return {"plan": str(path), "digest": "", "exit_code": error.exit_code, "problems": found}
-        brought_in.section([path.parent / name for name in plan.brought_in])
+        if plan.brought_in:
+            from proveout.coordinator.report import brought_in
+
+            brought_in.section([path.parent / name for name in plan.brought_in])
         notes = (*unused, *hints(plan), *overlaps(plan), *resets.notes(plan))
         result = {"plan": str(path), "digest": plan.digest, "exit_code": 0, "problems": []}
         self.show(notes)
@@ -195,9 +197,7 @@ def _data(problem: PlanProblem) -> dict[str, Any]:
 
 def _foreseen_lines(plan: Plan, runs_dir: Path) -> Iterator[str]:
     """The power of the plan by its earlier runs; nothing is imported where there are none."""
-    from proveout.coordinator.storage import run_directory
-
-    if not any(runs_dir.glob(f"{run_directory.stem(plan)}-*")):
+    if not any(runs_dir.glob(f"{plan.name.strip('-')[:60]}-*")):
         return
     from proveout.coordinator.history.power import earlier_results, foresee, lines
 
