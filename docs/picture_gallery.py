@@ -32,9 +32,8 @@ from proveout.coordinator.live.ticks import Moved
 from proveout.coordinator.storage.journal import read
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.proto.events import IterationFinished, PopulateFinished, RunStarted, Stamped
-from proveout.tui.home.app import HomeApp
-from proveout.tui.run_app import RunApp, compare
-from proveout.tui.run_screen import PANES
+from proveout.tui.home import HomeApp
+from proveout.tui.run_app import PANES, RunApp
 
 SIZES = ((80, 24), (120, 40), (200, 60))
 EARLIER_S = 2.0
@@ -161,7 +160,7 @@ class _Compares(RunApp):
 
     def on_mount(self) -> None:
         """Compare at once."""
-        self.call_after_refresh(compare, self, self._reference)
+        self.call_after_refresh(self.compare, self._reference)
 
 
 def _moments(events: Sequence[Stamped]) -> dict[str, float]:

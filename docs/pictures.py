@@ -29,7 +29,7 @@ from proveout.cli.run_session import LocalRun, replay
 from proveout.coordinator.storage.journal import read
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.proto.events import IterationFinished, IterationStarted, Stamped
-from proveout.tui.home.app import HomeApp
+from proveout.tui.home import HomeApp
 from proveout.tui.run_app import RunApp
 
 ROOT = Path(__file__).parent.parent

@@ -377,7 +377,7 @@ class ValuesTaken:
 @record
 class IterationStarted:
     """T0 is `starts_in_s` from now; `rate` None: closed. `passes` end within `measure_s`. `beside`:
-    `timetable.Part`."""
+    `loads.Part`."""
 
     id: IterationId
     rate: float | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -12,7 +12,7 @@ from rich.text import Text
 from proveout.core.data_classes import record
 from proveout.core.numbers import number
 from proveout.proto.events import ProbeFinished
-from proveout.tui.stage_view import Throughput
+from proveout.tui.run_view import Throughput
 from proveout.tui.style import ACCENT, BAD, GOOD, MUTED, TARGET
 
 _STEPS = (1.0, 2.0, 5.0, 10.0)
@@ -218,6 +218,21 @@ class Canvas:
         return sign, f"{style} on {shade}".strip() if shade and " on " not in style else style
 
 
+LEFT, RIGHT = 8, 15
+"""Cells of the labels at the left of an axis, and of the names at the right."""
+
+
+def framed(canvas: Canvas, labels: Mapping[int, str], names: Mapping[int, tuple[str, str]]) -> Iterator[Text]:
+    """The rows of a canvas with the labels of its axis and, at the right, names with their styles, each at its row; of
+    a name that is too long the last word stays."""
+    for row, drawn in enumerate(canvas.rows()):
+        label = labels.get(row, "")
+        text = Text(f"{label:>{LEFT}}" + ("┤" if label else "│"), style=MUTED, no_wrap=True, end="")
+        name, style = names.get(row, ("", ""))
+        name = name if len(name) < RIGHT else name.rpartition(" ")[2]
+        yield text.append_text(drawn).append(f" {name:<{RIGHT - 1}}", style=style)
+
+
 ROWS = 4
 """Rows of a drawing: three of digits, one of labels."""
 NOT_KNOWN = "—"
@@ -240,14 +255,17 @@ _DIGITS = {
 
 @record
 class Figure:
-    """A number: its digits as text, its unit, what it is. `digits`: as many digits and points have room at least, so
-    that the numbers after it stay where they are."""
+    """A number of the header. As large digits: its digits as text ("" for a line only), its unit, what it is; `digits`:
+    as many digits and points have room at least, so that the numbers after it stay where they are. In a line: its text
+    with what is before it, and its rank as in `style.Part`."""
 
-    value: str
+    value: str = ""
     unit: str = ""
     label: str = ""
     style: str = "bold"
     digits: str = ""
+    line: str = ""
+    rank: int = 0
 
     @property
     def width(self) -> int:
@@ -346,26 +364,24 @@ def draw_intervals(bars: Sequence[Bar], width: int) -> list[Text]:
     return rows
 
 
+def interval(cells: list[tuple[str, str]], left: int, right: int, ends: str, style: str) -> None:
+    """Draw an interval into cells, from `left` to `right`, with these signs at its two ends: `├──┤`."""
+    cells[left : right + 1] = [("─", style)] * (right + 1 - left)
+    cells[left], cells[right] = (ends[0], style), (ends[1], style)
+
+
 def _picture(found: Throughput, scale: Scale, width: int) -> Text:
-    signs = [" "] * width
+    cells = [(" ", ACCENT)] * width
 
     def place(value: float) -> int:
         return round(scale.place(value) * (width - 1))
 
     if found.lower is not None and found.upper is not None:
         first, last = place(found.lower), place(found.upper)
-        for column in range(max(first, 0), min(last, width - 1) + 1):
-            signs[column] = "─"
-        if first >= 0:
-            signs[first] = "├"
-        else:
-            signs[0] = "◂"
-        if last < width:
-            signs[last] = "┤"
-        else:
-            signs[-1] = "▸"
-    signs[min(max(place(found.mean), 0), width - 1)] = "●"
-    return Text("".join(signs), style=ACCENT, no_wrap=True, end="")
+        ends = ("├" if first >= 0 else "◂") + ("┤" if last < width else "▸")
+        interval(cells, max(first, 0), min(last, width - 1), ends, ACCENT)
+    cells[min(max(place(found.mean), 0), width - 1)] = ("●", ACCENT)
+    return Text("".join(sign for sign, _ in cells), style=ACCENT, no_wrap=True, end="")
 
 
 def _axis(scale: Scale, width: int) -> Text:
@@ -378,7 +394,6 @@ def _axis(scale: Scale, width: int) -> Text:
     return Text(next(row.rows()).plain, style=MUTED, no_wrap=True, end="")
 
 
-LEFT, RIGHT = 8, 16
 _SIGNS = {True: ("●", GOOD), False: ("×", BAD)}
 _CONFIRM = {True: "◆", False: "×"}
 
@@ -430,14 +445,7 @@ def draw_search(
         canvas.put(place(index), row(probe.rate), _CONFIRM[probe.accepted] if confirms else sign, style)
     if going is not None:
         canvas.put(place(count - 1), row(going[1]), "▶", TARGET)
-    labels = {row(tick): number(tick) for tick in scale.ticks}
-    rows = []
-    for line, drawn in enumerate(canvas.rows()):
-        label = labels.get(line, "")
-        text = Text(f"{label:>{LEFT}}" + ("┤" if label else "│"), style=MUTED, no_wrap=True, end="")
-        name, style = legend.get(line, ("", ""))
-        name = name if len(name) < RIGHT else name.split(" ")[-1]
-        rows.append(text.append_text(drawn).append(f" {name}", style=style))
+    rows = [*framed(canvas, {row(tick): number(tick) for tick in scale.ticks}, legend)]
     end = f"probe {first + count}"
     start = f"{first + 1}"
     between = place(count - 1) - len(start) - len(end) // 2

@@ -12,14 +12,13 @@ from typing import TypeAlias
 from rich.text import Text
 
 from proveout.core.data_classes import record
-from proveout.core.numbers import microseconds, number, percent, quantity, rate_unit, safe, seconds
+from proveout.core.numbers import microseconds, number, percent, quantity, safe, seconds
 from proveout.dsl.plan.phases import edges_s, level_at
 from proveout.dsl.plan.stages import lengths_s, measured_from_s
-from proveout.proto.events import IterationFinished, IterationId, IterationStarted, LoadTick
+from proveout.proto.events import IterationId, IterationStarted, LoadTick
 from proveout.tui import charts
-from proveout.tui.charts import NOT_KNOWN, Canvas, Figure, Scale
-from proveout.tui.run_view import Begun, FaultMark, Moment, RunView
-from proveout.tui.stage_view import Progress, StageView
+from proveout.tui.charts import LEFT, NOT_KNOWN, RIGHT, Canvas, Figure, Scale
+from proveout.tui.run_view import Begun, FaultMark, Moment, Progress, RunView, StageView, rung_label
 from proveout.tui.style import BAD, CAUTION, GOOD, LOAD, MUTED, P50, P95, P99, RAMP, SHADE, TARGET, Part, coloured
 
 WINDOW_S = 120.0
@@ -88,7 +87,7 @@ def timeline(view: RunView) -> Timeline | None:
         iterations=tuple(_iteration(view, one) for one in begun),
         phases=tuple(phase for one in begun for phase in _phases(view, one)),
         faults=tuple(mark for mark in faults if begins_s <= mark.unix_s <= ends_s),
-        unit="IOPS" if seconds and _kind(view, seconds[-1].tick.id) == "tool" else "TPS",
+        unit=view.unit(seconds[-1].tick.id.stage) if seconds else "TPS",
         moves=not view.shown and view.ended is None,
         fresh=view.iteration is not None and bool(seconds) and seconds[-1].tick.id == view.iteration.id,
     )
@@ -98,16 +97,11 @@ def _end_s(one: Begun) -> float:
     return one.unix_s + sum(lengths_s(one.started).values())
 
 
-def _kind(view: RunView, identity: IterationId) -> str:
-    stage = view.stage(identity.stage)
-    return "" if stage is None else stage.kind
-
-
 def _iteration(view: RunView, one: Begun) -> Span:
     identity = one.started.id
-    kind = _kind(view, identity)
-    what = f"depth {identity.rung}" if kind == "tool" else f"{identity.rung} thr"
-    name = f"probe {identity.repeat}" if kind == "search" else f"{what} #{identity.repeat}"
+    kind = view.kind(identity.stage)
+    name = f"#{identity.repeat}"
+    name = f"probe {identity.repeat}" if kind == "search" else f"{rung_label(kind, identity.rung)} {name}"
     again = f" attempt {identity.attempt}" if identity.attempt > 1 else ""
     return Span(begins_s=one.unix_s, ends_s=_end_s(one), name=name + again)
 
@@ -188,6 +182,8 @@ SHORT_FRACTION = 0.95
 GROWTH_OVER_S, GROWTH_FRACTION = 10.0, 0.1
 """A lag that has grown by more than this share of the last seconds stands out: the copy falls behind."""
 RATE_DIGITS, TIME_DIGITS = "00,000", "0.00"
+DONE = "done"
+"""The label of the part of a task that is done."""
 
 
 @record
@@ -195,10 +191,10 @@ class LiveNumbers:
     """The newest second; None where it is not known. `of`: the intended rate, 1/s; `stale_s`: its age, s, from
     `STALE_S` on, else 0.
 
-    `lags`: whether the iteration has readings of a lag; `lag_grows`: by `GROWTH_FRACTION`.
+    `lags`: whether the iteration has readings of a lag; `lag_s`: the highest of the newest ones; `lag_grows`: by
+    `GROWTH_FRACTION`.
     """
 
-    unit: str
     tick: LoadTick | None
     of: float | None
     lag_s: float | None
@@ -217,61 +213,104 @@ class LiveNumbers:
 
 def live_numbers(view: RunView) -> LiveNumbers | None:
     """The numbers of the iteration under way; None between iterations, and before its first second."""
-    going = view.iteration
-    if going is None:
-        return None
-    stage = view.stage(going.id.stage)
-    unit = rate_unit(stage.kind if stage is not None else "")
-    newest = view.seconds[-1] if view.seconds and view.seconds[-1].tick.id == going.id else None
-    if newest is None:
+    going, newest = view.iteration, view.newest
+    if going is None or newest is None:
         return None
     silent_s = view.now_unix_s - newest.unix_s
     measured_s = newest.unix_s - 0.5 - view.iteration_began_unix_s - measured_from_s(going)
-    lag_s, grows = _lag(view)
-    return LiveNumbers(
-        unit=unit,
-        tick=newest.tick if silent_s <= STALE_S else None,
-        of=target_rate(stage, going.rate, measured_s),
-        lag_s=lag_s,
-        lags=bool(view.lags),
-        lag_grows=grows,
-        stale_s=silent_s if silent_s > STALE_S else 0.0,
-    )
-
-
-def _lag(view: RunView) -> tuple[float | None, bool]:
-    """The highest of the newest lags, s, None when none is recent; whether one grows."""
     recent = [
         [(at_s, lag_s) for at_s, lag_s in points if at_s >= view.now_unix_s - GROWTH_OVER_S]
         for points in view.lags.values()
     ]
-    newest = [points[-1][1] for points in recent if points]
-    grows = any(points and points[-1][1] - points[0][1] > GROWTH_FRACTION * GROWTH_OVER_S for points in recent)
-    return max(newest, default=None), grows
-
-
-# ---- one line ----------------------------------------------------------------------------------------------------
+    return LiveNumbers(
+        tick=newest.tick if silent_s <= STALE_S else None,
+        of=target_rate(view.stage(going.id.stage), going.rate, measured_s),
+        lag_s=max((points[-1][1] for points in recent if points), default=None),
+        lags=bool(view.lags),
+        lag_grows=any(points and points[-1][1] - points[0][1] > GROWTH_FRACTION * GROWTH_OVER_S for points in recent),
+        stale_s=silent_s if silent_s > STALE_S else 0.0,
+    )
 
 
 def parts(view: RunView) -> list[Part]:
     """The numbers as parts of a line: `7,225 TPS of 7,225 · p50 36 µs · p99 7.5 ms · errors 0/s · lag 11 ms`."""
-    found = live_numbers(view)
-    if found is None:
-        return _between(view)
+    if view.ended is not None:
+        return [(f"exit code {view.ended.exit_code}", "bold", 0)]
+    return [(one.line, one.style, one.rank) for one in _numbers(view) if one.line]
+
+
+def figures(view: RunView) -> list[Figure]:
+    """The numbers for large digits, the most important one first; at least one."""
+    return [one for one in _numbers(view) if one.value]
+
+
+def task_numbers(task: Progress, host: str = "") -> Iterator[Figure]:
+    """The progress of a task: `60,000 of 100,000 rows · 60 % · 42,000 rows/s · 1 s left`."""
+    unit, done, where = safe(task.unit), number(task.done), f" on {host}" if host else ""
+    of = f" of {number(task.total)}" if task.total > 0.0 else ""
+    yield Figure(value=done, label=f"{of} {unit}{where}".strip(), digits=RATE_DIGITS, line=f"{done}{of} {unit}")
+    if task.total > 0.0:
+        yield _figure(percent(round(task.share, 3)), "", DONE, rank=1, digits="000")
+    if task.per_s:
+        pace = number(round(task.per_s))
+        yield Figure(value=pace, unit="/s", label=unit, digits=RATE_DIGITS, line=f" · {pace} {unit}/s", rank=2)
+    if task.remaining_s is not None:
+        left = seconds(task.remaining_s)
+        yield replace(_figure(left, "", "left", rank=2, digits=""), line=f" · {left} left")
+
+
+def _numbers(view: RunView) -> Iterator[Figure]:
+    """The numbers of the newest second, else of the first task that tells how far it is, else of the last iteration."""
+    found, last = live_numbers(view), view.last
+    task = next(((host, task) for stage in view.stages for host, task in stage.progress.items()), None)
+    if found is not None and view.iteration is not None:
+        yield from _of_load(found, view.unit(view.iteration.id.stage))
+    elif task is not None:
+        yield from task_numbers(task[1], host := safe(task[0]))
+        yield Figure(line=f" · on {host}", style=MUTED, rank=3)
+    elif last is None:
+        yield Figure(value=NOT_KNOWN, label="no load yet", style=MUTED, line="no load yet")
+    else:
+        of, tps, unit = safe(str(last.id)), last.metrics.get("tps"), view.unit(last.id.stage)
+        response = last.metrics.get("response", {})
+        yield Figure(
+            value=NOT_KNOWN if tps is None else number(round(tps)), label=f"{unit} of {of}, ended", style=MUTED,
+            digits=RATE_DIGITS, line=f"last {of}: {number(tps)} {unit}",
+        )  # fmt: skip
+        for name in ("p50", "p99"):
+            yield _figure(_time(response.get(f"{name}_us")), name, f"response {name}", style=MUTED, rank=1)
+
+
+def _of_load(found: LiveNumbers, unit: str) -> Iterator[Figure]:
     tick = found.tick
-    if tick is None:
-        return [(f"{NOT_KNOWN} {found.unit}", "bold", 0), (f", no numbers for {seconds(found.stale_s)}", CAUTION, 1)]
-    line: list[Part] = [(f"{number(round(tick.tps))} {found.unit}", CAUTION if found.is_short else "bold", 0)]
-    if found.of is not None:
-        line.append((f" of {number(round(found.of))}", MUTED, 3))
-    line.append((f" · p50 {_time(tick.p50_us)}", "bold", 1))
-    line.append((f" · p95 {_time(tick.p95_us)}", "bold", 5))
-    line.append((f" · p99 {_time(tick.p99_us)}", "bold", 1))
-    line.append((f" · errors {number(tick.errors)}/s", BAD if tick.errors else "bold", 2))
+    rate, errors = (NOT_KNOWN, NOT_KNOWN) if tick is None else (number(round(tick.tps)), number(tick.errors))
+    gone = f", no numbers for {seconds(found.stale_s)}" if tick is None else ""
+    of = f" of {number(round(found.of))}" if found.of is not None else ""
+    rest = [
+        _figure(_time(getattr(tick, f"{name}_us", None)), name, label, rank=rank)
+        for name, label, rank in (("p50", "response p50", 1), ("p95", "", 5), ("p99", "response p99", 1))
+    ]
+    rest.append(
+        Figure(value=errors, unit="/s", label="errors", style=BAD if tick and tick.errors else "bold", digits="00",
+               line=f" · errors {errors}/s", rank=2)
+    )  # fmt: skip
     if found.lags:
-        grows = " and grows" if found.lag_grows else ""
-        line.append((f" · lag {_lag_text(found.lag_s)}{grows}", CAUTION if grows else "bold", 2))
-    return line
+        lag, grows = NOT_KNOWN if found.lag_s is None else quantity(found.lag_s, "lag_s"), found.lag_grows
+        shown = _figure(lag, "lag", "lag, which grows" if grows else "lag", style=CAUTION if grows else "bold", rank=2)
+        rest.append(replace(shown, line=f"{shown.line} and grows") if grows else shown)
+    style = CAUTION if found.is_short or gone else "bold"
+    yield Figure(value=rate, label=f"{unit}{of}{gone}", style=style, digits=RATE_DIGITS, line=f"{rate} {unit}")
+    yield Figure(line=gone or of, style=CAUTION if gone else MUTED, rank=1 if gone else 3)
+    yield from (replace(one, line="") for one in rest) if gone else rest
+
+
+def _figure(text: str, name: str, label: str, *, style: str = "bold", rank: int, digits: str = TIME_DIGITS) -> Figure:
+    """A number with its unit, in a line behind its name; without a label in a line only."""
+    value, _, unit = text.partition(" ")
+    line = f" · {name} {text}" if name else f" · {text}"
+    return Figure(
+        value=value if label else "", unit=unit, label=label, style=style, digits=digits, line=line, rank=rank
+    )
 
 
 def _time(value_us: float | None) -> str:
@@ -279,118 +318,6 @@ def _time(value_us: float | None) -> str:
     return NOT_KNOWN if value_us is None else microseconds(value_us)
 
 
-def _lag_text(lag_s: float | None) -> str:
-    return NOT_KNOWN if lag_s is None else quantity(lag_s, "lag_s")
-
-
-def _task(view: RunView) -> tuple[str, Progress] | None:
-    """The first task that tells how far it is, with its host."""
-    return next(((host, task) for stage in view.stages for host, task in stage.progress.items()), None)
-
-
-def _between(view: RunView) -> list[Part]:
-    """The progress of a task, or the numbers of the last iteration."""
-    if view.ended is not None:
-        return [(f"exit code {view.ended.exit_code}", "bold", 0)]
-    if (going := _task(view)) is not None:
-        host, task = going
-        of = f" of {number(task.total)}" if task.total > 0.0 else ""
-        line: list[Part] = [(f"{number(task.done)}{of} {safe(task.unit)}", "bold", 0)]
-        if task.total > 0.0:
-            line.append((f" · {percent(round(task.done / task.total, 3))}", "bold", 1))
-        if task.per_s:
-            line.append((f" · {number(round(task.per_s))} {safe(task.unit)}/s", "bold", 2))
-        if task.remaining_s is not None:
-            line.append((f" · {seconds(task.remaining_s)} left", "bold", 2))
-        line.append((f" · on {safe(host)}", MUTED, 3))
-        return line
-    last = view.last
-    if last is None:
-        return [("no load yet", MUTED, 0)]
-    shown = f"last {safe(str(last.id))}: {number(last.metrics.get('tps'))} {_unit(view, last)}"
-    response = last.metrics.get("response", {})
-    times = [(f" · {name} {_time(response.get(f'{name}_us'))}", MUTED, 1) for name in ("p50", "p99")]
-    return [(shown, MUTED, 0), *times]
-
-
-def _unit(view: RunView, last: IterationFinished) -> str:
-    stage = view.stage(last.id.stage)
-    return rate_unit(stage.kind if stage is not None else "")
-
-
-# ---- large digits ------------------------------------------------------------------------------------------------
-
-
-def figures(view: RunView) -> list[Figure]:
-    """The numbers for large digits, the most important one first; at least one."""
-    found = live_numbers(view)
-    if found is not None:
-        return _of_load(found)
-    if (going := _task(view)) is not None:
-        return _of_task(*going)
-    last = view.last
-    if last is None:
-        return [Figure(value=NOT_KNOWN, label="no load yet", style=MUTED)]
-    response = last.metrics.get("response", {})
-    tps = last.metrics.get("tps")
-    label = f"{_unit(view, last)} of {safe(str(last.id))}, ended"
-    first = Figure(value=NOT_KNOWN if tps is None else number(round(tps)), label=label, digits=RATE_DIGITS)
-    times = [_timed(response.get(f"{name}_us"), f"response {name}") for name in ("p50", "p99")]
-    return [replace(figure, style=MUTED) for figure in (first, *times)]
-
-
-def _of_load(found: LiveNumbers) -> list[Figure]:
-    tick = found.tick
-    of = f" of {number(round(found.of))}" if found.of is not None else ""
-    gone = f", no numbers for {seconds(found.stale_s)}" if tick is None else ""
-    drawn = [
-        Figure(
-            value=NOT_KNOWN if tick is None else number(round(tick.tps)),
-            label=f"{found.unit}{of}{gone}",
-            style=CAUTION if found.is_short or gone else "bold",
-            digits=RATE_DIGITS,
-        ),
-        _timed(tick.p50_us if tick else None, "response p50"),
-        _timed(tick.p99_us if tick else None, "response p99"),
-        Figure(
-            value=NOT_KNOWN if tick is None else number(tick.errors),
-            unit="/s",
-            label="errors",
-            style=BAD if tick is not None and tick.errors else "bold",
-            digits="00",
-        ),
-    ]
-    if found.lags:
-        value, _, unit = _lag_text(found.lag_s).partition(" ")
-        label = "lag, which grows" if found.lag_grows else "lag"
-        style = CAUTION if found.lag_grows else "bold"
-        drawn.append(Figure(value=value, unit=unit, label=label, style=style, digits=TIME_DIGITS))
-    return drawn
-
-
-def _timed(value_us: float | None, label: str) -> Figure:
-    value, _, unit = _time(value_us).partition(" ")
-    return Figure(value=value, unit=unit, label=label, digits=TIME_DIGITS)
-
-
-def _of_task(host: str, task: Progress) -> list[Figure]:
-    """The progress of a task: share, amount, pace, time left."""
-    unit = safe(task.unit)
-    of = f"of {number(task.total)} " if task.total > 0.0 else ""
-    drawn = [Figure(value=number(round(task.done)), label=f"{of}{unit} on {safe(host)}", digits=RATE_DIGITS)]
-    if task.total > 0.0:
-        value, _, sign = percent(round(task.done / task.total, 3)).partition(" ")
-        drawn.insert(0, Figure(value=value, unit=sign, label="done", digits="000"))
-    if task.per_s:
-        drawn.append(Figure(value=number(round(task.per_s)), unit="/s", label=unit, digits=RATE_DIGITS))
-    if task.remaining_s is not None:
-        value, _, sign = seconds(task.remaining_s).partition(" ")
-        drawn.append(Figure(value=value, unit=sign, label="left"))
-    return drawn
-
-
-LEFT, RIGHT = 8, 15
-"""Cells of the labels at the left of the axis, and of the legend."""
 PERCENTILES = (("p99_us", "p99", P99), ("p95_us", "p95", P95), ("p50_us", "p50", P50))
 """Drawn in this order: the last one is on top."""
 _Value: TypeAlias = Callable[[LoadTick], float | None]
@@ -563,17 +490,10 @@ class _Plot:
         self, canvas: Canvas, scale: Scale, labels: Sequence[str], legend: Sequence[tuple[float, str, str]]
     ) -> Iterator[Text]:
         """The canvas with its axis at the left and the legend at the right."""
-        at_row = {canvas.row(scale.place(tick)): n for n, tick in enumerate(scale.ticks)}
         places = _apart([canvas.height - 0.5 - canvas.up(place) for place, _, _ in legend], canvas.height)
         names = {place: (text, style) for place, (_, text, style) in zip(places, legend, strict=True)}
-        for row, drawn in enumerate(canvas.rows()):
-            mark = at_row.get(row)
-            label = labels[mark] if mark is not None else ""
-            text = Text(f"{label:>{LEFT}}" + ("┤" if label else "│"), style=MUTED, end="")
-            text.append_text(drawn)
-            name, style = names.get(row, ("", ""))
-            name = name if len(name) < RIGHT else name.rpartition(" ")[2]
-            yield text.append(f" {name:<{RIGHT - 1}}", style=style)
+        at_row = {canvas.row(scale.place(tick)): label for tick, label in zip(scale.ticks, labels, strict=True)}
+        return charts.framed(canvas, at_row, names)
 
     def times(self) -> Text:
         """The axis of time: back from now, or from the begin of what is shown."""

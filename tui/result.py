@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -12,10 +13,11 @@ from textual.containers import VerticalScroll
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from proveout.core.numbers import safe
-from proveout.proto.events import Claim, HeadlineNumber
-from proveout.tui.services import Result, Verdict
-from proveout.tui.style import ACCENT, MUTED
+from proveout.core.numbers import pieces, safe
+from proveout.proto.events import Claim, HeadlineNumber, VerdictReached
+from proveout.tui.charts import interval
+from proveout.tui.services import Judged, Result
+from proveout.tui.style import ACCENT, MUTED, OUTCOMES
 
 # `├──●──┤` is the interval with the value, `┃` the limit, `░` the side on which the claim does not hold; an interval
 # without an end there goes to `◀` or `▶`. The axis is logarithmic where the numbers span more than `LOG_FROM`.
@@ -23,7 +25,15 @@ from proveout.tui.style import ACCENT, MUTED
 LOG_FROM = 8.0
 MARGIN = 0.08
 POINT, LIMIT, BOTH, REFUSED = "●", "┃", "╋", "░"
-_REFUSED_ABOVE, _REFUSED_BELOW = ("<", "<="), (">", ">=")
+TILES_FROM = 100
+"""Cells from which the headline numbers are beside each other."""
+BAR, BAR_WIDE = 18, 60
+KEYS = ("● value  ├┤ interval  ┃ limit  ░ beyond it", "●├┤ value  ┃ limit", "┃ limit")
+STATES = {"good": "✓", "bad": "✗", "warn": "■", "": "▶"}
+STYLES: Mapping[str, str] = {
+    "": "", "good": "green", "bad": "red", "warn": "yellow", "PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow",
+}  # fmt: skip
+"""The colour of a tone, and of an outcome."""
 
 
 def axis(numbers: Sequence[float], width: int) -> Callable[[float], int]:
@@ -43,44 +53,24 @@ def axis(numbers: Sequence[float], width: int) -> Callable[[float], int]:
     return cell
 
 
-def interval_bar(claim: Claim, width: int, *, style: str = "", muted: str = "") -> Text:
+def interval_bar(claim: Claim, width: int, style: str = "") -> Text:
     """The claim as a line of `width` cells; blank where there is no value or no limit."""
-    known = [value for value in (claim.mean, claim.lower, claim.upper, claim.bound) if _finite(value)]
-    if claim.mean is None or claim.bound is None or not _finite(claim.mean):
+    if claim.mean is None or claim.bound is None or not math.isfinite(claim.mean):
         return Text(" " * width)
-    cell = axis([float(value) for value in known if value is not None], width)
-    limit = cell(claim.bound)
-    cells: list[tuple[str, str]] = [(_ground(claim.operator, at, limit), muted) for at in range(width)]
+    ends = (claim.mean, claim.lower, claim.upper, claim.bound)
+    cell = axis([value for value in ends if value is not None and math.isfinite(value)], width)
+    limit, point = cell(claim.bound), cell(claim.mean)
+    refused = range(limit + 1, width) if claim.operator[:1] == "<" else range(limit if claim.operator[:1] == ">" else 0)
+    cells = [(REFUSED if at in refused else " ", MUTED) for at in range(width)]
     if claim.lower is not None or claim.upper is not None:
         left = 0 if claim.lower is None else cell(claim.lower)
         right = width - 1 if claim.upper is None else cell(claim.upper)
-        for at in range(left, right + 1):
-            cells[at] = ("─", style)
-        cells[left] = ("◀" if claim.lower is None else "├", style)
-        cells[right] = ("▶" if claim.upper is None else "┤", style)
-    point = cell(claim.mean)
+        interval(
+            cells, left, right, ("◀" if claim.lower is None else "├") + ("▶" if claim.upper is None else "┤"), style
+        )
     cells[limit] = (LIMIT, "bold")
     cells[point] = (BOTH if point == limit else POINT, f"bold {style}".strip())
     return Text.assemble(*cells, no_wrap=True)
-
-
-def _ground(operator: str, at: int, limit: int) -> str:
-    above = operator in _REFUSED_ABOVE and at > limit
-    below = operator in _REFUSED_BELOW and at < limit
-    return REFUSED if above or below else " "
-
-
-def _finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
-
-
-SIGNS = {"PASS": ("✓", "good"), "FAIL": ("✗", "bad"), "INCONCLUSIVE": ("?", "warn")}
-STATES = {"good": "✓", "bad": "✗", "warn": "■", "": "▶"}
-TILES_FROM = 100
-"""Cells from which the headline numbers are beside each other."""
-BAR, BAR_WIDE = 18, 60
-KEYS = ("● value  ├┤ interval  ┃ limit  ░ beyond it", "●├┤ value  ┃ limit", "┃ limit")
-STYLES: Mapping[str, str] = {"": "", "good": "green", "bad": "red", "warn": "yellow"}
 
 
 def outcome_text(result: Result) -> Text:
@@ -88,8 +78,7 @@ def outcome_text(result: Result) -> Text:
     text = Text(no_wrap=False, overflow="fold")
     if result.answer:
         text.append(f"{safe(result.answer)}\n", style="bold")
-    text.append(f"{STATES[result.tone]} {safe(result.outcome)}", style=f"bold {STYLES[result.tone]}".strip())
-    return text
+    return text.append(f"{STATES[result.tone]} {safe(result.outcome)}", style=f"bold {STYLES[result.tone]}".strip())
 
 
 # ---- headline numbers --------------------------------------------------------------------------------------------
@@ -99,12 +88,11 @@ def headline_text(numbers: Sequence[HeadlineNumber], width: int) -> Text:
     """The headline numbers: beside each other in a wide room, below each other in a narrow one."""
     if not numbers:
         return Text.assemble(("No headline number: nothing valid was measured.", MUTED))
-    return _tiles(numbers, width) if width >= TILES_FROM else _rows(numbers, width)
+    return Text("\n").join(_tiles(numbers, width) if width >= TILES_FROM else _rows(numbers, width))
 
 
-def _tiles(numbers: Sequence[HeadlineNumber], width: int) -> Text:
+def _tiles(numbers: Sequence[HeadlineNumber], width: int) -> Iterator[Text]:
     room = max(width // len(numbers) - 3, 16)
-    lines = []
     for part in ("label", "value", "interval", "about"):
         line = Text(no_wrap=True)
         for place, one in enumerate(numbers):
@@ -113,13 +101,11 @@ def _tiles(numbers: Sequence[HeadlineNumber], width: int) -> Text:
             style = {"label": "", "value": f"bold {STYLES[one.tone]}".strip()}.get(part, MUTED)
             written = _fitted(one.interval, room - 1) if part == "interval" else safe(getattr(one, part))
             line.append_text(_padded(written, room - 1, style))
-        lines.append(line)
-    return Text("\n").join(lines)
+        yield line
 
 
-def _rows(numbers: Sequence[HeadlineNumber], width: int) -> Text:
+def _rows(numbers: Sequence[HeadlineNumber], width: int) -> Iterator[Text]:
     values = max(cell_len(one.value) for one in numbers)
-    lines = []
     for one in numbers:
         line = Text(no_wrap=True)
         line.append(f"{safe(one.value):>{values}}  ", style=f"bold {STYLES[one.tone]}".strip())
@@ -128,8 +114,7 @@ def _rows(numbers: Sequence[HeadlineNumber], width: int) -> Text:
             if more and line.cell_len + 2 + cell_len(more) <= width:
                 line.append(f"  {safe(more)}", style=MUTED)
         line.truncate(width, overflow="ellipsis")
-        lines.append(line)
-    return Text("\n").join(lines)
+        yield line
 
 
 def _fitted(interval: str, room: int) -> str:
@@ -149,77 +134,81 @@ def _padded(text: str, room: int, style: str) -> Text:
 # ---- verdicts ----------------------------------------------------------------------------------------------------
 
 
-def verdict_texts(verdicts: Sequence[Verdict], width: int) -> list[Text]:
+def verdict_texts(verdicts: Sequence[Judged], width: int) -> list[Text]:
     """One text for each verdict, a line for each of its claims: outcome, title, value, limit, interval with limit."""
     columns = _Columns(verdicts, width)
-    return [Text("\n").join(_lines(one, columns)) for one in verdicts]
+    return [Text("\n").join(_lines(*one, columns)) for one in verdicts]
 
 
-def head_text(verdicts: Sequence[Verdict], width: int) -> Text:
+def head_text(verdicts: Sequence[Judged], width: int) -> Text:
     """The heads over the lines of `verdict_texts`."""
     columns = _Columns(verdicts, width)
-    text = Text(no_wrap=True)
-    text.append_text(_padded("verdict", columns.outcome + 1 + columns.title, ""))
-    text.append(f" {'value':>{columns.value}} {'limit':<{columns.limit}} ")
-    text.append(next((key for key in KEYS if cell_len(key) <= columns.bar), ""))
-    text.stylize(MUTED)
+    key = next((key for key in KEYS if cell_len(key) <= columns.bar), "")
+    text = _padded("verdict", columns.outcome + 1 + columns.title, "")
+    text.append(f" {'value':>{columns.value}} {'limit':<{columns.limit}} {key}").stylize(MUTED)
     return text
 
 
 class _Columns:
     """The widths of the columns in a room of `width` cells."""
 
-    def __init__(self, verdicts: Sequence[Verdict], width: int) -> None:
-        claims = [claim for one in verdicts for claim in one.claims]
+    def __init__(self, verdicts: Sequence[Judged], width: int) -> None:
+        claims = [claim for _, of_verdict in verdicts for claim in of_verdict]
         self.words = width >= TILES_FROM
-        self.outcome = max((cell_len(outcome(one, words=self.words)) for one in verdicts), default=1)
+        self.outcome = max((cell_len(_outcome(one, words=self.words)) for one, _ in verdicts), default=1)
         self.value = max((cell_len(claim.value) for claim in claims), default=5)
         self.limit = max((cell_len(claim.limit) for claim in claims), default=5)
         left = width - self.outcome - self.value - self.limit - 4
-        titles = max((cell_len(safe(one.title or one.id)) for one in verdicts), default=8) + 1
+        titles = max((cell_len(_title(one)) for one, _ in verdicts), default=8) + 1
         least = BAR if left > 2 * BAR else max(left - 20, 0)
         self.title = max(min(titles, left - least), 8)
         self.bar = max(min(left - self.title, BAR_WIDE), 0)
 
 
-def outcome(verdict: Verdict, *, words: bool) -> str:
+def _title(verdict: VerdictReached) -> str:
+    return safe(verdict.title or verdict.id)
+
+
+def _warns(verdict: VerdictReached) -> bool:
+    """Whether it has failed and does not count."""
+    return verdict.severity == "warn" and verdict.outcome != "PASS"
+
+
+def _outcome(verdict: VerdictReached, *, words: bool) -> str:
     """`✗ FAIL, warning only`; without words `✗`, `✗ warn`."""
-    sign = SIGNS[verdict.outcome][0]
-    warns = not verdict.counts and verdict.outcome != "PASS"
+    sign = OUTCOMES[verdict.outcome][0]
     if words:
-        return f"{sign} {verdict.outcome}{', warning only' if warns else ''}"
-    return f"{sign} warn" if warns else sign
+        return f"{sign} {verdict.outcome}{', warning only' if _warns(verdict) else ''}"
+    return f"{sign} warn" if _warns(verdict) else sign
 
 
-def tone_of(verdict: Verdict) -> str:
-    """The tone of an outcome; one that does not count is a warning."""
-    return SIGNS[verdict.outcome][1] if verdict.counts or verdict.outcome == "PASS" else "warn"
+def _style(verdict: VerdictReached) -> str:
+    return STYLES["warn" if _warns(verdict) else verdict.outcome]
 
 
-def _lines(verdict: Verdict, columns: _Columns) -> Iterator[Text]:
-    style = STYLES[tone_of(verdict)]
-    for place, claim in enumerate(verdict.claims or (Claim(of="", value=""),)):
+def _lines(verdict: VerdictReached, claims: Sequence[Claim], columns: _Columns) -> Iterator[Text]:
+    style = _style(verdict)
+    for place, claim in enumerate(claims or (Claim(of="", value=""),)):
         line = Text(no_wrap=True)
-        word = outcome(verdict, words=columns.words) if place == 0 else ""
-        line.append_text(_padded(word, columns.outcome + 1, f"bold {style}".strip()))
-        title = safe(verdict.title or verdict.id) if place == 0 else f"  {safe(claim.of)}"
+        word = _outcome(verdict, words=columns.words) if place == 0 else ""
+        line.append_text(_padded(word, columns.outcome + 1, f"bold {style}"))
+        title = _title(verdict) if place == 0 else f"  {safe(claim.of)}"
         line.append_text(_padded(title, columns.title, "" if place == 0 else MUTED))
         line.append(f" {safe(claim.value):>{columns.value}} ", style="bold")
         line.append(f"{safe(claim.limit):<{columns.limit}} ")
-        line.append_text(interval_bar(claim, columns.bar, style=style, muted=MUTED))
-        yield line
+        yield line.append_text(interval_bar(claim, columns.bar, style))
 
 
-def evidence_text(verdict: Verdict) -> Text:
+def evidence_text(verdict: VerdictReached) -> Text:
     """The title in full, the check with its place in the plan, and the evidence, a line for each sentence."""
     text = Text(overflow="fold")
-    text.append(f"{outcome(verdict, words=True)} ", style=f"bold {STYLES[tone_of(verdict)]}".strip())
+    text.append(f"{_outcome(verdict, words=True)} ", style=f"bold {_style(verdict)}")
     text.append(safe(verdict.id), style="bold")
     text.append(f"  {safe(verdict.title)}\n")
     if verdict.check:
-        text.append(f"{safe(verdict.check)}{f'  ({safe(verdict.where)})' if verdict.where else ''}\n",
-                    style=MUTED)  # fmt: skip
-    for piece in verdict.evidence:
+        where = f"  ({safe(Path(verdict.file).name)}:{verdict.line})" if verdict.file and verdict.line else ""
+        text.append(f"{safe(verdict.check)}{where}\n", style=MUTED)
+    for piece in pieces(verdict.evidence):
         text.append(f"· {safe(piece)}\n")
     return text
 
@@ -259,12 +248,9 @@ class ResultPane(VerticalScroll, can_focus=False):
     ResultPane #result-evidence { height: 1fr; min-height: 9; border-top: solid $foreground 70%; }
     """
 
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self._result: Result | None = None
+    _result: Result | None = None
 
     def compose(self) -> ComposeResult:
-        """Outcome, headline numbers, verdicts, evidence with notes."""
         yield Static(WAITING, id="result-outcome")
         yield Static(id="result-headline")
         yield Static(id="result-head")
@@ -287,32 +273,33 @@ class ResultPane(VerticalScroll, can_focus=False):
             self.query_one(OptionList).focus()
 
     def on_resize(self) -> None:
-        """Draw in the new width."""
         self._draw()
 
     def _draw(self) -> None:
         result, width = self._result, self.size.width - 2
         if result is None or width <= 0:
             return
-        self.query_one("#result-outcome", Static).update(outcome_text(result))
-        self.query_one("#result-headline", Static).update(headline_text(result.headline, width))
-        room = width - SCROLLBAR
-        self.query_one("#result-head", Static).update(head_text(result.verdicts, room))
+        verdicts, room = result.verdicts, width - SCROLLBAR
+        for part, text in {
+            "outcome": outcome_text(result),
+            "headline": headline_text(result.headline, width),
+            "head": head_text(verdicts, room),
+            "notes": notes_text(result),
+        }.items():
+            self.query_one(f"#result-{part}", Static).update(text)
         options = self.query_one(OptionList)
         here = options.highlighted or 0
         options.clear_options()
-        options.add_options([Option(line) for line in verdict_texts(result.verdicts, room)])
-        options.display = self.query_one("#result-head").display = bool(result.verdicts)
-        options.highlighted = min(here, len(result.verdicts) - 1) if result.verdicts else None
-        self.query_one("#result-notes", Static).update(notes_text(result))
+        options.add_options([Option(line) for line in verdict_texts(verdicts, room)])
+        options.display = self.query_one("#result-head").display = bool(verdicts)
+        options.highlighted = min(here, len(verdicts) - 1) if verdicts else None
         self._detail(options.highlighted)
 
     def _detail(self, place: int | None) -> None:
-        details = self.query_one("#result-details", Static)
-        if self._result is None or place is None:
-            details.update("" if self._result is None or self._result.verdicts else "No verdict was reached.")
-            return
-        details.update(evidence_text(self._result.verdicts[place]))
+        if self._result is not None:
+            shown = "" if self._result.verdicts else "No verdict was reached."
+            text = shown if place is None else evidence_text(self._result.verdicts[place][0])
+            self.query_one("#result-details", Static).update(text)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Show the evidence of the verdict under the cursor."""

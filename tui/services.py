@@ -14,7 +14,15 @@ from heapq import merge
 from typing import Literal, Protocol, TypeAlias, get_args
 
 from proveout.core.data_classes import dataclass, field, record
-from proveout.proto.events import Claim, HeadlineNumber, IterationFinished, IterationStarted, IterationVoided, Stamped
+from proveout.proto.events import (
+    Claim,
+    HeadlineNumber,
+    IterationFinished,
+    IterationStarted,
+    IterationVoided,
+    Stamped,
+    VerdictReached,
+)
 from proveout.proto.events import Tone as ResultTone
 
 PlanState: TypeAlias = Literal["checking", "fine", "wrong"]
@@ -61,16 +69,6 @@ class PlanCard:
 
 
 @record
-class PastVerdict:
-    """A verdict that a run has reached."""
-
-    id: str
-    outcome: Literal["PASS", "FAIL", "INCONCLUSIVE"]
-    title: str
-    evidence: str
-
-
-@record
 class Ladder:
     """Mean TPS of a ladder over the valid repeats by rung, fewest threads first."""
 
@@ -93,8 +91,9 @@ class RunCard:
     title: str = ""
     began_unix_s: float = 0.0
     seconds: float = 0.0
+    labels: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
-    verdicts: tuple[PastVerdict, ...] = ()
+    verdicts: tuple[VerdictReached, ...] = ()
     ladders: tuple[Ladder, ...] = ()
     found: tuple[str, ...] = ()
 
@@ -177,27 +176,21 @@ class HomeServices(Protocol):
 
     def plans(self) -> Sequence[Found]:
         """The plan files, in the order to show them."""
-        ...
 
     def plan(self, path: str, overrides: Mapping[str, str], inventory: str) -> PlanCard:
         """A plan as it compiles with these parameters and this inventory ("" for none)."""
-        ...
 
     def form(self, path: str) -> Form:
         """The form of a plan. ProveoutError when the file cannot be read."""
-        ...
 
     def runs(self) -> Sequence[Found]:
         """The runs, newest first."""
-        ...
 
     def run(self, path: str) -> RunCard:
         """A run, from its journal."""
-        ...
 
     def compare(self, reference: str, other: str, *, despite: bool) -> Comparison:
         """Two runs side by side, with their differences. ProveoutError when one cannot be read."""
-        ...
 
 
 @record
@@ -209,6 +202,13 @@ class Start:
     inventory: str = ""
     pki: str = ""
     policy: str = ""
+
+    def words(self, plan: str = "") -> list[str]:
+        """The words of the command line after `proveout`; `plan`: another name of the plan, to show."""
+        given = [word for name, text in self.overrides.items() for word in ("-p", f"{name}={text}")]
+        for option in ("inventory", "pki", "policy"):
+            given += [f"--{option}", path] if (path := getattr(self, option)) else []
+        return ["run", plan or self.plan, *given]
 
 
 @record
@@ -223,6 +223,10 @@ class Resume:
     """Resume a run that has not ended and has no coordinator."""
 
     run: str
+
+    def words(self) -> list[str]:
+        """The words of the command line after `proveout`."""
+        return ["resume", self.run]
 
 
 Choice: TypeAlias = Start | Watch | Resume
@@ -241,15 +245,12 @@ class Source(Protocol):
 
         Ends with the run, or when the run has no coordinator.
         """
-        ...
 
     def now_unix_s(self) -> float:
         """The current time of the run for the screen; Unix seconds."""
-        ...
 
     async def stop(self) -> bool:
         """Request the end of the run; False when the coordinator cannot be reached."""
-        ...
 
 
 @dataclass(slots=True)
@@ -260,11 +261,9 @@ class Pace:
     paused: bool = False
 
     def faster(self) -> None:
-        """The next speed up."""
         self.speed = next((speed for speed in SPEEDS if speed > self.speed), SPEEDS[-1])
 
     def slower(self) -> None:
-        """The next speed down."""
         self.speed = next((speed for speed in reversed(SPEEDS) if speed < self.speed), SPEEDS[0])
 
 
@@ -272,10 +271,6 @@ Moving: TypeAlias = Callable[[Stamped], Sequence[Stamped]]
 """The live events of the iteration that an `IterationStarted` begins, earliest first: called in a thread, it may read
 files.
 """
-
-
-def _nothing_moved(_: Stamped) -> Sequence[Stamped]:
-    return ()
 
 
 Place: TypeAlias = Literal["previous", "next", "begin", "end"]
@@ -304,7 +299,7 @@ class Replay:
         pace: Pace,
         step_s: float = 0.1,
         *,
-        moving: Moving = _nothing_moved,
+        moving: Moving = lambda _: (),
         at_end: bool = False,
     ) -> None:
         self._events, self.pace, self._step_s, self._moving = events, pace, step_s, moving
@@ -415,21 +410,8 @@ class Replay:
         return False
 
 
-Outcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
-
-
-@record
-class Verdict:
-    """A verdict with its comparisons and its evidence, one sentence a line. `counts`: not of severity `warn`."""
-
-    id: str
-    title: str
-    outcome: Outcome
-    counts: bool = True
-    claims: tuple[Claim, ...] = ()
-    evidence: tuple[str, ...] = ()
-    check: str = ""
-    where: str = ""
+Judged: TypeAlias = tuple[VerdictReached, tuple[Claim, ...]]
+"""A verdict with its comparisons."""
 
 
 @record
@@ -442,7 +424,7 @@ class Result:
     tone: ResultTone
     answer: str = ""
     headline: tuple[HeadlineNumber, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[Judged, ...] = ()
     notes: tuple[str, ...] = ()
     next_step: str = ""
 
@@ -453,20 +435,15 @@ class RunServices(Protocol):
 
     def result(self) -> Result:
         """The result of the run as it is recorded now."""
-        ...
 
     def replay(self) -> Replay:
         """A replay of the run from its beginning."""
-        ...
 
     def report(self) -> str:
         """The path of the HTML report, "" while there is none."""
-        ...
 
     def others(self) -> Sequence[tuple[str, str]]:
         """The other runs beside this one, newest first: name and path."""
-        ...
 
     def compare(self, reference: str, other: str, *, despite: bool) -> Comparison:
         """Two runs side by side; "" is this run. ProveoutError when one cannot be read."""
-        ...

@@ -20,8 +20,6 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Button, Footer, Static
 
-from proveout.tui import terminal_colours
-
 # Texts name the sixteen colours of a terminal, so that with NO_COLOR its own ones stay. A test computes that each has a
 # contrast of 4.5 : 1 or more to the backgrounds that it is on.
 
@@ -59,6 +57,14 @@ LIGHT = TerminalTheme(
 )  # fmt: skip
 
 
+OUTCOMES = {"PASS": ("✓", GOOD), "FAIL": ("✗", BAD), "INCONCLUSIVE": ("?", CAUTION)}
+PROVISIONAL = "~"
+"""Before the sign of a verdict that may still change."""
+RUN_STATES = {
+    "starting": ("…", MUTED), "reading": ("…", MUTED), "running": ("▶", "bold"), "finished": ("✓", GOOD),
+    "failed": ("✗", BAD), "crashed": ("✗", BAD), "unreadable": ("✗", BAD), "interrupted": ("■", "yellow"),
+}  # fmt: skip
+"""Sign and style of a run by its state."""
 STATES = {
     "waiting": ("·", MUTED),
     "running": ("▶", "bold"),
@@ -138,12 +144,12 @@ class ThemedApp(App[Left]):
     CSS_PATH: ClassVar[Any] = COMMON_CSS
 
     def __init__(self) -> None:
-        super().__init__(ansi_color=terminal_colours(os.environ))
+        # Without colour the terminal has its own: Textual would make greys, some as dark as their background.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self._told_size: Size | None = None
         self.ansi_theme_dark, self.ansi_theme_light = DARK, LIGHT
 
     def on_mount(self) -> None:
-        """Wait for another theme."""
         self.watch(self, "theme", self._theme_changed, init=False)
 
     def _theme_changed(self) -> None:
@@ -164,7 +170,6 @@ class ThemedApp(App[Left]):
             self.notify(f"This terminal has {here}; the screens need {LEAST[0]} × {LEAST[1]}.", severity="warning")
 
     def action_light_or_dark(self) -> None:
-        """The other theme."""
         self.theme = "textual-dark" if self.theme == "textual-light" else "textual-light"
 
 
@@ -175,7 +180,6 @@ class Keys(Footer):
     ALWAYS = ("question_mark", "q", "escape", "escape,q,question_mark")
 
     def compose(self) -> ComposeResult:
-        """As many keys as there is room for."""
         found = list(super().compose())
         while len(found) > 1 and sum(map(_key_width, found)) > self.app.size.width:
             by_rank = [one for key in self.LESS for one in found if getattr(one, "key", "") == key]
@@ -187,7 +191,6 @@ class Keys(Footer):
         yield from found
 
     def on_resize(self) -> None:
-        """Choose again for another width."""
         self.refresh(recompose=True)
 
 
@@ -240,30 +243,16 @@ class AskScreen(ModalScreen[Answer]):
     ]
 
     def compose(self) -> ComposeResult:
-        """The question and its three answers."""
         with Vertical(id="ask"):
             yield Static(Text("The run is under way. Leave it alone, or stop it?", style="bold"))
             yield Static("The run continues when this screen is detached; `proveout watch` shows it again.")
             with Horizontal():
-                yield Button("Detach (d)", id="detach", variant="primary")
-                yield Button("Stop the run (s)", id="stop", variant="error")
-                yield Button("Stay (Esc)", id="stay")
+                yield Button("Detach (d)", variant="primary", action="screen.answer('detach')")
+                yield Button("Stop the run (s)", variant="error", action="screen.answer('stop')")
+                yield Button("Stay (Esc)", action="screen.answer('stay')")
 
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        """The button's name is the answer."""
-        self.action_answer(event.button.id or "stay")
-
-    def action_answer(self, answer: str) -> None:
-        """Close with it."""
-        self.dismiss("detach" if answer == "detach" else "stop" if answer == "stop" else "stay")
-
-
-def _page(text: str) -> Table:
-    """Names and what is said of them, a line each, in two columns."""
-    page = Table.grid(Column(no_wrap=True), Column(), padding=(0, 2, 0, 0))
-    for line in text.splitlines():
-        page.add_row(Text(line[:_NAMES].strip()), Text(line[_NAMES:].strip()))
-    return page
+    def action_answer(self, answer: Answer) -> None:
+        self.dismiss(answer)
 
 
 class HelpScreen(ModalScreen[None]):
@@ -276,7 +265,9 @@ class HelpScreen(ModalScreen[None]):
         self._text = text
 
     def compose(self) -> ComposeResult:
-        """One page, which scrolls where the terminal is small."""
+        page = Table.grid(Column(no_wrap=True), Column(), padding=(0, 2, 0, 0))
+        for line in self._text.splitlines():
+            page.add_row(Text(line[:_NAMES].strip()), Text(line[_NAMES:].strip()))
         with VerticalScroll(id="help"):
-            yield Static(_page(self._text))
+            yield Static(page)
         yield Keys()

@@ -440,7 +440,7 @@ def start(
     `parameters`: values by name, a list for `1,2,4`. Raises PlanError with all problems of the plan, RunNotStarted when
     the run was refused.
     """
-    from proveout.cli.options import describe  # noqa: PLC0415
+    from proveout.cli.options import describe, words  # noqa: PLC0415
     from proveout.dsl.compile.compiler import compile_plan  # noqa: PLC0415
 
     overrides = {name: _text(value) for name, value in (parameters or {}).items()}
@@ -449,13 +449,11 @@ def start(
     except PlanError as fault:
         fault.add_note("\n".join(map(describe, fault.problems)))
         raise
-    words = [word for name, text in overrides.items() for word in ("-p", f"{name}={text}")]
-    words += [word for name, text in (labels or {}).items() for word in ("--label", f"{name}={text}")]
-    files = {"--inventory": inventory, "--runs-dir": runs_dir, "--pki": pki, "--policy": policy}
-    words += [word for option, path in files.items() if path is not None for word in (option, os.fspath(path))]
-    words += [] if preflight else ["--no-preflight"]
+    files = {"inventory": inventory, "runs_dir": runs_dir, "pki": pki, "policy": policy}
+    given, named = ([f"{name}={text}" for name, text in one.items()] for one in (overrides, labels or {}))
+    arguments = [*words(given, files, named), *([] if preflight else ["--no-preflight"])]
     with tempfile.TemporaryFile() as output:
-        process = RunProcess("run", os.fspath(plan), *words, output=output)
+        process = RunProcess("run", os.fspath(plan), *arguments, output=output)
         try:
             path = process.directory()
         except BaseException:  # Ctrl-C

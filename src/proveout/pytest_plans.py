@@ -191,12 +191,10 @@ class PlanFile(pytest.File):
             pytest.fail(
                 "a plan measures: run it without pytest-xdist (-n 0), whose workers would disturb it", pytrace=False
             )
-        arguments = [str(self.path)]
-        for word in self.config.getoption("--proveout-param"):
-            arguments += ["-p", word]
-        for option, given in (("--inventory", "--proveout-inventory"), ("--runs-dir", "--proveout-runs-dir")):
-            path = self._path(given)
-            arguments += [option, str(path)] if path else []
+        from proveout.cli.options import words  # noqa: PLC0415
+
+        files = {"inventory": self._path("--proveout-inventory"), "runs_dir": self._path("--proveout-runs-dir")}
+        arguments = [str(self.path), *words(self.config.getoption("--proveout-param"), files)]
         try:
             self.run = run(arguments, self.config.invocation_params.dir)
         except RunFailed as fault:

@@ -114,7 +114,6 @@ class _Variable:
         self._value = ["1"] if kind is list else _VALUES.get(getattr(kind, "__name__", ""), 1)
 
     def getvalue(self) -> Any:
-        """A value of its type."""
         return self._value
 
 
@@ -145,27 +144,21 @@ class Replayed:
 
     @property
     def rowcount(self) -> int:
-        """Rows returned or affected."""
         return self._exchange.rows
 
     def cursor(self, *_: Any, **__: Any) -> Replayed:
-        """Another cursor."""
         return Replayed(self._conversation, self._errors)
 
     def execute(self, *args: Any, **_: Any) -> Replayed:
-        """Answer a statement."""
         return self._run("execute", args)
 
     def executemany(self, *args: Any, **_: Any) -> None:
-        """Answer a statement with several sets of binds."""
         self._run("executemany", args)
 
     def parse(self, *args: Any) -> None:
-        """Answer to whether the server takes a statement."""
         self._run("parse", args)
 
     def prepare(self, text: str, *_: Any) -> None:
-        """Keep the text for `execute(None, …)`."""
         self._prepared = text
 
     def bindnames(self) -> list[str]:
@@ -173,37 +166,29 @@ class Replayed:
         return list(dict.fromkeys(name.upper() for name in re.findall(r"(?<!:):(\w+)", self._prepared)))
 
     def direct_path_load(self, *args: Any) -> None:
-        """Answer a direct path load."""
         self._run("direct_path_load", args)
 
     def callproc(self, *args: Any) -> None:
-        """Answer the call of a procedure."""
         self._run("callproc", args)
 
     def callfunc(self, *args: Any) -> Any:
-        """Answer the call of a function."""
         self._run("callfunc", args)
         return _VALUES.get(self._exchange.columns[0][2])
 
     def var(self, kind: Any, *_: Any) -> _Variable:
-        """A variable for a value of a block."""
         return _Variable(kind)
 
     def arrayvar(self, *_: Any) -> _Variable:
-        """A variable for lines of a block."""
         return _Variable(list)
 
     def fetchone(self) -> Row | None:
-        """The next row."""
         return self._rows.pop() if self._rows else None
 
     def fetchall(self) -> list[Row]:
-        """The rows that are left."""
         rows, self._rows = self._rows, []
         return rows
 
     def fetchmany(self, size: int = 1) -> list[Row]:
-        """The next rows."""
         rows, self._rows = self._rows[:size], self._rows[size:]
         return rows
 
@@ -217,7 +202,6 @@ class Replayed:
         return None
 
     def transaction(self, *_: Any, **__: Any) -> Replayed:
-        """A block."""
         return self
 
     def thread_id(self) -> int:
@@ -243,7 +227,6 @@ class ReplayedDriver:
         self.dialect, self._conversation = dialect, conversation
 
     def connect(self, dsn: str) -> ReplayedSession:
-        """Connect to the file. StatementFailure as recorded."""
         del dsn
         _fail(self._conversation.answer(f"session: {CONNECT}"))
         return ReplayedSession(self.dialect, self._conversation)
@@ -258,19 +241,16 @@ class ReplayedSession:
         self.count = 0
 
     def prepare(self, statement: Statement) -> Statement:
-        """Answer whether the server takes a statement. StatementFailure."""
         _fail(self._conversation.answer(named("prepare", statement, self._dialect)))
         return statement
 
     def execute(self, prepared: Statement, arguments: Sequence[Any]) -> None:
-        """Answer a statement. StatementFailure."""
         del arguments
         self._exchange = self._conversation.answer(named("execute", prepared, self._dialect))
         _fail(self._exchange)
         self.count = max(0, self._exchange.rows)
 
     def rows(self) -> list[Row]:
-        """The rows of the last statement."""
         return rows_of(self._exchange)
 
     def cancel(self) -> None:

@@ -22,7 +22,8 @@ from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.postgres import installation
 from proveout.cli import own_workload, plan_writer
 from proveout.cli.bench import Asked, Side, clean_up, composed, opened, prepared, rungs, timing_of
-from proveout.cli.database_address import Unusable, parse
+from proveout.cli.database_address import parse
+from proveout.cli.options import Unusable
 from proveout.cli.own_workload import Script
 from proveout.cli.plan_writer import Draft, Load, Target, Timing
 from proveout.dsl.compile.compiler import compile_plan

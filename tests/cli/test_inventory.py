@@ -64,7 +64,7 @@ def test_deploy_reads_what_was_imported(file: Path, capsys: pytest.CaptureFixtur
         ("c2", "c2.lab:7443", "bench@c2.lab:22"),
     ]
     assert execute(argv) == 2
-    assert "it exists already" in capsys.readouterr().err
+    assert "lab.yaml exists already" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

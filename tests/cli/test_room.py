@@ -12,11 +12,11 @@ import pytest
 CODE = """
 import resource, sys
 from types import SimpleNamespace
-from proveout.cli.run_session import TooManyAgents, raise_file_limit
+from proveout.cli.run_session import Unusable, raise_file_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 2000))
 try:
     raise_file_limit(SimpleNamespace(name="p", hosts=[None] * int(sys.argv[1])))
-except TooManyAgents as error:
+except Unusable as error:
     print(error)
 print(resource.getrlimit(resource.RLIMIT_NOFILE))
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proveout.cli import bench, plan_writer
-from proveout.cli.database_address import Unusable
+from proveout.cli.options import Unusable
 from proveout.cli.versus import derived, settings_of, variant
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan

@@ -8,6 +8,7 @@ from dataclasses import replace
 from results_of_runs import COMPARISON
 
 from proveout.core.errors import ProveoutError
+from proveout.proto.events import VerdictReached
 from proveout.tui import services as shown
 
 HOSTILE = "[red]x[/red]\x1b[31mevil\u202e"
@@ -47,9 +48,10 @@ class FakeServices:
                 path="/p/evil.yaml", name=f"{HOSTILE}.yaml", state="fine", title=HOSTILE, lines=(HOSTILE,), seconds=1.0
             ),
         }  # fmt: skip
-        verdict = shown.PastVerdict(
-            id="quick", outcome="PASS", title="It answers at once", evidence="1.40 ms <= 50.0 ms"
-        )
+        verdict = VerdictReached(
+            id="quick", outcome="PASS", title="It answers at once", severity="fail", check="",
+            evidence="1.40 ms <= 50.0 ms",
+        )  # fmt: skip
         ladders = (
             shown.Ladder(stage="baseline", rungs=(1, 2, 4, 8), tps=(900.0, 1700.0, 3000.0, 4100.0)),
             shown.Ladder(stage="cache", rungs=(1, 2, 4, 8), tps=(5000.0, 9000.0, 17_000.0, 12_000.0)),

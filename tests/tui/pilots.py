@@ -11,9 +11,10 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from proveout.tui.home.app import HomeApp
-from proveout.tui.home.comparison_screen import ComparedScreen, Compares
+from proveout.tui.comparison_screen import ComparedScreen
+from proveout.tui.home import HomeApp
 from proveout.tui.run_app import RunApp
+from proveout.tui.services import HomeServices, RunServices
 from proveout.tui.style import ThemedApp
 
 ASKED = ("ask", "check", "compare", "result")
@@ -26,7 +27,7 @@ THEMES = ("textual-dark", "textual-light")
 class Compared(ThemedApp[None]):
     """A comparison without a run, or a refusal of one."""
 
-    def __init__(self, services: Compares, other: str = "") -> None:
+    def __init__(self, services: HomeServices | RunServices, other: str = "") -> None:
         super().__init__()
         self._compared = services, "/r/a", other
 
@@ -71,8 +72,7 @@ async def home_read(pilot: Pilot[Any]) -> HomeApp:
     assert isinstance(app, HomeApp)
 
     def is_read() -> bool:
-        stamped = {*app.view.plan_stamps, *app.view.run_stamps}
-        return app.view.plans_scanned and app.view.runs_scanned and stamped == {*app.view.plans, *app.view.runs}
+        return len(app.view.scanned) == 2 and set(app.view.stamps) == {*app.view.plans, *app.view.runs}
 
     await until(pilot, is_read)
     app.draw()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import histories
 
 from proveout.core.errors import ProveoutError
-from proveout.proto.events import Claim, HeadlineNumber
-from proveout.tui.services import ComparedPart, ComparedRow, Comparison, Pace, Ratio, Replay, Result, Verdict
+from proveout.proto.events import Claim, HeadlineNumber, VerdictReached
+from proveout.tui.services import ComparedPart, ComparedRow, Comparison, Judged, Pace, Ratio, Replay, Result
 
 HOSTILE = histories.HOSTILE
 HEADLINE = (
@@ -28,37 +29,45 @@ HEADLINE = (
     HeadlineNumber(label="p99 at the peak", value="2.15 ms", interval="95 % CI 2.08 ms … 2.22 ms, n = 5",
                    about="base, 16 threads"),
 )  # fmt: skip
+
+
+def judged(id: str, title: str, outcome: str, *claims: Claim, severity: str = "fail", **more: Any) -> Judged:
+    found = {"severity": severity, "check": "", "evidence": "", **more}
+    return VerdictReached(id=id, title=title, outcome=outcome, **found), claims
+
+
 VERDICTS = (
-    Verdict(
-        id="scales", title="16 threads do four times the work of 1", outcome="PASS",
-        claims=(Claim(of="ratio(base.at(16).tps, base.at(1).tps)", value="5.1", limit="≥ 4", operator=">=", mean=5.1,
-                      lower=4.7, upper=5.5, bound=4.0, interval="95 % CI"),),
-        evidence=("ratio(base.at(16).tps, base.at(1).tps) = 5.1 (95 % CI 4.7 … 5.5, n = 5) >= 4: holds",),
-        check="ratio(base.at(16).tps, base.at(1).tps) >= 4", where="study.yaml:31",
+    judged(
+        "scales", "16 threads do four times the work of 1", "PASS",
+        Claim(of="ratio(base.at(16).tps, base.at(1).tps)", value="5.1", limit="≥ 4", operator=">=", mean=5.1, lower=4.7,
+              upper=5.5, bound=4.0, interval="95 % CI"),
+        evidence="ratio(base.at(16).tps, base.at(1).tps) = 5.1 (95 % CI 4.7 … 5.5, n = 5) >= 4: holds",
+        check="ratio(base.at(16).tps, base.at(1).tps) >= 4", file="plans/study.yaml", line=31,
     ),
-    Verdict(
-        id="quick", title="It answers within 2 ms at the 99th percentile", outcome="FAIL",
-        claims=(Claim(of="base.at(16).response.p99_us.mean", value="2.15 ms", limit="≤ 2.00 ms", operator="<=",
-                      mean=2150.0, lower=2080.0, upper=2220.0, bound=2000.0, interval="95 % CI"),),
-        evidence=("base.at(16).response.p99_us.mean = 2.15 ms <= 2.00 ms: does not hold", f"note: {HOSTILE}"),
+    judged(
+        "quick", "It answers within 2 ms at the 99th percentile", "FAIL",
+        Claim(of="base.at(16).response.p99_us.mean", value="2.15 ms", limit="≤ 2.00 ms", operator="<=", mean=2150.0,
+              lower=2080.0, upper=2220.0, bound=2000.0, interval="95 % CI"),
+        evidence=f"base.at(16).response.p99_us.mean = 2.15 ms <= 2.00 ms: does not hold; note: {HOSTILE}",
     ),
-    Verdict(
-        id="tail", title="The slowest answer takes 5 ms", outcome="FAIL", counts=False,
-        claims=(Claim(of="base.at(16).response.max_us.mean", value="90.0 ms", limit="≤ 5.00 ms", operator="<=",
-                      mean=90000.0, lower=50000.0, upper=130000.0, bound=5000.0, interval="95 % CI"),),
+    judged(
+        "tail", "The slowest answer takes 5 ms", "FAIL",
+        Claim(of="base.at(16).response.max_us.mean", value="90.0 ms", limit="≤ 5.00 ms", operator="<=", mean=90000.0,
+              lower=50000.0, upper=130000.0, bound=5000.0, interval="95 % CI"),
+        severity="warn",
     ),
-    Verdict(
-        id="rate", title="It holds 4,200 per second", outcome="INCONCLUSIVE",
-        claims=(Claim(of="cap.rate", value="4,000/s", limit="≥ 4,200/s", operator=">=", mean=4000.0, lower=4000.0,
-                      upper=None, bound=4200.0, interval="95 % CI"),),
+    judged(
+        "rate", "It holds 4,200 per second", "INCONCLUSIVE",
+        Claim(of="cap.rate", value="4,000/s", limit="≥ 4,200/s", operator=">=", mean=4000.0, lower=4000.0, upper=None,
+              bound=4200.0, interval="95 % CI"),
     ),
-    Verdict(
-        id="both", title=f"Two conditions at once {HOSTILE}", outcome="INCONCLUSIVE",
-        claims=(Claim(of="cap.rate", value="no data", limit="≥ 200/s"), Claim(of="base.at(1).errors.count.mean",
-                      value="0", limit="= 0", operator="==", mean=0.0, bound=0.0)),
+    judged(
+        "both", f"Two conditions at once {HOSTILE}", "INCONCLUSIVE",
+        Claim(of="cap.rate", value="no data", limit="≥ 200/s"),
+        Claim(of="base.at(1).errors.count.mean", value="0", limit="= 0", operator="==", mean=0.0, bound=0.0),
     ),
-    Verdict(id="invariants:db", title="The invariants of the workload hold in db", outcome="PASS",
-            evidence=("held each of 7 times that it was looked at",)),
+    judged("invariants:db", "The invariants of the workload hold in db", "PASS",
+           evidence="held each of 7 times that it was looked at"),
 )  # fmt: skip
 FINISHED = Result(
     outcome="finished in 9 min 12 s: 2 passed, 1 failed, 1 failed (a warning only: tail), 2 inconclusive (exit code 1)",

@@ -13,7 +13,7 @@ from pilots import THEMES, Compared, assert_readable, contrast, home_read, still
 from results_of_runs import FakeRun
 from rich.color import Color
 
-from proveout.tui.home.app import HomeApp, Place
+from proveout.tui.home import HomeApp, Place
 
 
 def test_the_contrast_of_black_on_white_is_that_of_the_standard() -> None:

@@ -14,18 +14,18 @@ from textual.widgets import Button, Input, Select, Static
 from textual.widgets._footer import FooterKey
 
 from proveout.tui import services as shown
-from proveout.tui.home.app import HomeApp, Place
-from proveout.tui.home.comparison_screen import ComparedScreen
-from proveout.tui.home.screens import (
+from proveout.tui.comparison_screen import ComparedScreen
+from proveout.tui.home import (
     Asked,
     FormScreen,
+    HomeApp,
     HomeScreen,
     HomeView,
     Listing,
-    found_runs,
-    grouped,
+    Place,
+    found,
     plan_rows,
-    read_run,
+    read,
 )
 
 SMALL, LARGE = (80, 24), (200, 60)
@@ -73,14 +73,14 @@ async def compared(app: HomeApp, pilot: HomePilot) -> tuple[ComparedScreen, show
 
 def test_removed_runs_are_deselected_also_as_the_reference() -> None:
     services = FakeServices()
-    view = found_runs(HomeView(reference="/r/a"), services.runs())
+    view = found(HomeView(reference="/r/a"), "runs", services.runs())
     assert view.reference == "/r/a"
-    view = read_run(view, services.run("/r/a"), 7)
-    view = found_runs(view, [one for one in services.runs() if one.path != "/r/a"])
+    view = read(view, services.run("/r/a"), 7)
+    view = found(view, "runs", [one for one in services.runs() if one.path != "/r/a"])
     assert "/r/a" not in view.runs
-    assert view.run_stamps == {}
+    assert view.stamps == {}
     assert view.reference == ""
-    assert read_run(view, services.run("/r/a"), 7) is view
+    assert read(view, services.run("/r/a"), 7) is view
 
 
 async def test_the_row_under_the_cursor_is_explained_below_the_list() -> None:
@@ -216,7 +216,7 @@ def test_plans_are_grouped_with_the_last_result_of_each() -> None:
     ]
     past = FakeServices().past
     runs = [replace(past["/r/b"], plan="hlr"), replace(past["/r/a"], plan="hlr"), replace(past["/r/c"], plan="own")]
-    rows = [[str(cell).strip() for cell in cells[:3]] for cells in plan_rows(grouped(cards), runs).values()]
+    rows = [[str(cell).strip() for cell in cells[:3]] for cells in plan_rows(cards, runs).values()]
     assert rows == [
         ["yours", "… studies/own", "crashed"],
         ["", "… mine-embedded", ""],

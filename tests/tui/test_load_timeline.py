@@ -13,10 +13,9 @@ from histories import view_of
 from proveout.proto.events import Event, FaultSeen, ProbeFinished
 from proveout.tui import charts, live_load
 from proveout.tui.charts import Bar
+from proveout.tui.header import headline, verdict_counts
 from proveout.tui.live_load import timeline
-from proveout.tui.run_view import RunView
-from proveout.tui.stage_view import Throughput
-from proveout.tui.widgets.header import headline, verdict_counts
+from proveout.tui.run_view import RunView, Throughput
 
 PLAN = {
     "hosts": [{"name": "db1", "roles": ["server"]}],

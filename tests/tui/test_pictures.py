@@ -1,4 +1,4 @@
-"""Ten pictures (SVG) of whole screens, and the contrast of their texts. Texts are tested in the other files."""
+"""Seven pictures (SVG) of whole screens, and the contrast of their texts. Texts are tested in the other files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from textual.app import App
 from textual.pilot import Pilot
 
 from proveout.proto import events as e
-from proveout.tui.home.app import HomeApp
+from proveout.tui.home import HomeApp
 from proveout.tui.run_app import RunApp
 
 SMALL, MIDDLE = (80, 24), (120, 40)
@@ -44,10 +44,7 @@ PICTURES = {
     "run": Picture(live(histories.climbing)),
     "run-80x24": Picture(live(histories.climbing), size=SMALL),
     "run-of-several-loads": Picture(live(histories.with_loads)),
-    "fault-in-place": Picture(live(histories.broken)),
-    "transactions": Picture(live(histories.troubled), ("3",)),
     "result": Picture(result),
-    "result-light": Picture(result, ("t", "down")),
     "comparison": Picture(lambda: Compared(made.FakeRun())),
     "home": Picture(home),
     "form": Picture(home, ("enter",)),

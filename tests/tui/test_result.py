@@ -16,12 +16,12 @@ from textual.widgets import Collapsible, ContentSwitcher, OptionList, Static
 from proveout.coordinator.report.comparison_tables import DIRECTIONS
 from proveout.proto.events import Claim
 from proveout.tui import result as tui_result
-from proveout.tui.home.comparison_screen import TONES, ComparedScreen
+from proveout.tui.comparison_screen import TONES, ComparedScreen
+from proveout.tui.header import headline
+from proveout.tui.panes import PlanTree
 from proveout.tui.result import interval_bar
 from proveout.tui.run_app import RunApp
 from proveout.tui.services import Result
-from proveout.tui.widgets.header import headline
-from proveout.tui.widgets.panes import PlanTree
 
 SMALL, MIDDLE = (80, 24), (120, 40)
 
@@ -165,7 +165,7 @@ def test_a_run_without_numbers_names_the_command_that_goes_on() -> None:
 @pytest.mark.parametrize("width", [60, 118])
 def test_numbers_are_whole_at_every_width(width: int) -> None:
     lines = [line for one in tui_result.verdict_texts(made.VERDICTS, width) for line in str(one).splitlines()]
-    claims = [claim for one in made.VERDICTS for claim in one.claims or [None]]
+    claims = [claim for _, of_verdict in made.VERDICTS for claim in of_verdict or [None]]
     for line, claim in zip(lines, claims, strict=True):
         assert cell_len(line) <= width
         assert claim is None or (claim.value in line and claim.limit in line)

@@ -9,11 +9,11 @@ from histories import view_of
 from pilots import still
 
 from proveout.proto.events import Event
+from proveout.tui import tables
+from proveout.tui.header import Top
+from proveout.tui.panes import PlanTree
 from proveout.tui.run_app import RunApp
 from proveout.tui.run_view import LOAD, scoped
-from proveout.tui.widgets import tables
-from proveout.tui.widgets.header import Top
-from proveout.tui.widgets.panes import PlanTree
 
 
 def two_rungs() -> list[Event]:

@@ -12,11 +12,11 @@ from textual.widgets import ContentSwitcher, Input, Static
 from textual.widgets._footer import FooterKey
 
 from proveout.proto import events as e
+from proveout.tui.header import Alert
+from proveout.tui.panes import PlanTree, verdict_text
 from proveout.tui.run_app import RunApp
 from proveout.tui.services import Pace, Replay
 from proveout.tui.style import AskScreen, HelpScreen
-from proveout.tui.widgets.header import Alert
-from proveout.tui.widgets.panes import PlanTree, verdict_text
 
 SMALL, MIDDLE = (80, 24), (120, 40)
 
@@ -46,7 +46,7 @@ GOING = {
     "9": ("! host client1: tuning", "applied, NOT reverted", "+net.core.somaxconn = 4096"),
 }
 OVER = {
-    "2": ("mean TPS over the valid repeats, 95 % interval", "4 thr 6,110 5,970 … 6,250  "),
+    "2": ("mean TPS over the valid repeats, 95 % interval", "4 thr  6,110 5,970 … 6,250  "),
     "3": ("[red]x[/red]\\x1b[31mevil\\u202e",),
     "4": ("one machine", "83 %", "977K / 47.7M", "└ client1", "✗ LOST: no answer for 10.0 s"),
     "6": ("2       8,000  ✗ no", "lag grows", "confirmed 9 times", "within 10 %"),

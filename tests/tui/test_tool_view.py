@@ -9,7 +9,7 @@ from histories import identity, view_of
 
 from proveout.proto.events import IterationFinished
 from proveout.tui.live_load import timeline
-from proveout.tui.widgets.panes import ladder_text, lines
+from proveout.tui.panes import ladder_text, lines
 
 PLAN = {"stages": [{"id": "base", "kind": "tool", "iodepths": [2, 16], "repeat": 3}]}
 

@@ -20,8 +20,8 @@ import typer
 from proveout.agent.engines.adapter import ResumableLoader
 from proveout.agent.engines.statement_errors import rules_of
 from proveout.cli import own_workload, plan_writer
-from proveout.cli.database_address import Address, Database, Unusable, log_in, parse
-from proveout.cli.options import Headless, RunsDir
+from proveout.cli.database_address import Address, Database, log_in, parse
+from proveout.cli.options import RUNS, Headless, RunsDir, Unusable
 from proveout.cli.plan_writer import SCHEMA, Draft, Load, Target, Timing, plan_name, write, write_schema
 from proveout.core import units
 from proveout.core.data_classes import field, record
@@ -152,7 +152,7 @@ def bench(
         bool, typer.Option("--again", help="Run the last bench of this folder once more, and compare the two.")
     ] = False,
     headless: Headless = False,
-    runs_dir: RunsDir = None,
+    runs_dir: RunsDir = RUNS,
 ) -> None:
     """Measure a database without a plan: tables of its own or yours, a load, a ladder of threads, a report.
 
@@ -160,11 +160,8 @@ def bench(
     else that it made in the database, also after Ctrl-C. A password is read from DB_PASSWORD (of DSN2
     from DB2_PASSWORD), or asked for on a terminal where the server requires one. Exit codes as of `run`.
     """
-    from proveout.coordinator.storage import run_directory
-
-    folder = run_directory.runs_directory(runs_dir)
     if again:
-        raise typer.Exit(_again(folder, headless=headless))
+        raise typer.Exit(_again(runs_dir, headless=headless))
     asked = Asked(
         workload=known(workload),
         scale=scale,
@@ -176,7 +173,7 @@ def bench(
         pgbench=tuple(pgbench or ()),
     )
     addresses = [parse(text) for text in (dsn, compare) if text is not None]
-    raise typer.Exit(measured(asked, [(address, {}) for address in addresses], folder, headless=headless))
+    raise typer.Exit(measured(asked, [(address, {}) for address in addresses], runs_dir, headless=headless))
 
 
 def measured(

@@ -11,6 +11,7 @@ import typer
 
 from proveout.cli import options
 from proveout.cli.options import (
+    RUNS,
     Access,
     Annotations,
     AnnotationsOption,
@@ -66,7 +67,7 @@ def check(
     ] = False,
     pki: Pki = None,
     policy: PolicyFile = None,
-    runs_dir: RunsDir = None,
+    runs_dir: RunsDir = RUNS,
     as_json: ForPrograms = False,
     junit: Annotated[Path | None, file_option("Write a case for each plan, with its problems, as JUnit XML.")] = None,
     codequality: CodeQuality = None,
@@ -114,7 +115,7 @@ class _Checking:
     overrides: dict[str, str]
     inventory: Path | None
     access: Access | None
-    runs_dir: Path | None
+    runs_dir: Path
     as_json: bool
     quiet: bool
     checked: list[Checked] = field(default_factory=list)
@@ -123,7 +124,6 @@ class _Checking:
         """Check one plan; the result for programs."""
         from proveout.cli.options import show_error
         from proveout.cli.outputs import Checked
-        from proveout.coordinator.report import brought_in
         from proveout.core.errors import PlanError
         from proveout.dsl.compile.compiler import compile_with_notes
         from proveout.dsl.rules import resets
@@ -138,7 +138,10 @@ class _Checking:
             self.checked.append(Checked(file=str(path), problems=error.problems))
             found = list(map(_data, error.problems)) if self.as_json else []
             return {"plan": str(path), "digest": "", "exit_code": error.exit_code, "problems": found}
-        brought_in.section([path.parent / name for name in plan.brought_in])
+        if plan.brought_in:
+            from proveout.coordinator.report import brought_in
+
+            brought_in.section([path.parent / name for name in plan.brought_in])
         notes = (*unused, *hints(plan), *overlaps(plan), *resets.notes(plan))
         result = {"plan": str(path), "digest": plan.digest, "exit_code": 0, "problems": []}
         self.show(notes)
@@ -192,16 +195,13 @@ def _data(problem: PlanProblem) -> dict[str, Any]:
     return as_data(problem.where, found)
 
 
-def _foreseen_lines(plan: Plan, runs_dir: Path | None) -> Iterator[str]:
+def _foreseen_lines(plan: Plan, runs_dir: Path) -> Iterator[str]:
     """The power of the plan by its earlier runs; nothing is imported where there are none."""
-    from proveout.coordinator.storage import run_directory
-
-    runs = run_directory.runs_directory(runs_dir)
-    if not any(runs.glob(f"{run_directory.stem(plan)}-*")):
+    if not any(runs_dir.glob(f"{plan.name.strip('-')[:60]}-*")):
         return
     from proveout.coordinator.history.power import earlier_results, foresee, lines
 
-    yield from lines(foresee(plan, earlier_results(plan, runs)))
+    yield from lines(foresee(plan, earlier_results(plan, runs_dir)))
 
 
 def _policy_lines(path: Path, plan: Plan) -> Iterator[str]:

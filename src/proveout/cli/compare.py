@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from proveout.cli import options
-from proveout.cli.options import Annotations, AnnotationsOption, Quiet, RunsDir, file_option
+from proveout.cli.options import RUNS, Annotations, AnnotationsOption, Quiet, RunsDir, file_option
 
 if TYPE_CHECKING:
     from proveout.coordinator.comparison import ComparedRuns, Condition, Judgement
@@ -71,7 +71,7 @@ def compare(
     full: Annotated[
         bool, typer.Option("--full", help="Print every number of every rung, not the main numbers alone.")
     ] = False,
-    runs_dir: RunsDir = None,
+    runs_dir: RunsDir = RUNS,
     json: Annotated[Path | None, file_option("Write the comparison as JSON.")] = None,
     markdown: Annotated[Path | None, file_option("Write the comparison in Markdown.")] = None,
     html: Annotated[Path | None, file_option("Write one HTML file with the figures.")] = None,
@@ -89,14 +89,12 @@ def compare(
     from proveout.cli import outputs as output_files
     from proveout.coordinator import comparison as comparing
     from proveout.coordinator.history.runs import earlier_runs
-    from proveout.coordinator.storage.run_directory import runs_directory as runs_folder
 
     outputs = output_files.check_outputs({"json": json, "markdown": markdown, "html": html})
-    folder = runs_folder(runs_dir)
-    named, allowed = _sides(runs, folder), options.names(allow)
-    sides = [[_results(folder, name) for name in side] for side in named]
+    named, allowed = _sides(runs, runs_dir), options.names(allow)
+    sides = [[_results(runs_dir, name) for name in side] for side in named]
     conditions = _conditions(fail_if or [], sides[0][0])
-    known = earlier_runs(folder, [run for side in sides for run in side])
+    known = earlier_runs(runs_dir, [run for side in sides for run in side])
     compared = comparing.compare_all(sides, known=known, allow=allowed, despite=despite, band=_band(band))
     judged = [comparing.judge(condition, one) for one in compared for condition in conditions]
     given = {"--allow": ",".join(allowed), "--despite": despite, "--band": band, "--runs-dir": runs_dir}
@@ -224,7 +222,7 @@ def _conditions(texts: list[str], reference: RunResults) -> list[Condition]:
 def _write(
     outputs: dict[str, str], runs: list[RunResults], compared: Sequence[ComparedRuns], judged: list[Judgement]
 ) -> None:
-    from proveout.cli.outputs import write_document
+    from proveout.cli.outputs import write_documents
     from proveout.coordinator.report import html, markdown
     from proveout.coordinator.report.comparison_document import comparison_document
     from proveout.coordinator.report.json_documents import comparison_to_json
@@ -234,5 +232,4 @@ def _write(
         "markdown": lambda: markdown.render(comparison_document(compared, judged)),
         "html": lambda: html.render(comparison_document(compared, judged, runs)),
     }
-    for name, path in outputs.items():
-        write_document(Path(path), writers[name]())
+    write_documents(outputs, writers)

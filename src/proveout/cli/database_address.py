@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
+from proveout.cli.options import Unusable
 from proveout.core.data_classes import field, record
-from proveout.core.errors import ProveoutError
 from proveout.dsl import engines
 
 if TYPE_CHECKING:
@@ -43,12 +43,6 @@ _PASSWORD_WANTED = re.compile(
     r"no password supplied|using password: NO|password is required|DPY-4001|ORA-01005|ORA-01017", re.IGNORECASE
 )
 ASKED = "the server requires a password"
-
-
-class Unusable(ProveoutError):
-    """The database, or the command line, cannot be used as it is; nothing was started."""
-
-    exit_code = 2
 
 
 @record

@@ -16,6 +16,7 @@ import typer
 
 from proveout.cli import options
 from proveout.cli.options import (
+    RUNS,
     Access,
     ForPrograms,
     Inventory,
@@ -44,7 +45,6 @@ def probe(plan: Plan, access: Access) -> Probed:
     from proveout.coordinator.agents import preflight
     from proveout.coordinator.agents.preflight import Reach
     from proveout.coordinator.schedule.batches import problems
-    from proveout.coordinator.storage import run_directory
     from proveout.core import directories
     from proveout.proto.wire.results import CheckFinding
 
@@ -57,10 +57,9 @@ def probe(plan: Plan, access: Access) -> Probed:
         remote = [one.name for one in plan.hosts if not one.is_local]
         finding = CheckFinding(code="login", subject=f"hosts.{remote[0]}", message=fault.what, way_out=fault.way_out)
         found += [(name, "", finding) for name in remote]
-    root = run_directory.runs_directory(access.runs_dir)
     with directories.make("check") as logs:
         reach = Reach(log_dir=logs, verb="check", credentials=credentials, policy=policy)
-        probed = asyncio.run(preflight.probe(plan, reach, root))
+        probed = asyncio.run(preflight.probe(plan, reach, access.runs_dir))
     return replace(probed, problems=(*problems(plan, found), *probed.problems))
 
 
@@ -126,7 +125,7 @@ def doctor(
     *,
     parameters: Overrides = None,
     inventory: Inventory = None,
-    runs_dir: RunsDir = None,
+    runs_dir: RunsDir = RUNS,
     pki: Annotated[Path | None, file_option("The coordinator's certificate [default: $PROVEOUT_PKI].", "DIR")] = None,
     policy: PolicyFile = None,
     as_json: ForPrograms = False,
@@ -139,14 +138,12 @@ def doctor(
     nothing is missing, 1 something is, 2 the plan or command line is wrong.
     """
     from proveout.agent import diagnosis
-    from proveout.coordinator.storage import run_directory
 
-    folder = run_directory.runs_directory(runs_dir)
     access = Access(pki=pki, policy=policy, runs_dir=runs_dir)
     of_plan = list(_of_plan(plan, parse_overrides(parameters), inventory, access)) if plan is not None else []
     found = [
         *diagnosis.machine(),
-        diagnosis.runs_folder(folder),
+        diagnosis.runs_folder(runs_dir),
         *diagnosis.measured(),
         *diagnosis.program(),
         *of_plan,

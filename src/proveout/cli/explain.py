@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli.options import ForPrograms, Inventory, Overrides, PlanFile, PolicyFile, file_option, parse_overrides
+from proveout.cli.options import (
+    RUNS,
+    ForPrograms,
+    Inventory,
+    Overrides,
+    PlanFile,
+    PolicyFile,
+    file_option,
+    parse_overrides,
+    runs_dir_option,
+)
 
 if TYPE_CHECKING:
     from proveout.coordinator.agents.preflight import HostAnswer
@@ -43,9 +53,11 @@ def explain(
     ] = None,
     policy: PolicyFile = None,
     runs_dir: Annotated[
-        Path | None,
-        typer.Option(help="The folder with earlier runs and noise records [default: $PROVEOUT_RUNS_DIR, or ./runs]."),
-    ] = None,
+        Path,
+        runs_dir_option(
+            help="The folder with earlier runs and noise records [default: $PROVEOUT_RUNS_DIR, or ./runs]."
+        ),
+    ] = RUNS,
 ) -> None:
     """Show what would run: stages, rungs, repeats and hosts, tasks and privileges, settings, estimated time, digest.
 
@@ -60,7 +72,6 @@ def explain(
     from proveout.coordinator import noise as coordinator_noise
     from proveout.coordinator.history import power
     from proveout.coordinator.report import history_documents
-    from proveout.coordinator.storage import run_directory
     from proveout.core.numbers import safe_lines
     from proveout.dsl.compile.compiler import compile_plan
     from proveout.dsl.explain.text import render
@@ -72,9 +83,8 @@ def explain(
         raise typer.BadParameter("only together with --facts, which queries agents", param_hint="--pki/--policy")
     answers = _asked(compiled, pki, policy) if facts else ()
     table = timetable(compiled)
-    runs = run_directory.runs_directory(runs_dir)
-    records = tuple(coordinator_noise.records(runs))
-    foreseen = power.foresee(compiled, power.earlier_results(compiled, runs))
+    records = tuple(coordinator_noise.records(runs_dir))
+    foreseen = power.foresee(compiled, power.earlier_results(compiled, runs_dir))
     if as_json:
         document = to_data(table) | ({"facts": to_data(answers)} if facts else {})
         document |= {"foreseen": to_data(foreseen)} if foreseen.runs else {}

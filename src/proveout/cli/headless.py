@@ -57,8 +57,7 @@ from proveout.proto.events import (
     VerdictReached,
 )
 from proveout.proto.events import log_text as fault_text
-from proveout.tui.run_view import RunView, reduce
-from proveout.tui.stage_view import StageView, values_text
+from proveout.tui.run_view import RunView, StageView, reduce, values_text
 
 LIVE_EVERY_S = 1.0
 _LADDERS = ("ladder", "tool")

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli import options
-from proveout.cli.options import Inventory, Overrides, Pki, PlanFile, PolicyFile, RunsDir, file_option, parse_overrides
+from proveout.cli.options import (
+    RUNS,
+    Inventory,
+    Overrides,
+    Pki,
+    PlanFile,
+    PolicyFile,
+    RunsDir,
+    file_option,
+    parse_overrides,
+)
 
 if TYPE_CHECKING:
     from proveout.coordinator.history.runs import RunFolder, Selection
@@ -37,7 +47,7 @@ _HEAD = ("RUN", "PLAN", "WHEN", "STATE", "VERDICTS", "LABELS")
 
 
 def runs(
-    runs_dir: RunsDir = None,
+    runs_dir: RunsDir = RUNS,
     environment: Annotated[
         str | None,
         typer.Option(
@@ -54,17 +64,16 @@ def runs(
     from proveout.cli.options import columns
     from proveout.coordinator.storage import run_directory
 
-    folder = run_directory.runs_directory(runs_dir)
     if parquet is not None:
-        _write_table(folder, parquet)
+        _write_table(runs_dir, parquet)
         return
     if environment is not None:
-        for line in _environment(run_directory.find(folder, environment)):
+        for line in _environment(run_directory.find(runs_dir, environment)):
             typer.echo(line)
         return
-    rows = [_row(directory) for directory in run_directory.all_runs(folder)]
+    rows = [_row(directory) for directory in run_directory.all_runs(runs_dir)]
     if not rows:
-        typer.echo(f"There is no run in {folder}.")
+        typer.echo(f"There is no run in {runs_dir}.")
         return
     shown = len(_HEAD) if any(row[-1] for row in rows) else len(_HEAD) - 1
     for line in columns([row[:shown] for row in (_HEAD, *rows)]):
@@ -106,24 +115,20 @@ def _environment(directory: RunDirectory) -> Iterator[str]:
 
 
 def _row(directory: RunDirectory) -> tuple[str, ...]:
-    from proveout.coordinator.schedule.state import run_progress
-    from proveout.coordinator.storage.journal import JournalDamaged, JournalFault, is_driven, read
+    from proveout.cli.home_services import run_card
     from proveout.core.numbers import safe
 
-    try:
-        events = read(directory.path)
-    except JournalDamaged as fault:
-        return (directory.name, "-", "-", safe(fault.what.removeprefix("the journal is ")), "-", "")
-    except JournalFault as fault:
-        return (directory.name, "-", "-", safe(f"unreadable: {fault.what}"), "-", "")
-    facts = run_progress(stamped.event for stamped in events)
-    plan = safe(facts.started.name) if facts.started else "-"
-    state = facts.ended.status if facts.ended else "running" if is_driven(directory.path) else "crashed (resume)"
-    outcomes = Counter(verdict.outcome for verdict in facts.verdicts)
+    card = run_card(directory.path)
+    if card.state == "unreadable":
+        of_journal = card.reason.startswith("the journal is ")
+        reason = card.reason.removeprefix("the journal is ") if of_journal else f"unreadable: {card.reason}"
+        return (card.name, "-", "-", safe(reason), "-", "")
+    state = "crashed (resume)" if card.state == "crashed" else card.state
+    outcomes = Counter(verdict.outcome for verdict in card.verdicts)
     verdicts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())) or "-"
-    labels = facts.started.labels if facts.started else {}
-    shown = safe(" ".join(f"{name}={value}" for name, value in labels.items()))
-    return (directory.name, plan, _when(events[0].unix_s) if events else "-", state, verdicts, shown)
+    labels = safe(" ".join(f"{name}={value}" for name, value in card.labels.items()))
+    began = _when(card.began_unix_s) if card.began_unix_s else "-"
+    return (card.name, safe(card.plan) or "-", began, state, verdicts, labels)
 
 
 def _when(unix_s: float) -> str:
@@ -186,7 +191,7 @@ def trend(
         typer.Option(metavar="RUN", help="Accept the change that begins at this run.", autocompletion=options.runs),
     ] = None,
     note: Annotated[str, typer.Option(help="With --acknowledge: the reason.")] = "",
-    runs_dir: RunsDir = None,
+    runs_dir: RunsDir = RUNS,
     json: Annotated[Path | None, file_option("Write the histories as JSON.")] = None,
     markdown: Annotated[Path | None, file_option("Write the report in Markdown.")] = None,
     html: Annotated[Path | None, file_option("Write one HTML file, with a figure per metric.")] = None,
@@ -202,14 +207,12 @@ def trend(
     from proveout.coordinator.history import metric_history
     from proveout.coordinator.report import terminal
     from proveout.coordinator.report.history_documents import Trend, trend_document
-    from proveout.coordinator.storage import run_directory
 
     outputs = output_files.check_outputs({"json": json, "markdown": markdown, "html": html})
-    folder = run_directory.runs_directory(runs_dir)
-    _acknowledge(folder, acknowledge, note, metric or [""])
-    selection = _selected(_read(folder), plan, parameters, inventory, allow)
+    _acknowledge(runs_dir, acknowledge, note, metric or [""])
+    selection = _selected(_read(runs_dir), plan, parameters, inventory, allow)
     histories = metric_history.histories(
-        selection, metric or metric_history.METRICS, metric_history.read_acknowledgements(folder)
+        selection, metric or metric_history.METRICS, metric_history.read_acknowledgements(runs_dir)
     )
     shown = Trend(selection=selection, histories=histories, label=by, condition=fail_if.value if fail_if else None)
     terminal.show(trend_document(shown), sys.stdout)
@@ -260,7 +263,7 @@ def _acknowledge(folder: Path, run: str | None, note: str, metrics: list[str]) -
 
 
 def _write(shown: Trend, outputs: dict[str, str], pictures: Path | None) -> None:
-    from proveout.cli.outputs import write_document
+    from proveout.cli.outputs import write_document, write_documents
     from proveout.coordinator.report import html, markdown
     from proveout.coordinator.report.figures.figure import svg
     from proveout.coordinator.report.history_documents import to_json, trend_document, trend_figure
@@ -270,8 +273,7 @@ def _write(shown: Trend, outputs: dict[str, str], pictures: Path | None) -> None
         "markdown": lambda: markdown.render(trend_document(shown)),
         "html": lambda: html.render(trend_document(shown, figures=True)),
     }
-    for name, path in outputs.items():
-        write_document(Path(path), writers[name]())
+    write_documents(outputs, writers)
     if pictures is not None:
         for figure in (trend_figure(history, shown.label) for history in shown.histories):
             write_document(pictures / f"{figure.slug}.svg", svg(figure), parents=True)
@@ -300,7 +302,7 @@ def noise(
         int, typer.Option(min=3, max=1000, help="Repeats; each has one iteration of each of the two arms.")
     ] = 10,
     headless: Annotated[bool, typer.Option("--headless", help="Plain lines, none that is rewritten.")] = False,
-    runs_dir: RunsDir = None,
+    runs_dir: RunsDir = RUNS,
     json: Annotated[Path | None, file_option("Write the record as JSON too.")] = None,
     pki: Pki = None,
     policy: PolicyFile = None,

@@ -210,22 +210,10 @@ class LocalServices:
         return listed
 
     def run(self, path: str) -> shown.RunCard:
-        from proveout.coordinator.schedule.state import run_progress
-        from proveout.coordinator.storage.journal import is_driven, read
-
-        directory = Path(path)
-        written = _journal_stamp(directory)
-        try:
-            events = read(directory)
-            driven = is_driven(directory)
-        except ProveoutError as fault:
-            return shown.RunCard(path=path, name=directory.name, state="unreadable", reason=fault.what)
-        facts = run_progress(stamped.event for stamped in events)
-        if facts.ended is not None:
+        written, card = _journal_stamp(Path(path)), run_card(Path(path))
+        if card.state in ("finished", "failed", "interrupted"):
             self._ended[path] = written
-        began = events[0].unix_s if events else 0.0
-        seconds = events[-1].unix_s - began if events else 0.0
-        return _run_card(directory, facts, began, seconds, driven=driven)
+        return card
 
     def compare(self, reference: str, other: str, *, despite: bool) -> shown.Comparison:
         """Two runs side by side. JournalFault, or ProveoutError when one has not begun."""
@@ -240,8 +228,17 @@ def tunes_here(plan: Plan) -> bool:
     return any(local & set(one.hosts) for one in all_tunings(plan))
 
 
-def _run_card(directory: Path, facts: RunProgress, began: float, seconds: float, *, driven: bool) -> shown.RunCard:
-    ended = facts.ended
+def run_card(directory: Path) -> shown.RunCard:
+    """A run, from its journal."""
+    from proveout.coordinator.schedule.state import run_progress
+    from proveout.coordinator.storage.journal import is_driven, read
+
+    try:
+        events, driven = read(directory), is_driven(directory)
+    except ProveoutError as fault:
+        return shown.RunCard(path=str(directory), name=directory.name, state="unreadable", reason=fault.what)
+    facts = run_progress(stamped.event for stamped in events)
+    began, ended = events[0].unix_s if events else 0.0, facts.ended
     state: shown.PastState = "running" if driven else ended.status if ended is not None else "crashed"
     plan = facts.started.plan if facts.started else {}
     planned = plan.get("stages", ()) if isinstance(plan, Mapping) else ()
@@ -252,12 +249,10 @@ def _run_card(directory: Path, facts: RunProgress, began: float, seconds: float,
         plan=facts.started.name if facts.started else "",
         title=facts.started.title if facts.started else "",
         began_unix_s=began,
-        seconds=seconds,
+        seconds=events[-1].unix_s - began if events else 0.0,
+        labels=facts.started.labels if facts.started else {},
         reason=ended.reason if ended is not None and not driven else "" if driven else "the coordinator has stopped",
-        verdicts=tuple(
-            shown.PastVerdict(id=one.id, outcome=one.outcome, title=one.title, evidence=one.evidence)
-            for one in {one.id: one for one in facts.verdicts}.values()  # a resumed run reaches them again
-        ),
+        verdicts=tuple({one.id: one for one in facts.verdicts}.values()),  # a resumed run reaches them again
         ladders=tuple(
             ladder for data in planned if data.get("kind") == "ladder" and (ladder := _ladder(facts, str(data["id"])))
         ),

@@ -14,10 +14,9 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from proveout.cli.options import STARTERS
-from proveout.cli.plan_writer import SCHEMA, NotWritten, plan_name, write, write_schema
+from proveout.cli.options import STARTERS, Unusable
+from proveout.cli.plan_writer import SCHEMA, plan_name, write, write_schema
 from proveout.core.data_classes import record
-from proveout.core.errors import ProveoutError
 from proveout.core.numbers import safe
 
 EPILOG = """Examples:
@@ -36,12 +35,6 @@ SYSBENCH = {
     "oltp_insert": True, "oltp_delete": True, "oltp_update_index": True, "oltp_update_non_index": True,
 }  # fmt: skip
 """The scripts of sysbench -> whether they write."""
-
-
-class NotRead(ProveoutError):
-    """A file that no plan can be made of."""
-
-    exit_code = 2
 
 
 @record
@@ -70,10 +63,7 @@ def import_(
     path = file or Path(f"{stem}.yaml")
     lines = [f"# yaml-language-server: $schema={SCHEMA}", f"# Made of {safe(Path(source).name)}."]
     lines += ["# Not carried over:", *(f"#   {safe(one)}" for one in made.left)] if made.left else []
-    try:
-        write(path, "\n".join([*lines, made.text]))
-    except NotWritten as fault:
-        raise NotWritten(fault.what, way_out="Name another file: proveout import SOURCE FILE.") from None
+    write(path, "\n".join([*lines, made.text]), "Name another file: proveout import SOURCE FILE.")
     for one in made.left:
         typer.echo(f"not carried over: {safe(one)}", err=True)
     typer.echo(f"wrote {path}")
@@ -82,7 +72,7 @@ def import_(
 
 
 def imported(source: str, name: str) -> Imported:
-    """The plan `name`. NotRead."""
+    """The plan `name`. Unusable."""
     path = Path(source)
     if path.stem in SYSBENCH and (path.suffix == ".lua" or not path.is_file()):
         return _sysbench(path.stem, name)
@@ -90,15 +80,15 @@ def imported(source: str, name: str) -> Imported:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as fault:
         way_out = f"Name a file, or a script of sysbench: {', '.join(SYSBENCH)}."
-        raise NotRead(f"cannot read {source}: {getattr(fault, 'strerror', '') or fault}", way_out=way_out) from None
+        raise Unusable(f"cannot read {source}: {getattr(fault, 'strerror', '') or fault}", way_out=way_out) from None
     if re.search(r"^\s*\\(set|sleep|startpipeline)\b", text, re.MULTILINE):
-        raise NotRead(f"{source} is a script of pgbench", way_out=f"proveout bench --pgbench {source}")
+        raise Unusable(f"{source} is a script of pgbench", way_out=f"proveout bench --pgbench {source}")
     if re.search(r"^\s*diset\s", text, re.MULTILINE):
         return _hammerdb(text, path.name, name)
     if re.search(r"^\s*\[[^\]]+\]\s*$", text, re.MULTILINE):
         return _fio(text, path.name, name)
     way_out = "It has no section of a fio job file, and no `diset` of HammerDB."
-    raise NotRead(f"{source} is of no load generator that is known here", way_out=way_out)
+    raise Unusable(f"{source} is of no load generator that is known here", way_out=way_out)
 
 
 # ---- sysbench --------------------------------------------------------------------------------------------------------
@@ -131,8 +121,7 @@ _FIO_USED = ("rw", "readwrite", "bs", "blocksize", "rwmixread", "rwmixwrite", "i
 def _fio(text: str, file: str, name: str) -> Imported:
     sections = list(_sections(text))
     common: Settings = {}
-    stages: list[str] = []
-    verdicts: list[str] = []
+    stages: dict[str, str] = {}
     left: dict[str, None] = {}
     for title, settings in sections:
         if title == "global":
@@ -141,16 +130,26 @@ def _fio(text: str, file: str, name: str) -> Imported:
         found = common | settings
         id = re.sub(r"[^a-z0-9_]+", "_", title.lower()).strip("_") or "job"
         id = f"job_{id}" if not id[0].isalpha() else id
-        id = id if f"      id: {id}" not in stages else f"{id}_{len(verdicts) + 1}"
-        stages += _fio_stage(id, found, file, left)
-        verdicts.append(
-            f"  - {{id: {id}-errors, title: Every I/O of {id} succeeds, check: {id}.peak.errors.count == 0}}"
-        )
+        id = id if id not in stages else f"{id}_{len(stages) + 1}"
+        stages[id] = _fio_stage(id, found, file, left)
     if not stages:
-        raise NotRead(f"{file} has no job: only [global]", way_out="Add a section with a job.")
-    head = [f"name: {name}", "topology:", "  hosts:", "    store1: {roles: [storage], address: local}"]
-    head += ["captures:", "  host: {kind: os, on: all, every: 1s}", "stages:"]
-    return Imported(text="\n".join(["proveout: 1", *head, *stages, "verdicts:", *verdicts]) + "\n", left=tuple(left))
+        raise Unusable(f"{file} has no job: only [global]", way_out="Add a section with a job.")
+    verdicts = "".join(
+        f"  - {{id: {id}-errors, title: Every I/O of {id} succeeds, check: {id}.peak.errors.count == 0}}\n"
+        for id in stages
+    )
+    text = f"""\
+proveout: 1
+name: {name}
+topology:
+  hosts:
+    store1: {{roles: [storage], address: local}}
+captures:
+  host: {{kind: os, on: all, every: 1s}}
+stages:
+{"".join(stages.values())}verdicts:
+{verdicts}"""
+    return Imported(text=text, left=tuple(left))
 
 
 def _sections(text: str) -> Iterator[tuple[str, Settings]]:
@@ -167,7 +166,7 @@ def _sections(text: str) -> Iterator[tuple[str, Settings]]:
         settings[key.strip()] = value.strip(), number
 
 
-def _fio_stage(id: str, found: Settings, file: str, left: dict[str, None]) -> Iterator[str]:
+def _fio_stage(id: str, found: Settings, file: str, left: dict[str, None]) -> str:
     def lack(key: str, reason: str) -> None:
         value, line = found[key]
         left[f"{file}:{line}: {key}={value} ({reason})"] = None
@@ -178,46 +177,50 @@ def _fio_stage(id: str, found: Settings, file: str, left: dict[str, None]) -> It
     rw = of("rw", "readwrite", default="read").partition(":")[0]
     if rw not in _RW:
         key = "rw" if "rw" in found else "readwrite"
-        raise NotRead(
+        raise Unusable(
             f"{file}:{found[key][1]}: rw={rw} is not a pattern of a plan", way_out=f"One of {', '.join(_RW)}."
         )
     random, read = _RW[rw]
     if not read:
         mixed = found.get("rwmixread", ("", 0))[0] or str(100 - int(_digits(of("rwmixwrite", default="50"))))
         read = f"{_digits(mixed)}%"
-    yield "  - tool:"
-    yield f"      id: {id}"
-    yield "      run: fio"
-    yield "      from: role:storage"
-    yield "      pattern: random-read-4k"
-    yield f"      random: {'true' if random else 'false'}"
-    yield f"      block: {_size(of('bs', 'blocksize', default='4k').partition(',')[0]) or '4KiB'}"
-    yield f"      read: {read}"
-    yield f"      iodepth: [{_digits(of('iodepth', default='1'))}]"
-    yield f"      jobs: {_digits(of('numjobs', default='1'))}"
+    values = {}
     for key, names, default, read_as in (
         ("size", ("size", "filesize"), "1GiB", _size), ("ramp_up", ("ramp_time",), "2s", _duration),
         ("measure", ("runtime",), "30s", _duration),
     ):  # fmt: skip
         given = of(*names)
-        value = read_as(given) if given else default
-        if not value:
+        values[key] = (read_as(given) if given else default) or default
+        if given and not read_as(given):
             lack(next(name for name in names if name in found), f"not a number with a unit; {default} in its place")
-        yield f"      {key}: {value or default}"
-    yield "      repeat: 3"
-    yield "      capture: [host]"
-    if of("direct") in ("0", "") and "direct" in found:
-        yield "      direct: false"
     devices = [one for one in of("filename").split(":") if one.startswith("/dev/")]
-    if devices:
-        yield f"      target: {{devices: {json.dumps(devices)}}}"
-    elif "directory" in found:
-        yield f"      target: {{directory: {json.dumps(of('directory'))}}}"
+    target = {"devices": json.dumps(devices)} if devices else {}
+    if "directory" in found and not devices:
+        target = {"directory": json.dumps(of("directory"))}
     for key in found:
         if key == "filename" and not devices:
             lack(key, "each job has a file of its own")
         elif key not in (*_FIO_USED, *_FIO_ALWAYS):
             lack(key, "a `tool` stage has no such key; a program of `kind: program` takes any option")
+    stage = f"""\
+  - tool:
+      id: {id}
+      run: fio
+      from: role:storage
+      pattern: random-read-4k
+      random: {"true" if random else "false"}
+      block: {_size(of("bs", "blocksize", default="4k").partition(",")[0]) or "4KiB"}
+      read: {read}
+      iodepth: [{_digits(of("iodepth", default="1"))}]
+      jobs: {_digits(of("numjobs", default="1"))}
+      size: {values["size"]}
+      ramp_up: {values["ramp_up"]}
+      measure: {values["measure"]}
+      repeat: 3
+      capture: [host]
+"""
+    stage += "      direct: false\n" if "direct" in found and of("direct") in ("0", "") else ""
+    return stage + "".join(f"      target: {{{key}: {value}}}\n" for key, value in target.items())
 
 
 def _digits(text: str) -> str:
@@ -266,12 +269,12 @@ def _hammerdb(text: str, file: str, name: str) -> Imported:
         value = found["value"].strip("{} ")
         if found["one"] == "dbset" and found["name"] == "db":
             if value not in _PREFIXES:
-                raise NotRead(
+                raise Unusable(
                     f"{file}:{number}: there is no engine for {value}", way_out=f"One of {', '.join(_PREFIXES)}."
                 )
             engine = _PREFIXES[value]
         elif found["one"] == "dbset" and value.upper() not in ("TPC-C", "TPROC-C"):
-            raise NotRead(
+            raise Unusable(
                 f"{file}:{number}: {value} is not imported",
                 way_out="TPROC-C is; for TPROC-H see docs/guide/workloads.md.",
             )
@@ -286,7 +289,7 @@ def _hammerdb(text: str, file: str, name: str) -> Imported:
             elif key not in _HAMMER_USED and found["key"] not in _HAMMER_USED:
                 left.append(f"{file}:{number}: {found['key']} {value} (a plan has no such key)")
     if "count_ware" not in settings:
-        raise NotRead(f"{file} sets no number of warehouses", way_out="diset tpcc pg_count_ware 10")
+        raise Unusable(f"{file} sets no number of warehouses", way_out="diset tpcc pg_count_ware 10")
     return Imported(text=_tprocc(engine, settings, users, name), left=tuple(left))
 
 
@@ -306,38 +309,35 @@ def _tprocc(engine: str, settings: Settings, users: str, name: str) -> str:
         if given
     )  # fmt: skip
     address, server = _server(engine, settings)
-    rungs = users or _digits(of("num_vu", "1"))
-    lines = ["proveout: 1", f"name: {name}", "title: TPROC-C with the settings of a HammerDB script"]
-    if address:
-        lines.append(f"secrets: {{db: {{env: DB_PASSWORD, to: {json.dumps([address])}}}}}")
-    lines += [
-        "topology:",
-        "  hosts:",
-        "    db1: {roles: [server], address: local}",
-        "    client1: {roles: [client], address: local}",
-    ]
-    lines += ["  systems:", f"    db: {server}", "workloads:"]
-    lines += [
-        f"  orders: {{kind: tprocc, warehouses: {_digits(of('count_ware', '1'))}{more}}}",
-        "captures:",
-        "  host: {kind: os, on: all, every: 1s}",
-    ]
-    lines += [
-        "stages:",
-        "  - populate: {id: load, workload: orders, into: db}",
-        "  - ladder:",
-        "      workload: orders",
-        "      target: db",
-    ]
-    lines += [
-        f"      threads: [{rungs}]",
-        f"      ramp_up: {_digits(of('rampup', '2'))}m",
-        f"      measure: {_digits(of('duration', '5'))}m",
-        "      ramp_down: 0s",
-    ]
-    lines += ["      repeat: 3", "      capture: [host]", "verdicts:"]
-    lines += ["  - {id: no-errors, title: No technical error, check: ladder.peak.errors.count == 0}"]
-    return "\n".join(lines) + "\n"
+    secret = f"secrets: {{db: {{env: DB_PASSWORD, to: {json.dumps([address])}}}}}\n" if address else ""
+    return f"""\
+proveout: 1
+name: {name}
+title: TPROC-C with the settings of a HammerDB script
+{secret}topology:
+  hosts:
+    db1: {{roles: [server], address: local}}
+    client1: {{roles: [client], address: local}}
+  systems:
+    db: {server}
+workloads:
+  orders: {{kind: tprocc, warehouses: {_digits(of("count_ware", "1"))}{more}}}
+captures:
+  host: {{kind: os, on: all, every: 1s}}
+stages:
+  - populate: {{id: load, workload: orders, into: db}}
+  - ladder:
+      workload: orders
+      target: db
+      threads: [{users or _digits(of("num_vu", "1"))}]
+      ramp_up: {_digits(of("rampup", "2"))}m
+      measure: {_digits(of("duration", "5"))}m
+      ramp_down: 0s
+      repeat: 3
+      capture: [host]
+verdicts:
+  - {{id: no-errors, title: No technical error, check: ladder.peak.errors.count == 0}}
+"""
 
 
 def _server(engine: str, settings: Mapping[str, tuple[str, int]]) -> tuple[str, str]:

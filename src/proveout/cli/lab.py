@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proveout.cli.options import file_option, pki_folder, verb_group
-from proveout.core.errors import INTERRUPTED, ProveoutError
+from proveout.cli.options import Unusable, file_option, pki_folder, verb_group
+from proveout.core.errors import INTERRUPTED
 from proveout.core.numbers import safe_lines
 
 if TYPE_CHECKING:
@@ -46,12 +46,6 @@ AT_ONCE = 16
 TEMPLATES_FOLDER = Path(__file__).parents[1] / "plans" / "policies"
 TEMPLATES = {"server": "database-server", "storage": "storage-node", "client": "client"}
 """The template of a policy by role, in the package's `plans/policies`."""
-
-
-class NotDeployable(ProveoutError):
-    """The command line does not say what is needed."""
-
-    exit_code = 2
 
 
 def deploy(
@@ -126,7 +120,7 @@ def _login(python: list[str] | None, config: Path | None) -> Login:
 
     own = f"python{sys.version_info.major}.{sys.version_info.minor}"
     if config is not None and not config.is_file():
-        raise NotDeployable("there is no such file", where=str(config))
+        raise Unusable("there is no such file", where=str(config))
     return Login(config=config, pythons=tuple(python or (own, "python3")))
 
 
@@ -161,17 +155,17 @@ def _order(
 
     if access.ledger is None or access.credentials is None:
         missing = "--ca" if access.ledger is None else "--pki"
-        raise NotDeployable(
+        raise Unusable(
             f"{missing} is missing",
             way_out="`proveout pki init` and `pki issue` make an authority and the coordinator's certificate.",
         )
     if not is_host_and_port(authority):
-        raise NotDeployable(
+        raise Unusable(
             f"--authority {authority or 'is missing'}: the address that hosts enrol at",
             way_out="Where `proveout pki serve` runs, as hosts reach it: --authority lead.lab:7444.",
         )
     if access.ledger.authority.pem.strip() != access.credentials.ca.strip():
-        raise NotDeployable("the coordinator's certificate is of another authority than --ca")
+        raise Unusable("the coordinator's certificate is of another authority than --ca")
     return Order(
         wheelhouse=house,
         ledger=access.ledger,
@@ -320,12 +314,6 @@ PORT = 7443
 inventory = verb_group(help="Inventories: the hosts of a lab.")
 
 
-class NotImported(ProveoutError):
-    """Nothing was written."""
-
-    exit_code = 2
-
-
 @inventory.callback()
 def _group() -> None:
     """Inventories: the hosts of a lab."""
@@ -348,8 +336,8 @@ def import_(
 
     Everything else is listed on standard error, with its line. Exit code 0, or 2 when nothing was written.
     """
+    from proveout.cli.plan_writer import write
     from proveout.coordinator.deploy.inventories import convert
-    from proveout.core.numbers import safe_lines
     from proveout.dsl.source.ansible_inventory import hosts, read
     from proveout.dsl.source.nodes import Problems, did_you_mean
 
@@ -359,7 +347,7 @@ def import_(
     if problems.found:
         raise problems.error()
     if not found:
-        raise NotImported("there are no hosts in it", where=str(file))
+        raise Unusable("there are no hosts in it", where=str(file))
     roles = _roles(role or ())
     for group in roles.keys() - groups.keys():
         hint = did_you_mean(group, groups)
@@ -368,7 +356,8 @@ def import_(
     if out is None:
         typer.echo(made.text, nl=False)
     else:
-        _write(out, made.text)
+        write(out, made.text, "Name another file with --out.")
+        typer.echo(f"wrote {out}", err=True)
     beside = [name for name in ("group_vars", "host_vars") if (file.parent / name).is_dir()]
     for note in (*made.notes, *(f"{name}/ beside it is not read" for name in beside)):
         typer.echo(f"note: {safe_lines(note)}", err=True)
@@ -388,15 +377,3 @@ def _roles(words: list[str] | tuple[str, ...]) -> dict[str, str]:
             raise typer.BadParameter(f"{word!r} is not GROUP=ROLE", param_hint="--role")
         found[group] = role
     return found
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a new file. NotImported when it exists."""
-    try:
-        with path.open("x", encoding="utf-8") as stream:
-            stream.write(text)
-    except FileExistsError:
-        raise NotImported("it exists already", where=str(path), way_out="Name another file with --out.") from None
-    except OSError as error:
-        raise NotImported(f"it cannot be written: {error.strerror}", where=str(path)) from error
-    typer.echo(f"wrote {path}", err=True)

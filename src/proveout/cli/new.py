@@ -13,8 +13,8 @@ from typing import Annotated
 
 import typer
 
-from proveout.cli.options import STARTERS
-from proveout.cli.plan_writer import SCHEMA, NotWritten, plan_name, write, write_schema
+from proveout.cli.options import STARTERS, Unusable
+from proveout.cli.plan_writer import SCHEMA, plan_name, write, write_schema
 
 EPILOG = """Examples:
 
@@ -91,9 +91,9 @@ def new(
             typer.echo(f"{name:<{width}}  {what}\n{'':<{width}}  needs {needs}")
         return
     if kind not in (*KINDS, OWN[0]):
-        raise NotWritten(f"there is no starter {kind!r}", way_out=f"One of {', '.join((*KINDS, OWN[0]))}.")
+        raise Unusable(f"there is no starter {kind!r}", way_out=f"One of {', '.join((*KINDS, OWN[0]))}.")
     if (dsn is None) == (kind == OWN[0]):
-        raise NotWritten("`own` is read --from DSN, and no other starter is", way_out="proveout new own --from DSN")
+        raise Unusable("`own` is read --from DSN, and no other starter is", way_out="proveout new own --from DSN")
     path = file or Path(f"{kind}.yaml")
     what, needs = KINDS.get(kind, OWN[1:])
     write(path, starter(kind, path.stem) if dsn is None else _own(dsn, path, writes=changes))

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import partial
@@ -26,6 +26,12 @@ from proveout.core.numbers import count_of, safe_lines
 # Text from files, hosts and databases is untrusted: characters that a terminal would act on are shown as escapes.
 
 WIDTH_MAX = 110
+
+
+class Unusable(ProveoutError):
+    """The command line, or what it names, cannot be used as it is; nothing was started."""
+
+    exit_code = 2
 
 
 def show_error(error: ProveoutError) -> None:
@@ -224,8 +230,19 @@ Labels: TypeAlias = Annotated[
         help="Store a label with the run: commit=1a2b3c4. `runs`, reports and `trend` show it. May be given again.",
     ),
 ]
+
+
+def _absolute(path: Path) -> Path:
+    return path.absolute()
+
+
+RUNS = Path("runs")
+runs_dir_option = partial(
+    typer.Option, envvar="PROVEOUT_RUNS_DIR", show_envvar=False, show_default=False, callback=_absolute
+)
+"""The option for the folder of runs; its value is absolute."""
 RunsDir: TypeAlias = Annotated[
-    Path | None, typer.Option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
+    Path, runs_dir_option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
 ]
 Pki: TypeAlias = Annotated[
     Path | None,
@@ -282,7 +299,7 @@ class Access:
 
     pki: Path | None = None
     policy: Path | None = None
-    runs_dir: Path | None = None
+    runs_dir: Path = RUNS
 
 
 PKI_VARIABLE = "PROVEOUT_PKI"
@@ -324,4 +341,19 @@ def _pairs(words: list[str] | None, option: str) -> dict[str, str]:
         if name.strip() in found:
             raise typer.BadParameter(f"{name.strip()!r} is given twice", param_hint=option)
         found[name.strip()] = value
+    return found
+
+
+def words(
+    parameters: Iterable[str] | None,
+    files: Mapping[str, str | os.PathLike[str] | None],
+    labels: Iterable[str] | None = None,
+) -> list[str]:
+    """The options as words of a command line, paths absolute: `words(["a=1"], {"runs_dir": …})` -> `-p a=1 --runs-dir
+    …`.
+    """
+    found = [word for parameter in parameters or () for word in ("-p", parameter)]
+    found += [word for label in labels or () for word in ("--label", label)]
+    for name, path in files.items():
+        found += [] if path is None else [f"--{name.replace('_', '-')}", str(Path(path).absolute())]
     return found

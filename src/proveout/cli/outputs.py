@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from proveout.cli.options import Annotations, describe
+from proveout.cli.options import Annotations, Unusable, describe
 from proveout.core.data_classes import record
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError
 
@@ -28,22 +28,16 @@ RESULT, PAGE, NOISE = "result", "page", "noise"
 """The two files of every run, and the record of a noise run."""
 
 
-class UnusableOutput(ProveoutError):
-    """A result file that could not be written; found before the run begins."""
-
-    exit_code = 2
-
-
 def check_outputs(outputs: Mapping[str, Path | None]) -> dict[str, str]:
-    """The requested files with absolute paths. UnusableOutput for one that cannot be written."""
+    """The requested files with absolute paths. Unusable for one that cannot be written."""
     wanted = {name: path.absolute() for name, path in outputs.items() if path is not None}
     for name, path in wanted.items():
         if path.is_dir():
-            raise UnusableOutput(f"--{name} {path} is a directory", way_out="Name a file.")
+            raise Unusable(f"--{name} {path} is a directory", way_out="Name a file.")
         if not path.parent.is_dir():
-            raise UnusableOutput(f"--{name} {path}: there is no directory {path.parent}", way_out="Create it first.")
+            raise Unusable(f"--{name} {path}: there is no directory {path.parent}", way_out="Create it first.")
         if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise UnusableOutput(
+            raise Unusable(
                 f"--{name} {path} cannot be written", way_out="Name a file in a directory that you can write."
             )
     return {name: str(path) for name, path in wanted.items()}
@@ -60,11 +54,8 @@ def checkout(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("GITHUB_WORKSPACE") or environment.get("CI_PROJECT_DIR") or Path.cwd())
 
 
-def write_document(
-    path: Path, content: str | bytes, *, parents: bool = False, failed: type[ProveoutError] = ProveoutError
-) -> None:
-    """Write a file that a command line asks for, with `parents` also the directories above it. ProveoutError, of the
-    type `failed`."""
+def write_document(path: Path, content: str | bytes, *, parents: bool = False) -> None:
+    """Write a file that a command line asks for, with `parents` also the directories above it. Unusable."""
     from proveout.coordinator.storage.run_directory import write_whole
 
     try:
@@ -72,7 +63,14 @@ def write_document(
             path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)
     except OSError as fault:
-        raise failed(f"{path} cannot be written: {fault.strerror or fault}") from fault
+        what = f"{path} cannot be written: {fault.strerror or fault}"
+        raise Unusable(what, way_out="Name a file in a directory that you can write.") from fault
+
+
+def write_documents(outputs: Mapping[str, str], writers: Mapping[str, Callable[[], str | bytes]]) -> None:
+    """Write the files that are asked for, each by its writer. Unusable."""
+    for name, path in outputs.items():
+        write_document(Path(path), writers[name]())
 
 
 def kept(directory: RunDirectory) -> dict[str, str]:
@@ -273,8 +271,7 @@ def publish(
         for one in checked
     ]
     writers = {"junit": lambda: ci_reports.of_plans(plans), "codequality": lambda: marks.codequality(remarks, root)}
-    for name, path in wanted.items():
-        write_document(Path(path), writers[name]())
+    write_documents(wanted, writers)
     if marked:
         (stream or sys.stdout).write(marks.to_github(remarks, root))
 

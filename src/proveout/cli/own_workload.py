@@ -13,15 +13,18 @@ documentation, "pgbench", custom scripts.
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from proveout.agent.engines.statement_errors import rules_of
-from proveout.cli.database_address import Database, Unusable
+from proveout.cli.database_address import Database
+from proveout.cli.options import Unusable
 from proveout.cli.plan_writer import Load, quoted
 from proveout.core.data_classes import dataclass, field, record
 from proveout.dsl.workloads import sql_text
@@ -55,6 +58,7 @@ _NOT_AN_ALIAS = frozenset(
 )  # fmt: skip
 """Words that follow a table and are not its alias."""
 _COMPARISONS = frozenset("<>=!")
+_NAMES = ("word", "quoted")
 
 
 @record
@@ -375,12 +379,7 @@ def _source(tables: Tables, tokens: Sequence[Token], index: int, used: Mapping[s
     if before in ("LIMIT", "OFFSET", "FIRST", "NEXT"):
         tables.unknown.append(f"the value after {before}: {'10' if before != 'OFFSET' else '0'}")
         return before.lower(), {"uniform": [0, 0]} if before == "OFFSET" else {"uniform": [10, 10]}
-    added = (
-        index > 0
-        and tokens[index - 1].text in ("+", "-")
-        and index > 1
-        and tokens[index - 2].kind in ("word", "quoted")
-    )
+    added = index > 1 and tokens[index - 1].text in ("+", "-") and tokens[index - 2].kind in _NAMES
     end = index - 2 if added else _compared(tokens, index)
     if end is None:
         return _inserted(tables, tokens, index, used)
@@ -413,7 +412,7 @@ def _compared(tokens: Sequence[Token], index: int) -> int | None:
         at -= 2
     else:
         return None
-    return at if at >= 0 and tokens[at].kind in ("word", "quoted") else None
+    return at if at >= 0 and tokens[at].kind in _NAMES else None
 
 
 def _inserted(tables: Tables, tokens: Sequence[Token], index: int, used: Mapping[str, str]) -> tuple[str, Generator]:
@@ -422,7 +421,7 @@ def _inserted(tables: Tables, tokens: Sequence[Token], index: int, used: Mapping
     if "INSERT" not in words[:1] or "VALUES" not in words or words.index("VALUES") > index or len(used) != 1:
         return "", {}
     start = words.index("VALUES")
-    columns = [token.name.lower() for token in tokens[:start] if token.depth == 1 and token.kind in ("word", "quoted")]
+    columns = [token.name.lower() for token in tokens[:start] if token.depth == 1 and token.kind in _NAMES]
     place = sum(token.text == "," and token.depth == 1 for token in tokens[start:index])
     (table,) = used.values()
     if place >= len(columns) or columns[place] not in tables.columns(table):
@@ -450,11 +449,7 @@ def _table_at(tokens: Sequence[Token], at: int) -> tuple[str, str, int] | None:
     """(alias, table, index after it) of the table that begins at an index."""
 
     def is_name(place: int) -> bool:
-        return (
-            place < len(tokens)
-            and tokens[place].kind in ("word", "quoted")
-            and tokens[place].upper not in _NOT_AN_ALIAS
-        )
+        return place < len(tokens) and tokens[place].kind in _NAMES and tokens[place].upper not in _NOT_AN_ALIAS
 
     if not is_name(at):
         return None
@@ -554,6 +549,9 @@ def _refused(database: Database, transactions: Sequence[Transaction]) -> dict[st
 _SET = re.compile(r"\\set\s+(?P<name>\w+)\s+(?P<value>.+)", re.DOTALL)
 _RANDOM = re.compile(r"(?P<function>random|random_zipfian)\s*\((?P<arguments>.*)\)", re.DOTALL)
 _ARITHMETIC = re.compile(r"[\d\s+*/().-]+")
+_OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+}  # fmt: skip
 _VARIABLE = re.compile(r":(\w+)")
 _BRACKETS = re.compile(r"(?:BEGIN|END|COMMIT|START\s+TRANSACTION)(?:\s+(?:WORK|TRANSACTION))?", re.IGNORECASE)
 _TABLES = re.compile(r"(?:FROM|JOIN|INTO|UPDATE)\s+(\w+)", re.IGNORECASE)
@@ -678,49 +676,24 @@ def _constant(text: str, values: dict[str, str]) -> float:
     plain = _VARIABLE.sub(lambda found: values.get(found[1], found[0]), text.strip())
     if not _ARITHMETIC.fullmatch(plain):
         raise ValueError("this value is not known before the run")
-    return _sum(re.findall(r"\d+(?:\.\d+)?|[-+*/()]", plain))
+    try:
+        return _arithmetic(ast.parse(plain, mode="eval").body)
+    except SyntaxError:
+        raise ValueError("this expression is not arithmetic") from None
 
 
-def _sum(tokens: list[str]) -> float:
-    """Arithmetic of `+ - * /` and parentheses, by recursive descent; whole numbers are divided as whole numbers."""
-    at = 0
-
-    def factor() -> float:
-        nonlocal at
-        if at >= len(tokens):
-            raise ValueError("this expression is not complete")
-        word, at = tokens[at], at + 1
-        if word == "-":
-            return -factor()
-        if word == "(":
-            value, at = total(), at + 1
+def _arithmetic(node: ast.expr) -> float:
+    """The value of numbers with `+ - * /`; whole numbers are divided as whole numbers. ValueError."""
+    match node:
+        case ast.Constant(value=int() | float() as value):
             return value
-        return float(word) if "." in word else int(word)
-
-    def product() -> float:
-        nonlocal at
-        value = factor()
-        while at < len(tokens) and tokens[at] in "*/":
-            operator, at = tokens[at], at + 1
-            other = factor()
-            if operator == "*":
-                value *= other
-            else:
-                value = value // other if isinstance(value, int) and isinstance(other, int) else value / other
-        return value
-
-    def total() -> float:
-        nonlocal at
-        value = product()
-        while at < len(tokens) and tokens[at] in "+-":
-            operator, at = tokens[at], at + 1
-            value += product() * (1 if operator == "+" else -1)
-        return value
-
-    value = total()
-    if at != len(tokens):
-        raise ValueError("this expression is not arithmetic")
-    return value
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_arithmetic(operand)
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
+            one, other = _arithmetic(left), _arithmetic(right)
+            whole = isinstance(sign, ast.Div) and isinstance(one, int) and isinstance(other, int)
+            return one // other if whole else _OPERATORS[type(sign)](one, other)
+    raise ValueError("this expression is not arithmetic")
 
 
 def _with_constants(text: str, values: dict[str, str], binds: dict[str, Generator]) -> str:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli import options
-from proveout.cli.options import RunsDir, file_option
-from proveout.core.errors import ProveoutError
+from proveout.cli.options import RUNS, RunsDir, file_option
 
 if TYPE_CHECKING:
     from proveout.coordinator.report.document import Section
@@ -38,22 +37,13 @@ class Format(StrEnum):
     PNG = "png"
 
 
-class ReportUnwritable(ProveoutError):
-    """A file of the report could not be written."""
-
-    exit_code = 2
-
-    def __init__(self, what: str) -> None:
-        super().__init__(what, way_out="Name a file in a directory that you can write.")
-
-
 def report(
     run: Annotated[
         str,
         typer.Argument(metavar="RUN", help="A run's name, its directory, or `latest`.", autocompletion=options.runs),
     ],
     *,
-    runs_dir: RunsDir = None,
+    runs_dir: RunsDir = RUNS,
     html: Annotated[Path | None, file_option("Write one HTML file that needs no network.")] = None,
     text: Annotated[Path | None, file_option("Write all evidence and tables as text; `-` prints them.")] = None,
     markdown: Annotated[Path | None, file_option("Write a summary in Markdown.")] = None,
@@ -87,7 +77,7 @@ def report(
     from proveout.coordinator.report import brought_in
     from proveout.coordinator.storage import run_directory
 
-    directory = run_directory.find(run_directory.runs_directory(runs_dir), run)
+    directory = run_directory.find(runs_dir, run)
     results = directory.results()
     options.note_unchecked(directory.path)
     tables = {"csv": csv, "parquet": parquet, "sizes": sizes, "values": values, "faults": faults}
@@ -106,7 +96,7 @@ def report(
             typer.echo(result)
     for kind, path in wanted.items():
         if path is not None:
-            outputs.write_document(path, outputs.renderers(directory, more)[kind](results), failed=ReportUnwritable)
+            outputs.write_document(path, outputs.renderers(directory, more)[kind](results))
             typer.echo(str(path))
     if figures is not None:
         _export(results, directory, figures, form)
@@ -123,7 +113,7 @@ def _show_text(path: Path, results: RunResults, directory: RunDirectory, more: t
         return
     printed = io.StringIO()
     terminal.show(document, printed)
-    write_document(path, printed.getvalue(), failed=ReportUnwritable)
+    write_document(path, printed.getvalue())
     typer.echo(str(path))
 
 
@@ -136,7 +126,7 @@ def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Fo
     drawn, missing = draw(results, read_timeline(results, directory.samples))
     for figure in drawn:
         path = folder / f"{figure.slug}.{form.value}"
-        write_document(path, picture(figure, form.value), parents=True, failed=ReportUnwritable)
+        write_document(path, picture(figure, form.value), parents=True)
         typer.echo(str(path))
     for name, why in missing.items():
         typer.echo(f"no {name}: {why}", err=True)

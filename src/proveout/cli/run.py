@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from proveout.cli.options import (
+    RUNS,
     Access,
     Annotations,
     AnnotationsOption,
@@ -33,9 +34,11 @@ from proveout.cli.options import (
     Quiet,
     RunName,
     RunsDir,
+    Unusable,
     file_option,
     parse_labels,
     parse_overrides,
+    words,
 )
 from proveout.coordinator.live.event_feed import LOG, RunProcess
 from proveout.core import errors
@@ -51,12 +54,6 @@ TellFd: TypeAlias = Annotated[int | None, typer.Option("--tell-fd", hidden=True)
 
 SCREEN = "the screen of a run"
 """Needs Textual."""
-
-
-class NoTerminal(ProveoutError):
-    """A screen was requested without a terminal."""
-
-    exit_code = 2
 
 
 class RunKilled(ProveoutError):
@@ -79,10 +76,10 @@ def wanted(*, headless: bool) -> bool:
 
 
 def need_terminal() -> None:
-    """Raise NoTerminal when there is none, NotInstalled without Textual."""
+    """Raise Unusable when there is none, NotInstalled without Textual."""
     errors.loaded("textual", SCREEN)
     if not wanted(headless=False):
-        raise NoTerminal(
+        raise Unusable(
             "there is no terminal to show a run on",
             way_out="`proveout runs` lists the runs; a run's journal and result.json are in its directory.",
         )
@@ -98,19 +95,6 @@ def show(source: Source, services: RunServices | None = None, *, read_only: bool
     if app.fault:
         raise ProveoutError(app.fault)
     return left or "detached"
-
-
-def words(
-    parameters: Sequence[str] | None, options: Mapping[str, Path | None], *, metrics: str | None = None
-) -> list[str]:
-    """The options as words of a command line, paths absolute: `words(["a=1"], {"runs_dir": …})` -> `-p a=1 --runs-dir
-    …`.
-    """
-    found = [word for parameter in parameters or () for word in ("-p", parameter)]
-    for name, path in options.items():
-        if path is not None:
-            found += [f"--{name.replace('_', '-')}", str(path.absolute())]
-    return found if metrics is None else [*found, f"--metrics={metrics}"]
 
 
 def run_with_screen(arguments: Sequence[str], output: IO[bytes] | None = None) -> int:
@@ -202,7 +186,7 @@ def run(
     inventory: Inventory = None,
     headless: Headless = False,
     labels: Labels = None,
-    runs_dir: RunsDir = None,
+    runs_dir: RunsDir = RUNS,
     junit: Annotated[Path | None, file_option("Write the verdicts, or the problems of the plan, as JUnit XML.")] = None,
     json: Annotated[Path | None, file_option("Write all results as JSON.")] = None,
     summary: Annotated[Path | None, file_option("Write a summary in Markdown.")] = None,
@@ -232,8 +216,8 @@ def run(
     outputs = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
     if wanted(headless=headless or quiet or annotations is Annotations.github):
         files = {"inventory": inventory, "runs_dir": runs_dir, "pki": pki, "policy": policy, **outputs}
-        arguments = words(parameters, files, metrics=metrics)
-        arguments += [word for label in labels or () for word in ("--label", label)]
+        arguments = words(parameters, files, labels)
+        arguments += [] if metrics is None else [f"--metrics={metrics}"]
         arguments += ["--no-preflight"] if no_preflight else []
         raise typer.Exit(run_with_screen(["run", str(plan), *arguments]))
     overrides, labelled = parse_overrides(parameters), parse_labels(labels)
@@ -273,7 +257,7 @@ def resume(
     run: RunName,
     *,
     headless: Headless = False,
-    runs_dir: RunsDir = None,
+    runs_dir: RunsDir = RUNS,
     junit: Instead = None,
     json: Instead = None,
     summary: Instead = None,
@@ -294,19 +278,19 @@ def resume(
     from proveout.cli.options import note_unchecked
     from proveout.coordinator import exporter
     from proveout.coordinator.storage import run_directory
-    from proveout.coordinator.storage import run_directory as resuming
     from proveout.coordinator.storage.journal import Journal
 
     chosen = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
     if wanted(headless=headless or quiet or annotations is Annotations.github):
-        arguments = words(None, {"runs_dir": runs_dir, **chosen}, metrics=metrics)
+        arguments = words((), {"runs_dir": runs_dir, **chosen})
+        arguments += [] if metrics is None else [f"--metrics={metrics}"]
         raise typer.Exit(run_with_screen(["resume", run, *arguments]))
-    directory = run_directory.find(run_directory.runs_directory(runs_dir), run)
+    directory = run_directory.find(runs_dir, run)
     note_unchecked(directory.path)
     with exporter.bound(metrics) as listening, Journal(directory.path) as journal:
         try:
-            found = resuming.examine(directory)
-        except resuming.Finished:
+            found = run_directory.examine(directory)
+        except run_directory.Finished:
             directory.tidy()  # a coordinator that was killed after the last event leaves the databases' files
             raise typer.Exit(
                 output_files.complete(directory, output_files.check_outputs(chosen), annotations, quiet=quiet)

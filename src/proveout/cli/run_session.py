@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proveout.cli import outputs as files
-from proveout.cli.options import PKI_VARIABLE, Access, Annotations, pki_folder
-from proveout.core.errors import ProveoutError
-from proveout.core.numbers import pieces
+from proveout.cli.options import PKI_VARIABLE, Access, Annotations, Unusable, pki_folder
 from proveout.proto.events import Stamped
 from proveout.tui import services as shown
 from proveout.tui.services import Pace, Replay
@@ -35,34 +33,21 @@ if TYPE_CHECKING:
     from proveout.coordinator.storage.run_directory import Command, RunDirectory
     from proveout.dsl.plan.iteration_order import NoiseArms
     from proveout.dsl.plan.plan import Plan
-    from proveout.proto.events import VerdictReached
     from proveout.proto.wire.tasks import Endpoint
     from proveout.tui.services import Comparison
-
-
-class CertificatesMissing(ProveoutError):
-    """The plan has remote agents, and the command line names no certificates."""
-
-    exit_code = 2
-
-
-class TooManyAgents(ProveoutError):
-    """More agents than the limit on open files allows."""
-
-    exit_code = 2
 
 
 def raise_file_limit(plan: Plan) -> None:
     """Let this process open as many files as the plan's agents need.
 
-    TooManyAgents when the shell's hard limit is below that.
+    Unusable when the shell's hard limit is below that.
     """
     needed = files_needed(len(plan.hosts))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY in {soft, hard} or needed <= soft:
         return
     if needed > hard:
-        raise TooManyAgents(
+        raise Unusable(
             f"{len(plan.hosts)} agents need {needed} open files, and this shell allows {hard}",
             where=plan.name,
             way_out="Raise the limit: ulimit -Hn as root, LimitNOFILE= of a systemd unit.",
@@ -78,7 +63,7 @@ def files_needed(agents: int) -> int:
 def remote_credentials(plan: Plan, named: Path | str | None) -> Credentials | None:
     """The coordinator's credentials when the plan has remote agents, else None. `named` as of `pki_folder`.
 
-    PkiError, CertificatesMissing, ProveoutError.
+    PkiError, Unusable, ProveoutError.
     """
     from proveout.coordinator.certificates import Credentials
     from proveout.proto.signing import DENIED, Denied
@@ -88,7 +73,7 @@ def remote_credentials(plan: Plan, named: Path | str | None) -> Credentials | No
         return None
     pki = pki_folder(named)
     if pki is None:
-        raise CertificatesMissing(
+        raise Unusable(
             f"host {remote[0].name} has a remote agent ({remote[0].address}), which requires certificates",
             where=str(remote[0].where),
             way_out=f"Name the directory with the coordinator's certificate: --pki DIR or ${PKI_VARIABLE}.",
@@ -129,8 +114,7 @@ def begin(
 ) -> RunOptions:
     """A new run of `plan`, compiled from `file`: credentials, directory, and the parameters of `coordinator.run`.
 
-    Nothing is written before the command line has passed: PkiError, CertificatesMissing, TooManyAgents, NotReadable,
-    ProveoutError.
+    Nothing is written before the command line has passed: PkiError, Unusable, ProveoutError.
     """
     from proveout.coordinator.report import brought_in
     from proveout.coordinator.storage import run_directory
@@ -148,8 +132,7 @@ def begin(
         labels=labels or {},
         noise=noise,
     )
-    runs = run_directory.runs_directory(named.runs_dir)
-    directory = run_directory.create(runs, plan, command, datetime.now().astimezone())
+    directory = run_directory.create(named.runs_dir, plan, command, datetime.now().astimezone())
     return _options(plan, directory, command, found, preflight=preflight)
 
 
@@ -309,7 +292,7 @@ def replay(directory: RunDirectory, speed: float, *, at_end: bool = False) -> Re
 
 def run_result(results: RunResults, directory: RunDirectory) -> shown.Result:
     """The result of a run, finished or broken off, from its events."""
-    from proveout.coordinator.report.summary import answer, end_sentence, headline, resume_command
+    from proveout.coordinator.report.summary import answer, claims, end_sentence, headline, resume_command
     from proveout.coordinator.report.tables import notices, validity_notes
 
     told = answer(results)
@@ -321,22 +304,7 @@ def run_result(results: RunResults, directory: RunDirectory) -> shown.Result:
         tone=tone,
         answer=told[0] if told else "",
         headline=headline(results),
-        verdicts=tuple(_verdict(one, results) for one in results.verdicts),
+        verdicts=tuple((one, claims(one, results)) for one in results.verdicts),
         notes=(*notes[:NOTES_MAX], *more),
         next_step=resume_command(results, directory.path),
-    )
-
-
-def _verdict(one: VerdictReached, results: RunResults) -> shown.Verdict:
-    from proveout.coordinator.report.summary import claims
-
-    return shown.Verdict(
-        id=one.id,
-        title=one.title,
-        outcome=one.outcome,
-        counts=one.severity != "warn",
-        claims=claims(one, results),
-        evidence=tuple(pieces(one.evidence)),
-        check=one.check,
-        where=f"{Path(one.file).name}:{one.line}" if one.file and one.line else "",
     )

@@ -16,8 +16,8 @@ import typer
 import yaml
 
 from proveout.cli import bench, plan_writer
-from proveout.cli.database_address import Address, Unusable, parse
-from proveout.cli.options import Headless, RunsDir
+from proveout.cli.database_address import Address, parse
+from proveout.cli.options import RUNS, Headless, RunsDir, Unusable
 from proveout.core import units
 from proveout.core.numbers import threads as count_threads
 
@@ -72,7 +72,7 @@ def versus(
     ] = None,
     sql: bench.Sql = None,
     headless: Headless = False,
-    runs_dir: RunsDir = None,
+    runs_dir: RunsDir = RUNS,
 ) -> None:
     """Compare two databases, versions or settings, under one load that they take in turns, in slices of a half second.
 
@@ -80,9 +80,7 @@ def versus(
     fraction of the time of two runs. It writes the plan that it runs, and removes what it made, as
     `bench` does; with --plan, tables stay as the plan leaves them. Exit codes as of `run`.
     """
-    from proveout.coordinator.storage import run_directory
-
-    folder, rungs = run_directory.runs_directory(runs_dir), bench.rungs(threads) if threads else ()
+    rungs = bench.rungs(threads) if threads else ()
     if plan is None:
         asked = bench.Asked(
             workload=bench.known(workload),
@@ -92,12 +90,12 @@ def versus(
             sql=tuple(sql or ()),
             in_slices=True,
         )
-        raise typer.Exit(bench.measured(asked, [variant(a), variant(b)], folder, headless=headless))
+        raise typer.Exit(bench.measured(asked, [variant(a), variant(b)], runs_dir, headless=headless))
     for name, value in (("--workload", workload), ("--scale", scale), ("--time", time), ("--sql", sql)):
         if value is not None:
             raise typer.BadParameter("that of the plan counts", param_hint=name)
     path = bench.written(derived(plan, (a, b), rungs), plan.with_name(f"{plan.stem}-versus"))
-    raise typer.Exit(bench.carried_out(path, (), headless=headless, runs=folder, keep=True))
+    raise typer.Exit(bench.carried_out(path, (), headless=headless, runs=runs_dir, keep=True))
 
 
 def settings_of(text: str) -> tuple[str, dict[str, str]] | None:

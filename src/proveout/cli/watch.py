@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli import options
-from proveout.cli.options import RunName, RunsDir
+from proveout.cli.options import RUNS, RunName, RunsDir
 from proveout.core import errors
 from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:
     from proveout.coordinator.storage.run_directory import RunDirectory
-    from proveout.tui.services import Choice, Resume, Source, Start
+    from proveout.tui.services import Choice, Source
 
 
 WATCH_EPILOG = """Examples:
@@ -29,12 +29,6 @@ WATCH_EPILOG = """Examples:
 """
 
 
-class MissingPackages(ProveoutError):
-    """The packages of the extra `web` are not installed."""
-
-    exit_code = 2
-
-
 def watch(
     run: RunName = "latest",
     *,
@@ -43,7 +37,7 @@ def watch(
     host: Annotated[str, typer.Option(help="With --web: the address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="With --web: the port; 0 for a free one.")] = 0,
     served: Annotated[bool, typer.Option("--served", hidden=True)] = False,
-    runs_dir: RunsDir = None,
+    runs_dir: RunsDir = RUNS,
 ) -> None:
     """Show a run full screen: live while its coordinator runs, else its result, with a replay on a key.
 
@@ -61,7 +55,7 @@ def watch(
 
     if not (web or served):
         cli_run.need_terminal()
-    directory = run_directory.find(run_directory.runs_directory(runs_dir), run)
+    directory = run_directory.find(runs_dir, run)
     if web:
         serve(directory, speed, host, port)
         return
@@ -92,7 +86,9 @@ def serve(directory: RunDirectory, speed: float, host: str, port: int) -> None:
         from proveout.cli import web_screen
     except ModuleNotFoundError as error:
         command = errors.install_command("proveout[web]")
-        raise MissingPackages(f"--web needs the package {error.name}", way_out=f"Install it with: {command}") from error
+        raise options.Unusable(
+            f"--web needs the package {error.name}", way_out=f"Install it with: {command}"
+        ) from error
 
     def told(address: str) -> None:
         typer.echo(f"{directory.name} in a browser, read-only: {address}")
@@ -125,7 +121,7 @@ def tui(
         ),
     ] = None,
     *,
-    runs_dir: RunsDir = None,
+    runs_dir: RunsDir = RUNS,
 ) -> None:
     """Show the plans found here and the runs so far; start, watch, resume and compare them.
 
@@ -133,18 +129,15 @@ def tui(
     """
     from proveout.cli import run
     from proveout.cli.home_services import LocalServices
-    from proveout.coordinator.storage import run_directory
 
     run.need_terminal()
-    from proveout.tui.home.app import HomeApp, Place
-    from proveout.tui.home.screens import HomeView
+    from proveout.tui.home import HomeApp, HomeView, Place
 
     for place in places or ():
         if not place.exists():
             raise typer.BadParameter(f"there is no file or folder {place}", param_hint="PLACE")
-    folder = run_directory.runs_directory(runs_dir)
     chosen = places or [Path(), Path("plans"), options.STARTERS]
-    services = LocalServices(chosen, folder, ", ".join(map(str, places)) if places else str(Path.cwd()))
+    services = LocalServices(chosen, runs_dir, ", ".join(map(str, places)) if places else str(Path.cwd()))
     view, left = HomeView(), Place()
     while True:
         app = HomeApp(services, view, left)
@@ -152,7 +145,7 @@ def tui(
         if choice is None:
             return
         view, left = app.view, app.place
-        left.notice = carried_out(choice, folder)
+        left.notice = carried_out(choice, runs_dir)
         left.pane = left.pane if left.notice else "runs"
 
 
@@ -168,30 +161,9 @@ def carried_out(choice: Choice, runs: Path) -> str:
             directory = RunDirectory(Path(choice.run))
             run.show(source(directory, SPEED), LocalRun(directory, SPEED))
             return ""
-        return _run(words(choice, runs))
+        return _run([*choice.words(), "--runs-dir", str(runs)])
     except ProveoutError as fault:
         return str(fault)
-
-
-def words(choice: Start | Resume, runs: Path) -> list[str]:
-    """The command line of a choice."""
-    from proveout.cli import run
-    from proveout.tui.services import Start
-
-    if not isinstance(choice, Start):
-        return ["resume", choice.run, "--runs-dir", str(runs)]
-    files = {
-        "runs_dir": runs,
-        "inventory": _path(choice.inventory),
-        "pki": _path(choice.pki),
-        "policy": _path(choice.policy),
-    }
-    given = [f"{name}={text}" for name, text in choice.overrides.items()]
-    return ["run", choice.plan, *run.words(given, files)]
-
-
-def _path(text: str) -> Path | None:
-    return Path(text) if text else None
 
 
 def _run(arguments: list[str]) -> str:

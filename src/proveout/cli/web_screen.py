@@ -24,10 +24,10 @@ from aiohttp import WSMsgType, web
 from textual_serve.app_service import AppService
 from textual_serve.download_manager import DownloadManager
 
+from proveout.cli.options import Unusable
 from proveout.cli.run_session import report_path
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.core import child_process
-from proveout.core.errors import ProveoutError
 
 SESSIONS_MAX = 8
 """Browsers at the same time: each has a process."""
@@ -54,12 +54,6 @@ a {{ color: #7cc4ff; }}
 <div id="terminal" class="textual-terminal" data-session-websocket-url="{websocket}" data-font-size="14"></div>
 </body></html>
 """
-
-
-class WebFault(ProveoutError):
-    """The server cannot be started."""
-
-    exit_code = 2
 
 
 class _Session(AppService):
@@ -205,11 +199,11 @@ def _cells(value: Any, default: int) -> int:
 
 
 def serve(directory: RunDirectory, speed: float, host: str, port: int, told: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; `told` gets the address, with the token. WebFault when the address is not free."""
+    """Serve until SIGINT or SIGTERM; `told` gets the address, with the token. Unusable when the address is not free."""
     try:
         asyncio.run(_serve(WebScreen(directory, speed), host, port, told))
     except OSError as error:
-        raise WebFault(
+        raise Unusable(
             f"{host}:{port} cannot be listened on: {error.strerror or error}", way_out="Name another --host or --port."
         ) from error
 

@@ -1,4 +1,4 @@
-"""Completion of command lines: by the call that a shell's script makes, and in bash, fish and zsh."""
+"""Completion of command lines: by the call that a shell's script makes, and in bash."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from terminals import Terminal
 
 from proveout.cli import execute, options
 
@@ -97,9 +96,8 @@ def outside(here: Path) -> dict[str, str]:
     folder.mkdir()
     (folder / "proveout").write_text(f'#!/bin/sh\nexec {sys.executable} -m proveout "$@"\n')
     (folder / "proveout").chmod(0o755)
-    (here / ".zshrc").write_text(ZSHRC)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
-    own = {"HOME": str(here), "ZDOTDIR": str(here), "TERM": "xterm", "PATH": f"{folder}:{os.environ['PATH']}"}
+    own = {"HOME": str(here), "TERM": "xterm", "PATH": f"{folder}:{os.environ['PATH']}"}
     return {**inherited, **own}
 
 
@@ -113,57 +111,3 @@ printf '%s\\n' "${COMPREPLY[@]}"
     argv = [shell("bash"), "--norc", "-c", script]
     done = subprocess.run(argv, capture_output=True, text=True, env=outside, timeout=180, check=True)
     assert done.stdout.split() == ["plans/prepaid.yaml"]
-
-
-@pytest.mark.soak
-def test_completion_in_fish(outside: dict[str, str]) -> None:
-    """fish lists one candidate per line: the word and, after a tab, its description."""
-    script = """
-_PROVEOUT_COMPLETE=source_fish proveout | source
-for line in 'proveout check plans/' 'proveout run plans/prepaid.yaml -p profile=b'
-    complete --do-complete $line
-end
-"""
-    argv = [shell("fish"), "--no-config", "-c", script]
-    done = subprocess.run(argv, capture_output=True, text=True, env=outside, timeout=180, check=True)
-    words = [line.split("\t")[0] for line in done.stdout.splitlines()]
-    assert words == ["plans/prepaid.yaml", "profile=banking"], done.stderr
-
-
-ZSHRC = """
-autoload -Uz compinit && compinit -D -u
-setopt no_auto_menu
-eval "$(_PROVEOUT_COMPLETE=source_zsh proveout)"
-completes() { zle complete-word; print -rn -- "$BUFFER" > line.new; mv line.new line }
-zle -N completes; bindkey '^T' completes
-print -rn ready > line.new && mv line.new line
-"""
-"""`^T` completes the line and writes it to a file."""
-
-
-@pytest.mark.soak
-def test_completion_in_zsh(here: Path, outside: dict[str, str]) -> None:
-    written = here / "line"
-
-    def line() -> str:
-        """Wait for the file with the completed line; return the line."""
-        zsh.until(written.exists)
-        text = written.read_text()
-        written.unlink()
-        return text
-
-    def in_zsh(typed: str) -> str:
-        zsh.drawn = b""
-        zsh.press(f"\x15{typed}\x14")
-        return line()
-
-    with Terminal([shell("zsh"), "-d", "-i"], here, outside, columns=120) as zsh:
-        assert line() == "ready"
-        # A folder does not end the word, a file does.
-        assert in_zsh("proveout run pl") == "proveout run plans/"
-        assert in_zsh("proveout run plans/") == "proveout run plans/prepaid.yaml "
-        profile = "proveout run plans/prepaid.yaml -p profile="
-        assert in_zsh(f"{profile}b") == f"{profile}banking "
-        # Several are listed.
-        assert in_zsh("proveout watch ") == "proveout watch "
-        zsh.until_drawn("latest", "smoke-20260101-000000-aaaa", "smoke-20260102-000000-bbbb")

@@ -12,7 +12,6 @@ import recorded_runs
 from recorded_runs import iteration
 
 from proveout.cli.home_services import LocalServices, plan_files
-from proveout.cli.watch import words
 from proveout.coordinator.storage.journal import Journal
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.proto.events import Event, RunFinished, SearchFinished, VerdictReached
@@ -134,10 +133,10 @@ def test_two_runs_are_compared_or_refused_as_the_command_does(tmp_path: Path) ->
         here.compare(str(before), str(tmp_path / "nowhere"), despite=True)
 
 
-def test_a_choice_gives_a_command_line(tmp_path: Path) -> None:
+def test_a_choice_gives_a_command_line() -> None:
     start = Start(
         plan="/p/-x.yaml", overrides={"a": "1, 2", "b": "x=y"}, inventory="/i.yaml", pki="/pki", policy="/p.yaml"
     )
-    found = ["run", "/p/-x.yaml", "-p", "a=1, 2", "-p", "b=x=y", "--runs-dir", str(tmp_path)]
-    assert words(start, tmp_path) == [*found, "--inventory", "/i.yaml", "--pki", "/pki", "--policy", "/p.yaml"]
-    assert words(Resume(run="/r/a"), tmp_path) == ["resume", "/r/a", "--runs-dir", str(tmp_path)]
+    found = ["run", "/p/-x.yaml", "-p", "a=1, 2", "-p", "b=x=y"]
+    assert start.words() == [*found, "--inventory", "/i.yaml", "--pki", "/pki", "--policy", "/p.yaml"]
+    assert Resume(run="/r/a").words() == ["resume", "/r/a"]

@@ -17,7 +17,7 @@ from eventually import eventually
 from recorded_runs import record
 from terminals import Terminal
 
-from proveout.cli import execute, run
+from proveout.cli import execute, options, run
 from proveout.coordinator.live.event_feed import LOG
 from proveout.coordinator.storage.journal import is_driven, read
 from proveout.core.errors import ProveoutError
@@ -133,7 +133,7 @@ def test_without_a_terminal_and_a_verb_the_help_begins_with_bench_and_new(capsys
 
 def test_a_command_line_is_repeated_with_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    found = run.words(["a=1", "b=[1, 2]"], {"runs_dir": Path("r"), "junit": None})
+    found = options.words(["a=1", "b=[1, 2]"], {"runs_dir": Path("r"), "junit": None})
     assert found == ["-p", "a=1", "-p", "b=[1, 2]", "--runs-dir", str(tmp_path / "r")]
 
 

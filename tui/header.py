@@ -15,7 +15,7 @@ from proveout.proto.events import FaultSeen, IterationStarted
 from proveout.tui import charts, live_load
 from proveout.tui.live_load import phase_at, window
 from proveout.tui.run_view import RunView, is_silent
-from proveout.tui.style import ACCENT, BAD, CAUTION, GOOD, MUTED, Part, fitted, justified
+from proveout.tui.style import ACCENT, BAD, CAUTION, MUTED, OUTCOMES, PROVISIONAL, RUN_STATES, Part, fitted, justified
 
 
 def bar(share: float, width: int) -> str:
@@ -45,16 +45,6 @@ def iteration_bar(started: IterationStarted, gone_s: float, width: int) -> Text:
     return text
 
 
-STATES = {
-    "starting": ("…", MUTED),
-    "running": ("▶", "bold"),
-    "finished": ("✓", "bold green"),
-    "failed": ("✗", "bold red"),
-    "interrupted": ("■", "bold yellow"),
-}
-OUTCOMES = {"PASS": ("✓", GOOD), "FAIL": ("✗", BAD), "INCONCLUSIVE": ("?", CAUTION)}
-PROVISIONAL = "~"
-"""Before the sign of a verdict that may still change."""
 BAR_MAX, _BAR_LEAST = 60, 8
 LARGE_FROM = (110, 36)
 """Columns and rows of a terminal that has room for large digits."""
@@ -64,11 +54,11 @@ STANDSTILL_S = 2
 
 def headline(view: RunView, note: str, width: int) -> Text:
     """Name, state, time; at the right the verdicts. `note` marks a replay, or a lost feed, in place of "running"."""
-    sign, style = STATES[view.state]
+    sign, style = RUN_STATES[view.state]
     left: list[Part] = [(safe(view.name or view.run_id or "waiting for the run"), "bold", 0)]
     running = view.state == "running" and not note
     if running or view.state != "running":
-        left.append((f"  {sign} {view.state}", style, 1))
+        left.append((f"  {sign} {view.state}", f"bold {style}", 1))
     if note:
         left += [(" ", "", 1), (f"[{note}]", "bold reverse", 1)]
     if view.shown:
@@ -109,10 +99,9 @@ def progress(view: RunView, width: int) -> Text:
         return _of_iteration(view, view.iteration, width)
     for stage in view.stages:
         for host, task in stage.progress.items():
-            share = task.done / task.total if task.total > 0.0 else 0.0
             left: list[Part] = [(safe(stage.id), "bold", 0), (f" · {safe(host)}", "", 1)]
             left += [(f" · {safe(task.note)}", CAUTION, 2)] if task.note else []
-            return justified(left, [(bar(share, max(width // 3, 8)), ACCENT, 3)], width)
+            return justified(left, [(bar(task.share, max(width // 3, 8)), ACCENT, 3)], width)
     current = view.stage(view.current)
     if current is not None and current.state == "running":
         between = ", between iterations" if current.iterations else ""
@@ -121,8 +110,7 @@ def progress(view: RunView, width: int) -> Text:
 
 
 def _of_iteration(view: RunView, started: IterationStarted, width: int) -> Text:
-    identity, stage = started.id, view.stage(started.id.stage)
-    kind = stage.kind if stage is not None else ""
+    identity, stage, kind = started.id, view.stage(started.id.stage), view.kind(started.id.stage)
     left: list[Part] = [(safe(identity.stage), "bold", 0)]
     if kind == "search":
         left.append((f" · probe {identity.repeat}", "", 1))
@@ -140,7 +128,7 @@ def _of_iteration(view: RunView, started: IterationStarted, width: int) -> Text:
         name, into_s, length_s = phase
         left.append((f" · phase {safe(name)}", "bold", 1))
         left.append((f" {into_s:.0f} of {length_s:g} s", "", 3))
-    left += [(f" · {fault}", BAD, 2) for fault in _short_faults(view)]
+    left += [(f" · fault {safe(name)} {since_s:.0f} s", BAD, 2) for name, _, since_s in _in_place(view)]
     name, into, length = window(started, gone_s)
     if started.passes and name != "starts":  # the length is the limit only
         many = f"{started.passes} pass{'es' if started.passes > 1 else ''}"
@@ -155,10 +143,6 @@ def _of_iteration(view: RunView, started: IterationStarted, width: int) -> Text:
     return text.append_text(drawn).append(rest)
 
 
-def _short_faults(view: RunView) -> list[str]:
-    return [f"fault {safe(name)} {since_s:.0f} s" for name, _, since_s in _in_place(view)]
-
-
 def alert(view: RunView) -> Text | None:
     """The alerts: lost hosts, a system that answers nothing, the newest invalid iteration, a failed run."""
     parts = [f"host {safe(host.name)} LOST: {safe(host.lost)}" for host in view.hosts.values() if host.lost]
@@ -170,7 +154,9 @@ def alert(view: RunView) -> Text | None:
         most = max(silent, key=lambda host: host.silent_s)
         more = f" ({len(silent)} in all)" if len(silent) > 1 else ""
         parts.append(f"host {safe(most.name)} silent for {most.silent_s:.0f} s, lost after {view.lease_s:.0f} s{more}")
-    parts += faults_in_place(view)
+    for name, seen, since_s in _in_place(view):
+        place = f" ({seen.number} of {seen.times})" if seen.times > 1 else ""
+        parts.append(f"fault {safe(name)}{place}, for {since_s:.0f} s so far")
     if standstill := _standstill(view):
         parts.append(standstill)
     bad = [line for line in view.log if line.iteration and line.level != "info" and not _is_over(view, line.iteration)]
@@ -193,24 +179,17 @@ def _is_over(view: RunView, iteration: str) -> bool:
     return any(item.valid and (str(item.id.rung), str(item.id.repeat)) == (rung, repeat) for item in stage.finished)
 
 
-def faults_in_place(view: RunView) -> list[str]:
-    """The faults that have begun in the iteration under way and are not healed yet, with the time since then."""
-    return [
-        f"fault {safe(name)}{f' ({seen.number} of {seen.times})' if seen.times > 1 else ''}, for {since_s:.0f} s so far"
-        for name, seen, since_s in _in_place(view)
-    ]
-
-
 def _in_place(view: RunView) -> list[tuple[str, FaultSeen, float]]:
-    """Name, begin, and seconds since then of each fault that is in place."""
+    """Name, begin, and seconds since then of each fault that has begun in the iteration under way and is not healed
+    yet."""
     if view.iteration is None:
         return []
     since_s = view.now_unix_s - view.iteration_began_unix_s - measured_from_s(view.iteration)
     begun: dict[tuple[str, int], FaultSeen] = {}
-    for seen in view.faults:
+    for seen in (mark.seen for mark in view.fault_marks if mark.seen.id == view.iteration.id):
         if seen.step == "begins":
             begun.setdefault((seen.fault, seen.number), seen)
-        elif seen.step == "healed":
+        else:
             begun.pop((seen.fault, seen.number), None)
     return [(seen.fault, seen, max(since_s - seen.at_s, 0.0)) for seen in begun.values()]
 
@@ -220,7 +199,7 @@ def _standstill(view: RunView) -> str:
     ended again."""
     if view.iteration is None:
         return ""
-    after = [tick for tick in view.ticks if tick.id == view.iteration.id]
+    after = [one.tick for one in view.seconds if one.tick.id == view.iteration.id]
     silent = list(itertools.takewhile(lambda tick: tick.tps <= 0.0, reversed(after)))
     if len(silent) < STANDSTILL_S or len(silent) == len(after):
         return ""

@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Protocol
 
 from rich import box
 from rich.cells import cell_len
@@ -24,7 +23,8 @@ from textual.widgets import Collapsible, Static
 
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import clock, count_of, number, safe
-from proveout.tui.services import ComparedPart, Comparison, Ratio
+from proveout.tui.charts import interval
+from proveout.tui.services import ComparedPart, Comparison, HomeServices, Ratio, RunServices
 from proveout.tui.style import MUTED, Keys
 
 TONES = {
@@ -88,10 +88,10 @@ def _line(one: Ratio, width: int, reach: float, style: str) -> Text:
     cells[middle] = ("│", MUTED)
     if one.lower is not None and one.upper is not None:
         left, right = cell(one.lower, width, reach), cell(one.upper, width, reach)
-        for at in range(left, right + 1):
-            cells[at] = ("─" if at != middle else "┼", style)
-        cells[left] = ("◀" if one.lower < 1.0 / reach else "├", style)
-        cells[right] = ("▶" if one.upper > reach else "┤", style)
+        ends = ("◀" if one.lower < 1.0 / reach else "├") + ("▶" if one.upper > reach else "┤")
+        interval(cells, left, right, ends, style)
+        if left < middle < right:
+            cells[middle] = ("┼", style)
     cells[cell(one.ratio, width, reach)] = ("●", f"bold {style}".strip())
     return Text.assemble(*cells, no_wrap=True)
 
@@ -120,14 +120,6 @@ def _axis(width: int, reach: float, indent: int) -> list[Text]:
 SIGNS = "▲ better  ▼ worse  ≠ changed  = not distinguishable  … not judged   ├●┤ B / A with its interval"
 DIFFERENCES_OPEN = 6
 """As many differences or fewer are not folded."""
-
-
-class Compares(Protocol):
-    """Compares two runs, by path. It may block; ProveoutError when one cannot be read."""
-
-    def compare(self, reference: str, other: str, *, despite: bool) -> Comparison:
-        """The two runs side by side."""
-        ...
 
 
 def rendered(found: Comparison) -> RenderableType:
@@ -173,7 +165,6 @@ class Forest(Static):
         self._found = found
 
     def on_resize(self) -> None:
-        """Draw it in the new width."""
         self.update(forest_plot(self._found.ratios, self.size.width))
 
 
@@ -193,20 +184,18 @@ class ComparedScreen(Screen[None]):
         Binding("e", "fold", "Open/close all"),
     ]
 
-    def __init__(self, services: Compares, reference: str, other: str) -> None:
+    def __init__(self, services: HomeServices | RunServices, reference: str, other: str) -> None:
         super().__init__()
         self._services, self._reference, self._other = services, reference, other
         self.found: Comparison | None = None
 
     def compose(self) -> ComposeResult:
-        """A text until both runs are read."""
         with VerticalScroll(id="compared"):
             yield Static(id="compared-head")
             yield Vertical(id="compared-parts")
         yield Keys()
 
     def on_mount(self) -> None:
-        """Begin to read."""
         self._compare(despite=False)
 
     def _reading(self, began_s: float) -> None:
@@ -231,18 +220,16 @@ class ComparedScreen(Screen[None]):
         finally:
             ticking.stop()
         self.found = found
-        await self._show()
+        await self._show(found)
         self.query_one("#compared").focus()
         self.refresh_bindings()
 
-    async def _show(self) -> None:
-        if self.found is None:
-            return
-        self.query_one("#compared-head", Static).update(rendered(self.found))
+    async def _show(self, found: Comparison) -> None:
+        self.query_one("#compared-head", Static).update(rendered(found))
         parts = self.query_one("#compared-parts")
         await parts.remove_children()
-        if not self.found.refused:
-            await parts.mount_all(self._parts(self.found))
+        if not found.refused:
+            await parts.mount_all(self._parts(found))
 
     def _parts(self, found: Comparison) -> list[Static | Collapsible]:
         signs = Text.assemble((f"{SIGNS}\n{safe(found.level)}".rstrip(), MUTED))
@@ -250,8 +237,7 @@ class ComparedScreen(Screen[None]):
         if found.differences:
             count = len(found.differences)
             title = f"{count_of(count, 'difference')} of plan and environment"
-            few = len(found.differences) <= DIFFERENCES_OPEN
-            parts.append(Collapsible(Static(differences(found)), title=title, collapsed=not few))
+            parts.append(Collapsible(Static(differences(found)), title=title, collapsed=count > DIFFERENCES_OPEN))
         for part in found.parts:
             if part.rows:
                 parts.append(Collapsible(Static(_table(found.heads, part)), title=safe(part.head), collapsed=True))
@@ -266,7 +252,6 @@ class ComparedScreen(Screen[None]):
         return self.found is not None and bool(self.found.refused and self.found.differences)
 
     def action_despite(self) -> None:
-        """Compare despite all differences; they stay listed."""
         self._compare(despite=True)
 
     def action_fold(self) -> None:
@@ -277,6 +262,5 @@ class ComparedScreen(Screen[None]):
             one.collapsed = close
 
     def action_swap(self) -> None:
-        """Make the other run the reference."""
         self._reference, self._other = self._other, self._reference
         self._compare(despite=self.found is not None and not self.found.refused and bool(self.found.differences))

@@ -1,4 +1,11 @@
-"""The home screen: its view model, the lists of plans and runs, and the form for a plan's parameters."""
+"""The home screen: lists of plans and runs, the form for a plan's parameters, and the application with both.
+
+Data flow: threads of `HomeServices` -> messages (`Scanned`) -> the frozen `HomeView` -> `HomeScreen.show`, at most
+`FRAMES_PER_S` times a second. `HomeApp.run()` returns the choice (`services.Choice`), None to quit; `view` and `place`
+go into the next `HomeApp`, so that it opens in the same state.
+
+A file is read again only when its stamp has changed; a file that cannot be read does not delay others.
+"""
 
 from __future__ import annotations
 
@@ -7,87 +14,101 @@ import math
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from rich.highlighter import Highlighter
 from rich.text import Text
-from textual import work
-from textual.app import ComposeResult
+from textual import on, work
+from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.message import Message
+from textual.message_pump import MessagePump
 from textual.screen import Screen
 from textual.widgets import Button, Collapsible, DataTable, Input, Select, Static, Tab, Tabs
 
-from proveout.core.data_classes import record
+from proveout.core.data_classes import dataclass, record
+from proveout.core.errors import ProveoutError
 from proveout.core.numbers import clock, number, safe, without_notes
-from proveout.tui.services import PLAN_GROUPS, Field, Form, Found, HomeServices, Ladder, PlanCard, RunCard, Start
-from proveout.tui.style import BAD, MUTED, Keys, coloured, fitted, matches
-from proveout.tui.widgets.header import OUTCOMES
-from proveout.tui.widgets.tables import blocks
+from proveout.tui.comparison_screen import ComparedScreen
+from proveout.tui.services import (
+    PLAN_GROUPS,
+    Choice,
+    Field,
+    Form,
+    Found,
+    HomeServices,
+    Ladder,
+    PlanCard,
+    Resume,
+    RunCard,
+    Start,
+    Watch,
+)
+from proveout.tui.style import (
+    BAD,
+    COMMON_CSS,
+    GOOD,
+    MUTED,
+    OUTCOMES,
+    RUN_STATES,
+    HelpScreen,
+    Keys,
+    ThemedApp,
+    coloured,
+    fitted,
+    matches,
+)
+from proveout.tui.tables import blocks
 
-PLAN_STATES = {"checking": ("…", MUTED), "fine": ("✓", "green"), "wrong": ("✗", "bold red")}
-RUN_STATES = {
-    "reading": ("…", MUTED),
-    "running": ("▶", "bold"),
-    "finished": ("✓", "green"),
-    "failed": ("✗", "bold red"),
-    "interrupted": ("■", "yellow"),
-    "crashed": ("✗", "bold red"),
-    "unreadable": ("✗", "bold red"),
-}
+PLAN_STATES = {"checking": ("…", MUTED), "fine": ("✓", GOOD), "wrong": ("✗", BAD)}
 REFERENCE = "◆"
 SPARK_MAX = 24
 SHOWN_MAX = 500
 """Runs that are listed; the filter looks at all of them."""
+List: TypeAlias = Literal["plans", "runs"]
+LISTS: tuple[List, List] = ("plans", "runs")
 
 
 @record
 class HomeView:
-    """Plans and runs by path, in the order to show them. `plans_scanned`: the folders have been read once."""
+    """Plans and runs by path, in the order to show them, and the stamps at which they were read. `scanned`: the lists
+    whose folders have been read once; `reference`: the path of the run that the next one is compared with."""
 
     plans: dict[str, PlanCard] = field(default_factory=dict)
     runs: dict[str, RunCard] = field(default_factory=dict)
-    plan_stamps: dict[str, object] = field(default_factory=dict)
-    run_stamps: dict[str, object] = field(default_factory=dict)
-    plans_scanned: bool = False
-    runs_scanned: bool = False
+    stamps: dict[str, object] = field(default_factory=dict)
+    scanned: frozenset[List] = frozenset()
     reference: str = ""
-    """The path of the run that the next one is compared with."""
 
 
-def found_plans(view: HomeView, found: Sequence[Found]) -> HomeView:
-    """The view with exactly these plans; their cards stay until they are read again."""
-    plans = {
-        one.path: view.plans.get(one.path) or PlanCard(path=one.path, name=one.name, group=one.group) for one in found
-    }
-    stamps = {path: stamp for path, stamp in view.plan_stamps.items() if path in plans}
-    return replace(view, plans=plans, plan_stamps=stamps, plans_scanned=True)
-
-
-def read_plan(view: HomeView, card: PlanCard, stamp: object) -> HomeView:
-    """The view with the card of a plan; a plan that was removed meanwhile is not added again."""
-    if card.path not in view.plans:
-        return view
-    return replace(view, plans={**view.plans, card.path: card}, plan_stamps={**view.plan_stamps, card.path: stamp})
-
-
-def found_runs(view: HomeView, found: Sequence[Found]) -> HomeView:
-    """The view with exactly these runs."""
-    runs = {one.path: view.runs.get(one.path) or RunCard(path=one.path, name=one.name) for one in found}
-    stamps = {path: stamp for path, stamp in view.run_stamps.items() if path in runs}
+def found(view: HomeView, of: List, listed: Sequence[Found]) -> HomeView:
+    """The view with exactly these plans or runs; their cards stay until they are read again."""
+    plans, runs = view.plans, view.runs
+    if of == "plans":
+        plans = {
+            one.path: plans.get(one.path) or PlanCard(path=one.path, name=one.name, group=one.group) for one in listed
+        }
+    else:
+        runs = {one.path: runs.get(one.path) or RunCard(path=one.path, name=one.name) for one in listed}
+    stamps = {path: stamp for path, stamp in view.stamps.items() if path in plans or path in runs}
     reference = view.reference if view.reference in runs else ""
-    return replace(view, runs=runs, run_stamps=stamps, runs_scanned=True, reference=reference)
+    return HomeView(plans=plans, runs=runs, stamps=stamps, scanned=view.scanned | {of}, reference=reference)
 
 
-def read_run(view: HomeView, card: RunCard, stamp: object) -> HomeView:
-    """The view with the card of a run."""
-    if card.path not in view.runs:
+def read(view: HomeView, card: PlanCard | RunCard, stamp: object) -> HomeView:
+    """The view with the card of a plan or a run; one that was removed meanwhile is not added again."""
+    of = "plans" if isinstance(card, PlanCard) else "runs"
+    known: dict[str, Any] = getattr(view, of)
+    if card.path not in known:
         return view
-    return replace(view, runs={**view.runs, card.path: card}, run_stamps={**view.run_stamps, card.path: stamp})
+    changes: dict[str, Any] = {of: {**known, card.path: card}}
+    return replace(view, stamps={**view.stamps, card.path: stamp}, **changes)
 
 
 # ---- words -------------------------------------------------------------------------------------------------------
@@ -111,11 +132,11 @@ def best(ladders: Sequence[Ladder]) -> str:
 
 def outcomes(card: RunCard) -> Text:
     """`✓2 ✗1 ?1`."""
-    counted = Counter(verdict.outcome for verdict in card.verdicts)
+    counted = Counter[str](verdict.outcome for verdict in card.verdicts)
     text = Text(no_wrap=True)
     for outcome, (sign, style) in OUTCOMES.items():
-        if counted[outcome]:  # type: ignore[index]
-            text.append(f"{sign}{counted[outcome]} ", style=style)  # type: ignore[index]
+        if count := counted[outcome]:
+            text.append(f"{sign}{count} ", style=style)
     return text if text else Text("-")
 
 
@@ -137,19 +158,15 @@ def label(card: PlanCard) -> str:
     return str(name.parent / stem) if folder else stem
 
 
-def grouped(cards: Iterable[PlanCard]) -> list[PlanCard]:
-    """Plans by their groups, in the order of these."""
-    return sorted(cards, key=lambda card: PLAN_GROUPS.index(card.group))
-
-
-def plan_rows(cards: Sequence[PlanCard], runs: Iterable[RunCard]) -> dict[str, tuple[Text, ...]]:
-    """The rows of plans by path; the group is in the first of its rows, `runs` are newest first."""
+def plan_rows(cards: Iterable[PlanCard], runs: Iterable[RunCard]) -> dict[str, tuple[Text, ...]]:
+    """The rows of plans by path, by their groups; the group is in the first of its rows, `runs` are newest first."""
     last: dict[str, RunCard] = {}
     for run in runs:
         last.setdefault(run.plan, run)
     rows: dict[str, tuple[Text, ...]] = {}
-    for before, card in zip((None, *cards), cards, strict=False):
-        group = card.group if before is None or before.group != card.group else ""
+    before = ""
+    for card in sorted(cards, key=lambda card: PLAN_GROUPS.index(card.group)):
+        group, before = "" if card.group == before else card.group, card.group
         rows[card.path] = (Text(group, style="bold", no_wrap=True), *plan_row(card, last.get(card.plan)))
     return rows
 
@@ -161,15 +178,14 @@ def plan_row(card: PlanCard, last: RunCard | None) -> tuple[Text, ...]:
     about = clock(card.seconds) if card.state == "fine" else ""
     return (
         Text(f"{sign} {safe(label(card))}", style=style, no_wrap=True),
-        Text("", no_wrap=True) if last is None else _last(last),
+        outcomes(last) if last is not None and last.verdicts else _state(last),
         Text(about, justify="right", no_wrap=True),
         Text(safe(told), no_wrap=True),
     )
 
 
-def _last(run: RunCard) -> Text:
-    """The verdicts of a run, or the state of one that has none."""
-    return outcomes(run) if run.verdicts else Text(run.state, style=RUN_STATES[run.state][1], no_wrap=True)
+def _state(run: RunCard | None) -> Text:
+    return Text(no_wrap=True) if run is None else Text(run.state, style=RUN_STATES[run.state][1], no_wrap=True)
 
 
 def run_row(card: RunCard, reference: str) -> tuple[Text, ...]:
@@ -223,21 +239,25 @@ def run_detail(card: RunCard) -> Text:
     return text
 
 
-PLANS = ("group", "plan", "last", "about", "title")
-NO_PLAN = "There is no plan here; `proveout bench` and `proveout new` write one."
-TO_PRESS = {
+NOTHING = {
+    "plans": "There is no plan here; `proveout bench` and `proveout new` write one.",
+    "runs": "Nothing has been run yet.",
+}
+TO_PRESS: Mapping[List, str] = {
     "plans": "Enter: run the plan   2: runs   /: find   ?: help   q: quit",
     "runs": "Enter: watch or replay it   1: plans   /: find   ?: help   q: quit",
 }
 """The first line of each list."""
-NO_RUN = "Nothing has been run yet."
-RUNS = ("state", "when", "plan", "verdicts", "highest", "by rung")
+HEADS: Mapping[List, Sequence[str]] = {
+    "plans": ("group", "plan", "last", "about", "title"),
+    "runs": ("state", "when", "plan", "verdicts", "highest", "by rung"),
+}
 
 
 class Wanted(Message):
     """A key was pressed on a row: `what` is open, compare or resume; `path` is the plan's or the run's."""
 
-    def __init__(self, what: str, pane: str, path: str) -> None:
+    def __init__(self, what: str, pane: List, path: str) -> None:
         super().__init__()
         self.what, self.pane, self.path = what, pane, path
 
@@ -260,15 +280,14 @@ class HomeScreen(Screen[None]):
         super().__init__()
         self._here, self._runs_here, self._notice = here, runs_here, notice
         self._view = HomeView()
-        self.pane = "plans"
+        self.pane: List = "plans"
 
     def compose(self) -> ComposeResult:
-        """Top, notice, tabs, two columns, filter, footer."""
         yield Static(id="home-top")
         yield Static(id="notice")
         yield Tabs(Tab("Plans", id="plans"), Tab("Runs", id="runs"))
         with Horizontal(id="home"):
-            for name, head in (("plans", PLANS), ("runs", RUNS)):
+            for name, head in HEADS.items():
                 with Vertical(id=f"{name}-pane", classes="pane"):
                     yield Listing(head, id=f"{name}-list")
                     with VerticalScroll(id=f"{name}-detail", can_focus=True):
@@ -277,11 +296,8 @@ class HomeScreen(Screen[None]):
         yield Keys()
 
     def on_mount(self) -> None:
-        """Focus the list."""
         self.query_one("#filter").display = False
         self.say(self._notice)
-        for name in ("plans", "runs"):
-            self.query_one(f"#{name}-pane").border_title = name.capitalize()
         self.action_pane(self.pane)
 
     def say(self, notice: str) -> None:
@@ -291,25 +307,25 @@ class HomeScreen(Screen[None]):
         widget.update(Text("! " + "\n  ".join(map(safe, notice.splitlines())), style="bold") if notice else "")
 
     def show(self, view: HomeView) -> None:
-        """Bring both lists up to date."""
         self._view = view
         if not self.query("#home-top"):
             return
         self._say_keys()
         wanted = self.query_one(Input).value
         found = [one for one in view.plans.values() if matches(wanted, one.name, one.title, one.state, one.group)]
-        plans = plan_rows(grouped(found), view.runs.values())
-        runs = {
+        rows: dict[List, dict[str, Cells]] = {"plans": plan_rows(found, view.runs.values())}
+        rows["runs"] = {
             path: run_row(card, view.reference)
             for path, card in view.runs.items()
             if matches(wanted, card.name, card.plan, card.title, card.state, *(v.outcome for v in card.verdicts))
         }
-        for name, rows, everything in (("plans", plans, view.plans), ("runs", runs, view.runs)):
-            kept = dict(list(rows.items())[:SHOWN_MAX])
+        for name, listed in rows.items():
+            kept, every = dict(list(listed.items())[:SHOWN_MAX]), len(getattr(view, name))
             self.query_one(f"#{name}-list", Listing).show(kept)
-            counted = f"{len(kept)}" if len(kept) == len(everything) else f"{len(kept)} of {len(everything)}"
-            self.query_one(Tabs).query_one(f"#{name}", Tab).label = f"{name.capitalize()} ({counted})"
-            self.query_one(f"#{name}-pane").border_title = f"{name.capitalize()} ({counted})"
+            counted = f"{len(kept)}" if len(kept) == every else f"{len(kept)} of {every}"
+            title = f"{name.capitalize()} ({counted})"
+            self.query_one(Tabs).query_one(f"#{name}", Tab).label = title
+            self.query_one(f"#{name}-pane").border_title = title
         self._details()
 
     def _say_keys(self) -> None:
@@ -319,81 +335,70 @@ class HomeScreen(Screen[None]):
         self.query_one("#home-top", Static).update(fitted(parts, self.size.width - 2))
 
     def on_resize(self) -> None:
-        """Fit the keys into the first line of another width."""
         self._say_keys()
 
     def _details(self) -> None:
         """The details of the rows under the cursors, or the reason for an empty list."""
         plan = self._view.plans.get(self.here("plans"))
         run = self._view.runs.get(self.here("runs"))
-        told = {
-            "plans": plan_detail(plan) if plan else self._nothing(scanned=self._view.plans_scanned, text=NO_PLAN),
-            "runs": run_detail(run) if run else self._nothing(scanned=self._view.runs_scanned, text=NO_RUN),
-        }
-        for name, text in told.items():
-            self.query_one(f"#{name}-detail Static", Static).update(text)
-
-    def _nothing(self, *, scanned: bool, text: str) -> Text:
-        if self.query_one(Input).value:
-            return Text("Nothing matches the filter.")
-        return Text(text if scanned else "Looking …")
+        told = {"plans": plan_detail(plan) if plan else None, "runs": run_detail(run) if run else None}
+        nothing = "Nothing matches the filter." if self.query_one(Input).value else ""
+        for name in LISTS:
+            empty = NOTHING[name] if name in self._view.scanned else "Looking …"
+            self.query_one(f"#{name}-detail Static", Static).update(told[name] or Text(nothing or empty))
 
     @property
     def listing(self) -> Listing:
         """The list with the focus."""
         return self.query_one(f"#{self.pane}-list", Listing)
 
-    def here(self, name: str) -> str:
+    def here(self, name: List) -> str:
         """The path of the row under the cursor of a list, "" where there is none."""
         return self.query_one(f"#{name}-list", Listing).here
 
-    def go(self, name: str, key: str) -> None:
+    def go(self, name: List, key: str) -> None:
         """Put a list's cursor on a row."""
         self.query_one(f"#{name}-list", Listing).go(key)
 
     def on_data_table_row_highlighted(self) -> None:
-        """Show the details of the row under the cursor."""
         self._details()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Enter, or a click on the row under the cursor."""
-        pane = "plans" if event.data_table.id == "plans-list" else "runs"
+        pane: List = "plans" if event.data_table.id == "plans-list" else "runs"
         self.post_message(Wanted("open", pane, event.row_key.value or ""))
 
     def on_descendant_focus(self) -> None:
         """Make the column with the focus the current one."""
-        for name in ("plans", "runs"):
+        for name in LISTS:
             if self.focused is not None and self.query_one(f"#{name}-pane") in self.focused.ancestors_with_self:
                 self._turn_to(name)
 
     def on_tabs_tab_activated(self, event: Tabs.TabActivated) -> None:
         """Open the tab's list, unless another one has been opened since."""
-        if event.tab.id is not None and event.tab.id == event.tabs.active != self.pane:
-            self.action_pane(event.tab.id)
+        for name in LISTS:
+            if name == event.tab.id == event.tabs.active != self.pane:
+                self.action_pane(name)
 
     def on_input_changed(self) -> None:
-        """Filter again."""
         self.show(self._view)
 
     def on_input_submitted(self) -> None:
-        """Back to the list."""
         self.set_focus(self.listing)
 
-    def _turn_to(self, name: str) -> None:
+    def _turn_to(self, name: List) -> None:
         self.pane = name
-        for each in ("plans", "runs"):
+        for each in LISTS:
             self.query_one(f"#{each}-pane").set_class(each == name, "-open")
         self.query_one(Tabs).active = name
         self._say_keys()
         self.refresh_bindings()
 
-    def action_pane(self, name: str) -> None:
-        """Open a list."""
+    def action_pane(self, name: List) -> None:
         self._turn_to(name)
         self.set_focus(self.listing)  # now, not later: the next key is for it
 
     def action_turn(self) -> None:
-        """Open the other list."""
         self.action_pane("runs" if self.pane == "plans" else "plans")
 
     def action_wanted(self, what: str) -> None:
@@ -402,11 +407,9 @@ class HomeScreen(Screen[None]):
             self.post_message(Wanted(what, self.pane, self.listing.here))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Compare and resume are actions of runs."""
         return self.pane == "runs" if action == "wanted" else True
 
     def action_filter(self) -> None:
-        """Go to the filter."""
         self.query_one(Input).display = True
         self.set_focus(self.query_one(Input))
 
@@ -431,7 +434,6 @@ class Listing(DataTable[Text]):
         self._shown: dict[str, Cells] = {}
 
     def on_mount(self) -> None:
-        """The columns."""
         for name in self._head:
             self.add_column(name, key=name)
 
@@ -442,12 +444,18 @@ class Listing(DataTable[Text]):
         return keys[self.cursor_row] if 0 <= self.cursor_row < len(keys) else ""
 
     def show(self, rows: Mapping[str, Cells]) -> None:
-        """Bring the rows up to date."""
         if list(rows) != list(self._shown):
-            self._again(rows)
+            here = self.here
+            self.clear()
+            for key, cells in rows.items():
+                self.add_row(*cells, key=key)
+            if here in rows:
+                self.move_cursor(row=list(rows).index(here), animate=False)
         else:
             for key, cells in rows.items():
-                self._change(key, self._shown[key], cells)
+                for name, old, new in zip(self._head, self._shown[key], cells, strict=True):
+                    if old != new:
+                        self.update_cell(key, name, new, update_width=True)
         self._shown = dict(rows)
         self._fit()
 
@@ -456,24 +464,11 @@ class Listing(DataTable[Text]):
         if key in self._shown:
             self.move_cursor(row=list(self._shown).index(key), animate=False)
 
-    def _again(self, rows: Mapping[str, Cells]) -> None:
-        here = self.here
-        self.clear()
-        for key, cells in rows.items():
-            self.add_row(*cells, key=key)
-        if here in rows:
-            self.move_cursor(row=list(rows).index(here), animate=False)
-
     def _fit(self) -> None:
         """Set the widths to the widest cells: the table itself measures later, and would cut cells off until then."""
         for index, column in enumerate(self.ordered_columns):
             widest = max((cells[index].cell_len for cells in self._shown.values()), default=0)
             column.auto_width, column.width = False, max(column.label.cell_len, widest)
-
-    def _change(self, key: str, before: Cells, cells: Cells) -> None:
-        for name, old, new in zip(self._head, before, cells, strict=True):
-            if old != new:
-                self.update_cell(key, name, new, update_width=True)
 
 
 DEBOUNCE_S = 0.3
@@ -491,15 +486,6 @@ def bounds(field: Field) -> str:
     one = field.type.removeprefix("list[").removesuffix("]")
     words = _TYPES.get(one, one)
     return f"{words if one == field.type else f'{words}s with commas'}{limits}{choices}"
-
-
-def command(plan: str, choice: Start) -> str:
-    """The command line with the same effect."""
-    words = ["proveout", "run", plan, *(w for name, text in choice.overrides.items() for w in ("-p", f"{name}={text}"))]
-    words += ["-i", choice.inventory] if choice.inventory else []
-    words += ["--pki", choice.pki] if choice.pki else []
-    words += ["--policy", choice.policy] if choice.policy else []
-    return shlex.join(words)
 
 
 class Harmless(Highlighter):
@@ -522,7 +508,6 @@ class Asked(Vertical):
         self.objection = ""
 
     def compose(self) -> ComposeResult:
-        """Name and field in a line, a line of help."""
         with Horizontal():
             yield Static(Text(safe(self.field.name), style="bold", no_wrap=True, overflow="ellipsis"), classes="name")
             allowed = self.field.choices or (("true", "false") if self.field.type == "bool" else ())
@@ -536,7 +521,6 @@ class Asked(Vertical):
         yield Static(classes="hint")
 
     def on_mount(self) -> None:
-        """Show the help of the parameter."""
         self._say()
 
     @property
@@ -552,14 +536,10 @@ class Asked(Vertical):
         """Whether the value differs from the default, so that the command line needs it."""
         return self.text != self.field.default or (self.field.required and bool(self.text))
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Check it as it is typed."""
-        event.stop()
-        self._say()
-        self.post_message(self.Answered())
-
-    def on_select_changed(self, event: Select.Changed) -> None:
-        """Check the selected value."""
+    @on(Input.Changed)
+    @on(Select.Changed)
+    def _changed(self, event: Message) -> None:
+        """Check it as it is typed or selected."""
         event.stop()
         self._say()
         self.post_message(self.Answered())
@@ -599,8 +579,8 @@ class FormScreen(Screen[Start | None]):
         self.card = plan
 
     def compose(self) -> ComposeResult:
-        """Title, one block per parameter, inventory, the stages, the command."""
-        yield Static(self._head(), id="form-top")
+        head = Text(safe(self._plan.name), style="bold").append(f"  {safe(self._plan.title)}", style="not bold")
+        yield Static(head, id="form-top")
         with VerticalScroll(id="fields", can_focus=False):
             for field in self._form.fields:
                 yield Asked(field, self._form)
@@ -611,16 +591,11 @@ class FormScreen(Screen[Start | None]):
         yield Static(id="message")
         yield Static(id="command")
         with Horizontal(id="buttons"):
-            yield Button("Start (Ctrl+S)", id="start", variant="primary", compact=True)
-            yield Button("Back (Esc)", id="back", compact=True)
+            yield Button("Start (Ctrl+S)", id="start", variant="primary", compact=True, action="screen.start")
+            yield Button("Back (Esc)", id="back", compact=True, action="screen.back")
         yield Keys()
 
-    def _head(self) -> Text:
-        text = Text(safe(self._plan.name), style="bold")
-        return text.append(f"  {safe(self._plan.title)}", style="not bold")
-
     def on_mount(self) -> None:
-        """Focus the first field."""
         self._ask_for_files()
         first = self.query("#fields Input, #fields Select").first()
         first.focus()
@@ -635,42 +610,26 @@ class FormScreen(Screen[Start | None]):
         """The texts of the fields."""
         return Start(
             plan=self._plan.path,
-            overrides=self._overrides(),
+            overrides={asked.field.name: asked.text for asked in self.query(Asked) if asked.changed},
             inventory=self._file("inventory"),
             pki=self._file("pki") if self.card.remote else "",
             policy=self._file("policy") if self.card.tunes_here else "",
         )
 
-    def _overrides(self) -> Mapping[str, str]:
-        return {asked.field.name: asked.text for asked in self.query(Asked) if asked.changed}
-
     def _file(self, name: str) -> str:
         text = self.query_one(f"#{name}", Input).value.strip()
         return os.path.expanduser(text)  # noqa: PTH111 - "" stays ""
 
-    def on_asked_answered(self) -> None:
-        """Compile the plan with it after a pause in typing."""
-        self._check()
-
-    def on_input_changed(self) -> None:
-        """The same for the inventory."""
-        self._check()
-
-    def on_input_submitted(self) -> None:
-        """Enter goes to the next field."""
-        self.focus_next()
-
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        """The buttons are the keys."""
-        if event.button.id == "start":
-            self.action_start()
-        else:
-            self.action_back()
-
+    @on(Asked.Answered)
+    @on(Input.Changed)
     def _check(self) -> None:
-        shown = command(self._plan.name, self.choice())
+        """Compile the plan with the texts of the fields after a pause in typing."""
+        shown = shlex.join(["proveout", *self.choice().words(self._plan.name)])
         self.query_one("#command", Static).update(coloured(f"$ {safe(shown)}", MUTED))
         self._compiled(start=False)
+
+    def on_input_submitted(self) -> None:
+        self.focus_next()
 
     @work(exclusive=True, group="check")
     async def _compiled(self, *, start: bool) -> None:
@@ -709,7 +668,6 @@ class FormScreen(Screen[Start | None]):
         self._compiled(start=True)
 
     def action_back(self) -> None:
-        """Leave without a run."""
         self.dismiss(None)
 
     def action_defaults(self) -> None:
@@ -719,3 +677,194 @@ class FormScreen(Screen[Start | None]):
                 asked.query_one(Select).value = asked.field.default or Select.NULL
             else:
                 asked.query_one(Input).value = asked.field.default
+
+
+FRAMES_PER_S = 5.0
+HELP = """\
+1, 2, [ ]    plans; runs (in a wide terminal both are in sight, Tab goes from one to the other)
+arrows       move in the list; what is known of the row is below it
+Enter        a plan: its parameters, then start it; a run: watch it while it runs, else replay it
+c            runs: take this one as the reference (◆), then c on another one compares the two
+g            runs: resume one that has stopped before its end
+/            filter by words; Escape leaves the filter
+t            light or dark
+Ctrl+P       all commands
+q            quit; runs continue
+
+Signs        … reading   ✓ fine, finished, PASS   ✗ wrong, failed, crashed, FAIL   ▶ running   ■ interrupted   \
+? INCONCLUSIVE
+by rung      mean TPS of the valid repeats, from 0 to the highest; a line of blocks per ladder. highest: of all rungs
+Plans        are compiled in the background, and again when a file changes
+"""
+
+COMMANDS = (
+    ("Show the plans", "List of plans (1)", "pane('plans')"),
+    ("Show the runs", "List of runs (2)", "pane('runs')"),
+    ("Compare", "Take this run as the reference, then another one to compare (c)", "wanted('compare')"),
+    ("Resume", "Continue a run that has stopped before its end (g)", "wanted('resume')"),
+    ("Filter", "Show the rows that contain these words (/)", "filter"),
+)
+"""Commands of the palette: title, description, action of the screen."""
+
+
+@dataclass(slots=True)
+class Place:
+    """The state to restore when the home screen is shown again: list, rows, theme, and a notice."""
+
+    pane: List = "plans"
+    plan: str = ""
+    run: str = ""
+    theme: str = "textual-dark"
+    notice: str = ""
+
+
+class HomeApp(ThemedApp[Choice | None]):
+    """Lists of plans and runs. It starts nothing itself: it returns the choice."""
+
+    TITLE = "proveout"
+    CSS_PATH: ClassVar = [COMMON_CSS, Path(__file__).parent / "home.tcss"]
+    BINDINGS: ClassVar = [
+        Binding("q", "leave", "Quit", priority=False),
+        Binding("ctrl+c,ctrl+q", "leave", "Quit", show=False, priority=True),
+        Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("t", "light_or_dark", "Light/dark"),
+    ]
+
+    def __init__(
+        self,
+        services: HomeServices,
+        view: HomeView | None = None,
+        place: Place | None = None,
+        *,
+        debounce_s: float = DEBOUNCE_S,
+    ) -> None:
+        super().__init__()
+        self.debounce_s = debounce_s
+        self.services, self.view, self.place = services, view or HomeView(), place or Place()
+        self._back: dict[List, str] = {"plans": self.place.plan, "runs": self.place.run}
+        self._stale = True
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The commands of the palette: those of plans and runs first."""
+        if isinstance(screen, HomeScreen):
+            for title, about, action in COMMANDS:
+                yield SystemCommand(title, about, partial(screen.run_action, action))
+        yield from super().get_system_commands(screen)
+
+    def on_mount(self) -> None:
+        self.theme = self.place.theme
+        self._of_home = HomeScreen(self.services.here, self.services.runs_here, self.place.notice)
+        self._of_home.pane = self.place.pane
+        self.push_screen(self._of_home)
+        served = self.services
+        plan = partial(served.plan, overrides={}, inventory="")
+        self.run_worker(scan(self, "plans", served.plans, plan, self.view.stamps), name="plans", group="plans")
+        self.run_worker(scan(self, "runs", served.runs, served.run, self.view.stamps), name="runs", group="runs")
+        self.set_interval(1.0 / FRAMES_PER_S, self.draw)
+        self.call_after_refresh(self.draw)
+
+    def _now(self, view: HomeView) -> None:
+        self._stale = self._stale or view != self.view
+        self.view = view
+
+    def on_scanned(self, message: Scanned) -> None:
+        """Change the view; it is drawn with the next frame."""
+        self._now(message.change(self.view))
+
+    def draw(self) -> None:
+        """Draw when something has changed."""
+        if self._stale and self._of_home.is_mounted:
+            self._stale = False
+            self._of_home.show(self.view)
+            self._go_back()
+
+    def _go_back(self) -> None:
+        """Put the cursors on the rows where they were, as soon as these are there."""
+        for name in LISTS:
+            if self._back.get(name) in getattr(self.view, name):
+                self._of_home.go(name, self._back.pop(name))
+
+    async def on_wanted(self, message: Wanted) -> None:
+        """Perform the action of a key on a row."""
+        if message.what == "open" and message.pane == "plans":
+            self._ask(message.path)
+        elif message.what == "open":
+            self._leave_with(Watch(run=message.path))
+        elif message.what == "compare":
+            self._compare(message.path)
+        elif message.what == "resume":
+            self._resume(message.path)
+
+    @work(exclusive=True, group="ask")
+    async def _ask(self, path: str) -> None:
+        """Ask for the plan's parameters, then leave with them."""
+        try:
+            form = await asyncio.to_thread(self.services.form, path)
+        except ProveoutError:
+            self.notify("The plan cannot be read; its problems are below the list.", severity="error")
+            return
+        self.push_screen(FormScreen(self.services, self.view.plans[path], form, self.debounce_s), self._started)
+
+    def _started(self, choice: Start | None) -> None:
+        if choice is not None:
+            self._leave_with(choice)
+
+    def _compare(self, path: str) -> None:
+        reference = self.view.reference
+        if not reference or reference == path:
+            self._now(replace(self.view, reference="" if reference == path else path))
+            if not reference:
+                self.notify(f"{REFERENCE} is the reference; c on another run compares the two.")
+            self.draw()
+            return
+        self.clear_notifications()
+        self.push_screen(ComparedScreen(self.services, reference, path))
+
+    def _resume(self, path: str) -> None:
+        card = self.view.runs.get(path)
+        if card is not None and card.state in ("crashed", "interrupted", "failed"):
+            self._leave_with(Resume(run=path))
+        else:
+            self.notify("This run has ended; only a run that has not ended can be resumed.")
+
+    def _leave_with(self, choice: Choice | None) -> None:
+        home = self._of_home
+        self.place = Place(pane=home.pane, plan=home.here("plans"), run=home.here("runs"), theme=self.theme)
+        self.exit(choice)
+
+    def action_help(self) -> None:
+        self.push_screen(HelpScreen(HELP))
+
+    def action_leave(self) -> None:
+        self._leave_with(None)
+
+
+AGAIN_S = 2.0
+
+
+class Scanned(Message):
+    """`change` of the view: plans or runs have been found, or one of them read."""
+
+    def __init__(self, change: Callable[[HomeView], HomeView]) -> None:
+        super().__init__()
+        self.change = change
+
+
+async def scan(
+    target: MessagePump,
+    of: List,
+    find: Callable[[], Sequence[Found]],
+    read_one: Callable[[str], PlanCard | RunCard],
+    known: Mapping[str, object],
+) -> None:
+    """Find plans or runs, and read those whose stamp is not the `known` one, by path, until cancelled."""
+    stamps = dict(known)
+    while True:
+        listed = await asyncio.to_thread(find)
+        target.post_message(Scanned(partial(found, of=of, listed=listed)))
+        for one in listed:
+            if stamps.get(one.path) != one.stamp:
+                card = await asyncio.to_thread(read_one, one.path)
+                stamps[one.path] = one.stamp
+                target.post_message(Scanned(partial(read, card=card, stamp=one.stamp)))
+        await asyncio.sleep(AGAIN_S)

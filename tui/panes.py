@@ -20,36 +20,55 @@ from proveout.core.numbers import (
     microseconds,
     number,
     percent,
-    quantity,
     rate_unit,
     safe,
     seconds,
     sought,
     without_notes,
 )
-from proveout.proto.events import PopulateFinished, SearchFinished
+from proveout.proto.events import PopulateFinished, SearchFinished, VerdictForeseen, VerdictReached
 from proveout.tui import charts, live_load
 from proveout.tui.charts import Bar
+from proveout.tui.header import bar
 from proveout.tui.live_load import timeline
-from proveout.tui.run_view import LOAD, Path, RunView
-from proveout.tui.stage_view import IterationView, LoadView, LogLine, Progress, StageView, Throughput
-from proveout.tui.style import ACCENT, BAD, CAUTION, GOOD, MUTED, STATES, Part, coloured, fitted, matches
-from proveout.tui.widgets.header import OUTCOMES, PROVISIONAL, bar
+from proveout.tui.run_view import (
+    LOAD,
+    IterationView,
+    LoadView,
+    LogLine,
+    Path,
+    RunView,
+    StageView,
+    Throughput,
+    rung_label,
+)
+from proveout.tui.style import (
+    ACCENT,
+    BAD,
+    CAUTION,
+    GOOD,
+    MUTED,
+    OUTCOMES,
+    PROVISIONAL,
+    STATES,
+    Part,
+    coloured,
+    fitted,
+    matches,
+    sign_style,
+)
 
 
-def followed(view: RunView) -> StageView | None:
-    """The stage that the pane is about: that of the iteration under way, else the newest one that has begun."""
-    if view.iteration is not None:
-        return view.stage(view.iteration.id.stage)
-    current = view.stage(view.current)
-    if current is not None:
-        return current
-    return next((stage for stage in view.stages if stage.state != "waiting"), None)
+def _line(text: str, style: str = "", width: int | None = None) -> Text:
+    """A line; one that is wider ends in `…`."""
+    shown = text if width is None or len(text) <= width else f"{text[: width - 1]}…"
+    return Text(shown, style=style, no_wrap=True, end="", overflow="ellipsis")
 
 
 def stage_text(view: RunView, width: int, height: int) -> Text:
-    """The pane in at most `width` × `height` cells."""
-    stage = followed(view)
+    """The stage of the iteration under way, else the newest one that has begun, in at most `width` × `height` cells."""
+    begun = (stage for stage in view.stages if stage.state != "waiting")
+    stage = view.stage(view.iteration.id.stage if view.iteration else view.current) or next(begun, None)
     if stage is None:
         return coloured("No stage has begun.", MUTED)
     rows = [_title(view, stage), *_body(view, stage, width, height - 1)]
@@ -58,7 +77,7 @@ def stage_text(view: RunView, width: int, height: int) -> Text:
 
 def _title(view: RunView, stage: StageView) -> Text:
     sign, style = STATES[stage.state]
-    text = Text(f"{sign} {safe(stage.cell or stage.id)}", style=style, no_wrap=True, end="")
+    text = _line(f"{sign} {stage.name}", style)
     text.append(f"  {stage.kind}" if stage.kind != stage.id else "", style=MUTED)
     if stage.iterations and stage.kind != "search":
         valid = {(item.id.rung, item.id.repeat) for item in stage.finished if item.valid}
@@ -69,139 +88,82 @@ def _title(view: RunView, stage: StageView) -> Text:
 
 
 def _body(view: RunView, stage: StageView, width: int, height: int) -> Iterator[Text]:
-    match stage.kind:
-        case "ladder" | "tool":
-            yield from _ladder(view, stage, width, height)
-        case "search":
-            yield from _search(view, stage, width, height)
-        case "populate":
-            yield from _population(stage, width)
-        case _:
-            yield from _tasks(stage, width)
-            if stage.estimate_s and stage.state == "running":
-                share = (view.now_unix_s - stage.began_unix_s) / stage.estimate_s
-                yield _bar("", share, f"of about {seconds(stage.estimate_s)}", width)
+    if stage.kind in ("ladder", "tool"):
+        yield _line(f"mean {rate_unit(stage.kind)}, {percent(stage.confidence)} interval", MUTED)
+        running = [one for one in view.stages if one.state == "running" and one.kind == stage.kind]
+        together = running if stage in running else [stage]  # ladders that take turns
+        bars = [bar for one in together for bar in _bars(view, one, many=len(together) > 1)]
+        yield from charts.draw_intervals(bars[-max(height - 2, 1) :], width)
+    elif stage.kind == "search":
+        yield from _search(view, stage, width, height)
+    else:
+        yield from _tasks(stage, width)
+        yield from (row for one in stage.populated for row in _populated(one))
+        if stage.kind != "populate" and stage.estimate_s and stage.state == "running":
+            share = (view.now_unix_s - stage.began_unix_s) / stage.estimate_s
+            yield _bar("", share, f"of about {seconds(stage.estimate_s)}", width)
 
 
-# ---- ladder ------------------------------------------------------------------------------------------------------
-
-
-def _ladder(view: RunView, stage: StageView, width: int, height: int) -> Iterator[Text]:
-    together = _together(view, stage)
-    unit = rate_unit(stage.kind)
-    yield Text(f"mean {unit}, {percent(stage.confidence)} interval", style=MUTED, no_wrap=True, end="")
-    bars: list[Bar] = []
-    for one in together:
-        many = len(together) > 1
-        if many and one.cell:
-            bars.append(Bar(name=f"{safe(one.cell)}", found=None, style="bold"))
-        bars += _rungs(view, one, named=many and not one.cell)
-    yield from charts.draw_intervals(bars[-max(height - 2, 1) :], width)
-
-
-def _together(view: RunView, stage: StageView) -> list[StageView]:
-    """The ladders that take turns with this one, with it: all that run; else it alone."""
-    running = [one for one in view.stages if one.state == "running" and one.kind == stage.kind]
-    return running if stage in running else [stage]
-
-
-def _rungs(view: RunView, stage: StageView, *, named: bool) -> Iterator[Bar]:
-    going = view.iteration.id if view.iteration is not None and view.iteration.id.stage == stage.id else None
-    known = stage.throughput
+def _bars(view: RunView, stage: StageView, *, many: bool) -> Iterator[Bar]:
+    """The rungs of a ladder, each over its repeats so far, with its loads; one of `many` is named."""
+    going, known = view.going(stage.id), stage.throughput
     rungs = sorted({*stage.planned, *known, *([going.rung] if going else [])})
-    before = f"{safe(stage.id)} " if named else ""
+    if many and stage.cell:
+        yield Bar(name=stage.name, found=None, style="bold")
+    before = f"{safe(stage.id)} " if many and not stage.cell else ""
     for rung in rungs:
-        sign = "▶" if going and going.rung == rung else " "
-        name = (
-            f"{sign} {before}{'depth ' if stage.kind == 'tool' else ''}{rung}{'' if stage.kind == 'tool' else ' thr'}"
-        )
+        runs = going is not None and going.rung == rung
         cut = stage.cut is not None and rung in stage.cut.skipped
-        note = "not run: the ladder was cut" if cut else f"running #{going.repeat}" if sign == "▶" and going else ""
+        note = "not run: the ladder was cut" if cut else f"running #{going.repeat}" if runs and going else ""
         found = known.get(rung)
+        name = f"{'▶' if runs else ' '} {before}{rung_label(stage.kind, rung)}"
         yield Bar(name=name, found=found, note=note, style=MUTED if found is None and not note else "")
-        for load in stage.loads:
-            one = stage.throughput_of(load.name).get(rung)
-            if one is not None and len(stage.loads) > 1:
+        for load in stage.loads if len(stage.loads) > 1 else ():
+            if (one := stage.throughput_of(load.name).get(rung)) is not None:
                 yield Bar(name=f"    {safe(load.name)}", found=one, style=MUTED)
 
 
-# ---- search ------------------------------------------------------------------------------------------------------
-
-
 def _search(view: RunView, stage: StageView, width: int, height: int) -> Iterator[Text]:
-    best, ceiling = charts.bracket(stage.probes)
-    answer = stage.search
-    if answer is not None:
-        yield Text(f"answer {answer.answer}", style="bold", no_wrap=True, end="", overflow="ellipsis")
+    best, ceiling = (None if rate is None else round(rate) for rate in charts.bracket(stage.probes))
+    if stage.search is not None:
+        yield _line(f"answer {stage.search.answer}", "bold")
     else:
         over = stage.probes[-1].over if stage.probes else "rate"
-        ends = f", bracket {number(_whole(best))} … {sought(round(ceiling), over)}" if best and ceiling else ""
-        first = f"best so far {sought(round(best), over)}{ends}" if best else "nothing accepted yet"
-        yield Text(first, style="bold", no_wrap=True, end="")
+        ends = f", bracket {number(best)} … {sought(ceiling, over)}" if best and ceiling else ""
+        yield _line(f"best so far {sought(best, over)}{ends}" if best else "nothing accepted yet", "bold")
     if stage.accept:
-        text = f"accepts {safe(stage.accept)}"
-        yield Text(text if len(text) <= width else f"{text[: width - 1]}…", style=MUTED, no_wrap=True, end="")
-    going = view.iteration if view.iteration is not None and view.iteration.id.stage == stage.id else None
+        yield _line(f"accepts {safe(stage.accept)}", MUTED, width)
+    going = view.iteration if view.going(stage.id) is not None else None
     now = None if going is None else (going.id.repeat, going.rate or float(going.id.rung))
     yield from charts.draw_search(stage.probes, now, width, max(height - 4, 4))
     if stage.probes:
         last = stage.probes[-1]
         sign, style = ("✓", GOOD) if last.accepted else ("✗", BAD)
-        text = f"{sign} probe {last.probe} at {last.level} ({last.phase}): {safe(last.evidence)}"
-        yield Text(text if len(text) <= width else f"{text[: width - 1]}…", style=style, no_wrap=True, end="")
-
-
-def _whole(value: float | None) -> float | None:
-    return None if value is None else round(value)
-
-
-# ---- population and others ---------------------------------------------------------------------------------------
-
-
-def _population(stage: StageView, width: int) -> Iterator[Text]:
-    yield from _tasks(stage, width)
-    for one in stage.populated:
-        yield from _populated(one)
+        yield _line(f"{sign} probe {last.probe} at {last.level} ({last.phase}): {safe(last.evidence)}", style, width)
 
 
 def _tasks(stage: StageView, width: int) -> Iterator[Text]:
     for host, task in stage.progress.items():
-        share = task.done / task.total if task.total > 0.0 else 0.0
-        yield _bar(f"{safe(host)} ", share, percent(round(share, 3)), width)
-        yield Text(f"  {_numbers(task)}", no_wrap=True, end="")
+        yield _bar(f"{safe(host)} ", task.share, percent(round(task.share, 3)), width)
+        yield _line("  " + "".join(one.line for one in live_load.task_numbers(task) if one.label != live_load.DONE))
         if task.note:
-            yield Text(f"  {safe(task.note)}", style=CAUTION, no_wrap=True, end="")
-
-
-def _numbers(task: Progress) -> str:
-    """`60,000 of 100,000 rows · 42,000 rows/s · 1 s left`."""
-    of = f" of {number(task.total)}" if task.total > 0.0 else ""
-    parts = [f"{number(task.done)}{of} {safe(task.unit)}"]
-    if task.per_s:
-        parts.append(f"{quantity(task.per_s, '').split('.')[0]} {safe(task.unit)}/s")
-    if task.remaining_s is not None:
-        parts.append(f"{seconds(task.remaining_s)} left")
-    return " · ".join(parts)
+            yield _line(f"  {safe(task.note)}", CAUTION)
 
 
 def _populated(one: PopulateFinished) -> Iterator[Text]:
     done = one.populated
-    text = Text(f"✓ {safe(one.system)}", style=GOOD, no_wrap=True, end="")
     pace = f", {number(round(done.rows / done.seconds))} rows/s" if done.seconds > 0.0 and done.rows else ""
-    yield text.append(f"  {number(done.rows)} rows in {seconds(done.seconds)}{pace}", style="")
-    yield from _columns([(safe(table.table), number(table.rows)) for table in done.tables])
-
-
-def _columns(rows: Sequence[tuple[str, str]]) -> Iterator[Text]:
+    yield _line(f"✓ {safe(one.system)}", GOOD).append(
+        f"  {number(done.rows)} rows in {seconds(done.seconds)}{pace}", style=""
+    )
+    rows = [(safe(table.table), number(table.rows)) for table in done.tables]
     names, numbers = (max((len(row[place]) for row in rows), default=0) for place in (0, 1))
-    for name, count in rows:
-        yield Text(f"    {name:<{names}}  {count:>{numbers}}", style=MUTED, no_wrap=True, end="")
+    yield from (_line(f"    {name:<{names}}  {count:>{numbers}}", MUTED) for name, count in rows)
 
 
 def _bar(label: str, share: float, rest: str, width: int) -> Text:
     room = max(width - len(label) - len(rest) - 1, 4)
-    text = Text(label, no_wrap=True, end="").append(bar(share, room), style=ACCENT)
-    return text.append(f" {rest}")
+    return _line(label).append(bar(share, room), style=ACCENT).append(f" {rest}")
 
 
 class Drawn(Static):
@@ -239,8 +201,7 @@ class Drawn(Static):
             self.update(text)
 
 
-LEVELS = {"info": (" ", ""), "warning": ("!", "yellow"), "error": ("✗", "bold red")}
-SIGNS = {"✓": "green", "!": "bold yellow", "✗": "bold red"}
+LEVELS = {"info": (" ", ""), "warning": ("!", "yellow"), "error": ("✗", BAD)}
 DIFF = {"+": "green", "-": "red"}
 SHOWN_MAX = 400
 
@@ -248,17 +209,18 @@ SHOWN_MAX = 400
 def verdict_text(view: RunView, width: int, *_: int) -> Text:
     """Reached verdicts, then provisional ones, each with its evidence in a line, then those that are undecided."""
     text = Text()
-    for verdict in view.verdicts:
+
+    def head(verdict: VerdictReached | VerdictForeseen, before: str, after: str) -> None:
         sign, style = OUTCOMES[verdict.outcome]
-        text.append(f"{sign} {verdict.outcome} ", style=style)
+        text.append(f"{before}{sign} {verdict.outcome}{after} ", style=style)
         text.append(safe(verdict.id), style="bold")
         text.append(f"  {safe(verdict.title)}\n")
+
+    for verdict in view.verdicts:
+        head(verdict, "", "")
         text.append(f"    {safe(verdict.evidence)}\n", style=MUTED)
     for early in view.foreseen:
-        sign, style = OUTCOMES[early.outcome]
-        text.append(f"{PROVISIONAL}{sign} {early.outcome} so far ", style=style)
-        text.append(safe(early.id), style="bold")
-        text.append(f"  {safe(early.title)}\n")
+        head(early, PROVISIONAL, " so far")
         line = Text(f"    provisional: {safe('; '.join(without_notes(early.evidence)))}", style=MUTED, no_wrap=True)
         line.truncate(max(width, 20), overflow="ellipsis")
         text.append_text(line).append("\n")
@@ -272,10 +234,11 @@ def tuning_text(view: RunView, *_: int) -> Text:
     """Every tuning on every host with its state and its diff."""
     text = Text()
     for one in view.tunings.values():
-        text.append(f"{one.sign} ", style=SIGNS[one.sign])
+        style = sign_style(one.sign)
+        text.append(f"{one.sign} ", style=style)
         text.append(f"{safe(one.host)}: {safe(one.name)}", style="bold")
         text.append(f" ({safe(one.operation)})  ", style=MUTED)
-        text.append(f"{one.describe(ended=view.ended is not None)}\n", style=SIGNS[one.sign])
+        text.append(f"{one.describe(ended=view.ended is not None)}\n", style=style)
         for line in one.lines:
             text.append(f"    {safe(line)}\n", style=DIFF.get(line.lstrip()[:1], MUTED))
     return text if text else Text("No host has been tuned." if view.run_id else "")
@@ -331,32 +294,20 @@ def load_text(view: RunView, width: int, height: int) -> Text:
     return live_load.draw(found, width, height)
 
 
-def ladders(view: RunView) -> list[tuple[StageView, dict[int, Throughput]]]:
-    """Each ladder that has a valid iteration with its throughput by rung."""
-    climbed = [(stage, stage.throughput) for stage in view.stages if stage.kind != "search"]
-    return [(stage, points) for stage, points in climbed if points]
-
-
 def ladder_text(view: RunView, width: int, *_: int) -> Text:
     """Every ladder with its rungs: means and their intervals, on one axis for each unit."""
-    found = ladders(view)
-    if not found:
-        return coloured("No rung has a valid iteration yet.", MUTED)
+    found = [stage for stage in view.stages if stage.kind != "search" and stage.throughput]
     rows: list[Text] = []
-    for unit in dict.fromkeys(rate_unit(stage.kind) for stage, _ in found):
-        of_unit = [(stage, points) for stage, points in found if rate_unit(stage.kind) == unit]
-        levels = " and ".join(dict.fromkeys(percent(stage.confidence) for stage, _ in of_unit))
+    for unit in dict.fromkeys(rate_unit(stage.kind) for stage in found):
+        of_unit = [stage for stage in found if rate_unit(stage.kind) == unit]
+        levels = " and ".join(dict.fromkeys(percent(stage.confidence) for stage in of_unit))
         rows.append(Text(f"mean {unit} over the valid repeats, {levels} interval", style=MUTED))
         bars: list[Bar] = []
-        for stage, points in of_unit:
-            bars.append(Bar(name=safe(stage.cell or stage.id), found=None, style="bold"))
-            for rung, point in points.items():
-                name = f"depth {rung}" if stage.kind == "tool" else f"{rung} thr"
-                bars.append(Bar(name=f"  {name}", found=point))
-                for load in stage.loads:
-                    one = stage.throughput_of(load.name).get(rung)
-                    bars += [Bar(name=f"    {safe(load.name)}", found=one, style=MUTED)] if one else []
+        for stage in of_unit:
+            bars += [Bar(name=stage.name, found=None, style="bold"), *_bars(view, stage, many=False)]
         rows += charts.draw_intervals(bars, width)
+    if not rows:
+        return coloured("No rung has a valid iteration yet.", MUTED)
     return Text("\n", no_wrap=True, overflow="ellipsis").join(rows)
 
 
@@ -386,7 +337,7 @@ def _room(path: Path, width: int | None) -> int | None:
 def _nodes(view: RunView, width: int | None) -> Iterator[tuple[Path, list[Part]]]:
     for stage in view.stages:
         yield (stage.id,), _stage(stage, view.now_unix_s)
-        going = view.iteration.id if view.iteration is not None and view.iteration.id.stage == stage.id else None
+        going = view.going(stage.id)
         known = _by_rung(stage)
         for rung in known if going is None or going.rung in known else [*known, going.rung]:
             path = (stage.id, str(rung))
@@ -397,7 +348,7 @@ def _nodes(view: RunView, width: int | None) -> Iterator[tuple[Path, list[Part]]
                 room = _room(of_load, width)
                 yield of_load, _load(view, stage, load, rung, room, running=running is not None)
             for item in known.get(rung, ()):
-                yield (*path, str(item.id)), _repeat(item, refused=_is_refused(stage, item))
+                yield (*path, str(item.id)), _repeat(stage, item)
             if running is not None:
                 yield (*path, str(running)), [(f"▶ #{running.repeat} running", "bold", 0)]
 
@@ -419,7 +370,7 @@ def _by_rung(stage: StageView) -> dict[int, list[IterationView]]:
 
 def _stage(stage: StageView, now_unix_s: float) -> list[Part]:
     sign, style = STATES[stage.state]
-    parts: list[Part] = [(f"{sign} {safe(stage.cell or stage.id)}", style, 0)]
+    parts: list[Part] = [(f"{sign} {stage.name}", style, 0)]
     if safe(stage.id) != stage.kind:
         parts.append((f" {safe(stage.kind)}", MUTED, 4))
     if stage.began_unix_s and stage.state != "waiting":
@@ -461,8 +412,8 @@ def _mean(found: Throughput, name: Part, room: int | None, width: int = 0) -> li
 def _load(view: RunView, stage: StageView, load: LoadView, rung: int, room: int | None, *, running: bool) -> list[Part]:
     """One of several loads: its throughput now, else the mean over the repeats."""
     name = (safe(load.name), ACCENT, 0)
-    newest = view.seconds[-1].tick if running and view.seconds else None
-    now = next((line for line in newest.loads if line.name == load.name), None) if newest is not None else None
+    seconds = view.seconds[-1:] if running else ()
+    now = next((line for one in seconds for line in one.tick.loads if line.name == load.name), None)
     if now is not None:
         return [name, (f" {number(round(now.tps))} now", "bold", 1)]
     found = stage.throughput_of(load.name).get(rung)
@@ -470,28 +421,20 @@ def _load(view: RunView, stage: StageView, load: LoadView, rung: int, room: int 
 
 
 def _named(stage: StageView, rung: int) -> str:
-    """`4 thr`, the numbers of a stage below each other; a tool's rungs are I/O depths."""
-    widest = max(map(len, map(str, (*stage.planned, rung))))
-    return f"depth {rung:>{widest}}" if stage.kind == "tool" else f"{rung:>{widest}} thr"
+    """The name of a rung, the numbers of a stage below each other."""
+    return rung_label(stage.kind, rung, max(map(len, map(str, (*stage.planned, rung)))))
 
 
-def _is_refused(stage: StageView, item: IterationView) -> bool:
-    """Whether a search did not accept this probe."""
-    return any(probe.probe == item.id.repeat and not probe.accepted for probe in stage.probes)
-
-
-def _repeat(item: IterationView, *, refused: bool = False) -> list[Part]:
+def _repeat(stage: StageView, item: IterationView) -> list[Part]:
+    refused = any(probe.probe == item.id.repeat and not probe.accepted for probe in stage.probes)  # by a search
     style = BAD if not item.valid else CAUTION if refused else GOOD
-    numbers: list[Part] = [(f" {number(item.tps)}", style, 1), (f" p99 {_p99(item)}", style, 2)]
+    p99 = lower_bound(item.p99_at_least_us) if item.p99_us is None else microseconds(item.p99_us)
+    numbers: list[Part] = [(f" {number(item.tps)}", style, 1), (f" p99 {p99}", style, 2)]
     if not item.valid:
         return [(f"✗ #{item.id.repeat} INVALID", style, 0), *numbers, (f": {safe(item.why)}", style, 3)]
     rate: list[Part] = [(f" at {number(item.rate)}/s", style, 3)] if item.rate else []
     sign = "✗" if refused else "✓"
     return [(f"{sign} #{item.id.repeat}", style, 0), *rate, *numbers]
-
-
-def _p99(item: IterationView) -> str:
-    return lower_bound(item.p99_at_least_us) if item.p99_us is None else microseconds(item.p99_us)
 
 
 class PlanTree(Tree[Path]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import linear_regression
 from typing import TypeAlias
 
 from rich.cells import cell_len
@@ -18,14 +19,26 @@ from proveout.proto.events import (
     IterationId,
     LoadLine,
     SearchFinished,
+    TransactionsTick,
     TransactionSummary,
     WaitLine,
+    WaitsTick,
 )
+from proveout.tui.header import bar
 from proveout.tui.live_load import live_numbers, window
-from proveout.tui.run_view import CPU, DISK, NETWORK, HostView, Readings, RunView, is_silent, newest
-from proveout.tui.stage_view import LoadView, at_least_us
+from proveout.tui.run_view import (
+    CPU,
+    DISK,
+    NETWORK,
+    HostView,
+    LoadView,
+    Readings,
+    RunView,
+    at_least_us,
+    is_silent,
+    newest,
+)
 from proveout.tui.style import ACCENT, MUTED, sign_style
-from proveout.tui.widgets.header import bar
 
 Row: TypeAlias = tuple[str, ...]
 CALM_ROWS = 32
@@ -39,11 +52,18 @@ _SLACK = 8
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its title, its rank (0 stays, the highest is the first to go), whether it has numbers."""
+    """A column: its title, whether it has numbers, its rank (0 stays, the highest is the first to go)."""
 
     title: str
-    rank: int = 0
-    right: bool = False
+    right: bool
+    rank: int
+
+
+def columns(layout: str, *titles: str) -> tuple[Column, ...]:
+    """The columns with these titles; `layout` has a word for each: `l` for text or `r` for numbers, and its rank."""
+    return tuple(
+        Column(title, word[0] == "r", int(word[1:])) for word, title in zip(layout.split(), titles, strict=True)
+    )
 
 
 def column_widths(columns: Sequence[Column], rows: Sequence[Row]) -> list[int]:
@@ -167,65 +187,49 @@ class Rows(DataTable[Text]):
         return self._shown[index]
 
 
-TRANSACTIONS = (
-    Column("transaction"),
-    Column("per s", right=True),
-    Column("ok", rank=3, right=True),
-    Column("logical", rank=4, right=True),
-    Column("errors", rank=1, right=True),
-    Column("p50", rank=2, right=True),
-    Column("p95", rank=5, right=True),
-    Column("p99", right=True),
+TRANSACTIONS = columns(
+    "l0 r0 r3 r4 r1 r2 r5 r0", "transaction", "per s", "ok", "logical", "errors", "p50", "p95", "p99"
 )
-WAITS = (
-    Column("wait"),
-    Column("class", rank=3),
-    Column("seconds", rank=1, right=True),
-    Column("DB time", right=True),
-    Column("", rank=4),
-    Column("average", rank=2, right=True),
-)
-LAGS = (Column("lag"), Column("now", right=True), Column("", rank=2), Column("slope per s", rank=1, right=True))
-PROBES = (
-    Column("search", rank=1),
-    Column("probe", right=True),
-    Column("phase", rank=2),
-    Column("rate per s", right=True),
-    Column("accepted"),
-    Column("on what evidence"),
-)
+WAITS = columns("l0 l3 r1 r0 l4 r2", "wait", "class", "seconds", "DB time", "", "average")
+LAGS = columns("l0 r0 l2 r1", "lag", "now", "", "slope per s")
+PROBES = columns("l1 r0 l2 r0 l0 l0", "search", "probe", "phase", "rate per s", "accepted", "on what evidence")
+
+
+PERCENTILES = ("p50_us", "p95_us", "p99_us")
+_Times: TypeAlias = tuple[float | None, ...]
 
 
 def transactions(view: RunView) -> list[Row]:
-    """Every transaction type: of the current window so far, else of the newest finished iteration."""
+    """Every transaction type: of the current window so far, else of the newest finished iteration, where a time of
+    which only a lower bound is known is shown as that."""
     if view.transactions is not None:
         lines = view.transactions.transactions
+        found = [_counts(one.name, one.tps, one.ok, one.logical_failures, one.errors) for one in lines]
         return _with_times(
-            [_moving(line) for line in lines], [(line.p50_us, line.p95_us, line.p99_us) for line in lines]
+            found,
+            [
+                tuple(getattr(one, key) if one.ok + one.logical_failures else None for key in PERCENTILES)
+                for one in lines
+            ],
         )
-    return [] if view.last is None else _of_iteration(view.last)
+    if (last := view.last) is None:
+        return []
+    of = last.transactions
+    found = [_counts(one.label, one.tps, one.ok, one.logical_failures, sum(one.errors.values())) for one in of]
+    rows = _with_times(found, [tuple(one.response.get(key) for key in PERCENTILES) for one in of])
+    return [(*row[:-3], *_bounded(last, one, row[-3:])) for row, one in zip(rows, of, strict=True)]
 
 
-def _of_iteration(ended: IterationFinished) -> list[Row]:
-    """Every transaction type of an iteration; a time of which only a lower bound is known is shown as that."""
-    found, times, keys = [], [], ("p50_us", "p95_us", "p99_us")
-    for item in ended.transactions:
-        times.append(tuple(item.response.get(key) for key in keys))
-        logical = _logical(item.ok, item.logical_failures)
-        counts = [number(item.ok), logical, number(sum(item.errors.values()))]
-        found.append((safe(item.label), number(item.tps), *counts))
-    rows = _with_times(found, times)
-    return [(*row[:-3], *_bounded(ended, item, row[-3:])) for row, item in zip(rows, ended.transactions, strict=True)]
+def _counts(name: str, tps: float, ok: int, failed: int, errors: int) -> Row:
+    """The cells before the times; the share of logical failures among the answers is marked where nothing succeeded."""
+    share = percent(failed / (ok + failed) if ok + failed else 0.0)
+    return safe(name), number(tps), number(ok), f"{'✗ ' if failed and not ok else ''}{share}", number(errors)
 
 
 def _bounded(ended: IterationFinished, item: TransactionSummary, times: Row) -> Row:
     path = in_load(f"loads.{item.load}" if item.load else "", f"transactions.{item.name}")
-    paths = (f"{path}.response.{key}" for key in ("p50_us", "p95_us", "p99_us"))
-    bounds = (at_least_us(ended, path) for path in paths)
+    bounds = (at_least_us(ended, f"{path}.response.{key}") for key in PERCENTILES)
     return tuple(lower_bound(bound) if cell == "-" else cell for cell, bound in zip(times, bounds, strict=True))
-
-
-_Times: TypeAlias = tuple[float | None, ...]
 
 
 def _with_times(rows: Sequence[Row], times: Sequence[_Times]) -> list[Row]:
@@ -234,34 +238,25 @@ def _with_times(rows: Sequence[Row], times: Sequence[_Times]) -> list[Row]:
     return [(*row, *cells) for row, cells in zip(rows, zip(*columns, strict=True), strict=True)]
 
 
-def _moving(line: LoadLine) -> Row:
-    counts = (number(line.ok), _logical(line.ok, line.logical_failures), number(line.errors))
-    return (safe(line.name), number(line.tps), *counts)
-
-
-def _logical(ok: int, failed: int) -> str:
-    """The share of logical failures among the answers, marked where nothing succeeded."""
-    return f"{'✗ ' if failed and not ok else ''}{percent(failed / (ok + failed) if ok + failed else 0.0)}"
-
-
 def transactions_of(view: RunView) -> str:
     """The title of the table of transactions: its iteration and window."""
-    if view.transactions is not None:
-        now = view.transactions
-        if now.window == "measure":
-            return f"transactions: {_name(now.id)}, measure window so far, {now.seconds:.0f} s"
-        going, gone_s = view.iteration, view.now_unix_s - view.iteration_began_unix_s
-        is_over = going is not None and window(going, gone_s)[0] not in ("starts", "ramp-up")
-        return f"transactions: {_name(now.id)}, {'still of the ' if is_over else ''}ramp-up, not counted"
-    return f"transactions: {_ended(view)}"
+    now = view.transactions
+    if now is None:
+        return f"transactions: {_ended(view)}"
+    if now.window == "measure":
+        return f"transactions: {_so_far(now)}"
+    going, gone_s = view.iteration, view.now_unix_s - view.iteration_began_unix_s
+    is_over = going is not None and window(going, gone_s)[0] not in ("starts", "ramp-up")
+    return f"transactions: {_name(now.id)}, {'still of the ' if is_over else ''}ramp-up, not counted"
 
 
 def waits_of(view: RunView) -> str:
     """The title of the table of waits: its iteration and window."""
-    if view.waits:
-        now = next(iter(view.waits.values()))
-        return f"waits: {_name(now.id)}, measure window so far, {now.seconds:.0f} s"
-    return f"waits: {_ended(view)}"
+    return f"waits: {_so_far(next(iter(view.waits.values()))) if view.waits else _ended(view)}"
+
+
+def _so_far(now: TransactionsTick | WaitsTick) -> str:
+    return f"{_name(now.id)}, measure window so far, {now.seconds:.0f} s"
 
 
 def _name(identity: IterationId) -> str:
@@ -308,12 +303,8 @@ def _wait(line: WaitLine, where: str) -> Row:
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:
     """Least squares over (s, value); None from fewer than three points."""
-    if len(points) < 3:
-        return None
-    middle_x = sum(x for x, _ in points) / len(points)
-    middle_y = sum(y for _, y in points) / len(points)
-    spread = sum((x - middle_x) ** 2 for x, _ in points)
-    return sum((x - middle_x) * (y - middle_y) for x, y in points) / spread if spread > 0.0 else None
+    times, values = [at_s for at_s, _ in points], [value for _, value in points]
+    return linear_regression(times, values).slope if len(points) > 2 and len({*times}) > 1 else None
 
 
 def _signed(slope_s: float | None) -> str:
@@ -348,8 +339,7 @@ def probes(view: RunView) -> list[Row]:
             said = "✓ yes" if probe.accepted else "✗ no"
             numbers = (str(probe.probe), probe.phase, number(probe.rate))
             found.append((safe(stage.id), *numbers, said, safe(probe.evidence)))
-        if view.iteration is not None and view.iteration.id.stage == stage.id and stage.kind == "search":
-            going = view.iteration
+        if (going := view.iteration) is not None and going.id.stage == stage.id and stage.kind == "search":
             rate = number(going.rate or going.id.rung)
             found.append((safe(stage.id), str(going.id.repeat), "", rate, "▶ running", ""))
         if stage.search is not None:
@@ -363,17 +353,7 @@ def _answer(answer: SearchFinished) -> tuple[str, str]:
     return (number(answer.rate), answer.answer.partition(" ")[2]) if answer.rate is not None else ("", answer.answer)
 
 
-LOADS = (
-    Column("load"),
-    Column("on", rank=3),
-    Column("threads", rank=4, right=True),
-    Column("TPS", right=True),
-    Column("of", rank=2, right=True),
-    Column("p50", rank=2, right=True),
-    Column("p95", rank=5, right=True),
-    Column("p99", rank=1, right=True),
-    Column("errors/s", rank=1, right=True),
-)
+LOADS = columns("l0 l3 r4 r0 r2 r2 r5 r1 r1", "load", "on", "threads", "TPS", "of", "p50", "p95", "p99", "errors/s")
 
 
 def rows(view: RunView) -> list[Row]:
@@ -382,19 +362,15 @@ def rows(view: RunView) -> list[Row]:
     stage = None if going is None else view.stage(going.id.stage)
     if going is None or stage is None or not stage.loads or (len(stage.loads) < 2 and not view.shown):
         return []
-    newest = view.seconds[-1].tick if view.seconds and view.seconds[-1].tick.id == going.id else None
-    lines = {line.name: line for line in newest.loads} if newest is not None else {}
+    lines = {line.name: line for line in view.newest.tick.loads} if view.newest is not None else {}
     found = [lines.get(load.name) for load in stage.loads]
     now = live_numbers(view)
     rate = going.rate if now is None else now.of
-    times = [column("_us", [getattr(line, key) if line else None for line in found]) for key in _TIMES]
+    times = [column("_us", [getattr(line, key) if line else None for line in found]) for key in PERCENTILES]
     return [
         _row(load, line, rate, each)
         for load, line, each in zip(stage.loads, found, zip(*times, strict=True), strict=True)
     ]
-
-
-_TIMES = ("p50_us", "p95_us", "p99_us")
 
 
 def _row(load: LoadView, line: LoadLine | None, rate: float | None, times: Row) -> Row:
@@ -429,20 +405,10 @@ BUSIEST = 20
 BAR, SPARK = 8, 12
 """Cells of a bar and of a sparkline."""
 
-HOSTS = (
-    Column("host"),
-    Column("role", rank=5),
-    Column("agent", rank=1),
-    Column("CPU", right=True),
-    Column("", rank=8),
-    Column("", rank=7),
-    Column("memory", rank=3, right=True),
-    Column("disk r/w per s", rank=2, right=True),
-    Column("", rank=9),
-    Column("net in/out per s", rank=4, right=True),
-    Column("", rank=10),
-    Column("clock", rank=6, right=True),
-)
+HOSTS = columns(
+    "l0 l5 l1 r0 l8 l7 r3 r2 l9 r4 l10 r6",
+    "host", "role", "agent", "CPU", "", "", "memory", "disk r/w per s", "", "net in/out per s", "", "clock",
+)  # fmt: skip
 _NOTHING = ("-",) * (len(HOSTS) - 3)
 _NUMBERS = len(HOSTS) - 4
 

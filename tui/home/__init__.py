@@ -1,1 +1,0 @@
-"""The home screen: plans, runs, the form to start a run, the comparison of two runs."""

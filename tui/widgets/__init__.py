@@ -1,1 +1,0 @@
-"""Small widgets, each of which shows one part of a `RunView`: `show(view)`."""
