@@ -80,7 +80,7 @@ def sqlite(folder: Path, population: Population) -> Iterator[Peer]:
     """Yield a database file with the import of the `sqlite3` shell."""
     dsn = str(folder / "data.sqlite")
     apsw.Connection(dsn).pragma("journal_mode", "WAL")
-    if os.getuid() == 0:  # an agent of root works on a file as its owner, who is not root
+    if os.getuid() == 0:  # an agent of root works on a file as its owner, and not as root
         for path in (folder, Path(dsn)):
             os.chown(path, UNPRIVILEGED, UNPRIVILEGED)
     for table in population.tables:
