@@ -383,12 +383,12 @@ ASKED = "the plan has `order: ladder`"
 
 def interleave(scope: Scope, drafts: Sequence[Draft]) -> list[Draft]:
     """The drafts with their ladders' turns; problems of turns that the plan requires go to the scope."""
-    drafts = [_as_restarted(draft, drafts) for draft in drafts]
-    made = {draft.id: draft for draft in drafts}
-    for cells in _matrices(drafts):
-        made |= {draft.id: draft for draft in _cells(scope, cells, drafts)}
-    ordered = [made[draft.id] if draft.stage is not None else draft for draft in drafts]
-    return [_with_each_repeat(draft, drafts) for draft in _plain(scope, ordered)]
+    turns = _Turns(scope=scope, drafts=[_as_restarted(draft, drafts) for draft in drafts])
+    made = {draft.id: draft for draft in turns.drafts}
+    for cells in turns.matrices():
+        made |= {draft.id: draft for draft in turns.of_cells(cells)}
+    ordered = [made[draft.id] if draft.stage is not None else draft for draft in turns.drafts]
+    return [turns.with_each_repeat(draft) for draft in turns.plain(ordered)]
 
 
 def _as_restarted(draft: Draft, drafts: Sequence[Draft]) -> Draft:
@@ -400,135 +400,119 @@ def _as_restarted(draft: Draft, drafts: Sequence[Draft]) -> Draft:
     return replace(draft, stage=replace(draft.stage, settings=restarts[-1].settings)) if restarts else draft
 
 
-def _with_each_repeat(draft: Draft, drafts: Sequence[Draft]) -> Draft:
-    """A ladder that takes turns with no other has as its turns its repeats, with the steps before each of them."""
-    steps = _steps(draft.id, EACH, drafts)
-    if not isinstance(draft.stage, Ladder) or not steps or draft.stage.before:
-        return draft
-    return replace(draft, stage=replace(draft.stage, before=steps))
+@record
+class _Turns:
+    scope: Scope
+    drafts: Sequence[Draft]
+
+    def matrices(self) -> list[list[Draft]]:
+        """The cells of each matrix, those in which every cell and every step compiled."""
+        found: dict[str, list[Draft]] = {}
+        for draft in self.drafts:
+            if draft.cell is not None:
+                found.setdefault(draft.cell.of, []).append(draft)
+        broken = {draft.step_of or draft.id for draft in self.drafts if draft.stage is None}
+        return [cells for cells in found.values() if not broken & {cell.id for cell in cells}]
+
+    def of_cells(self, cells: Sequence[Draft]) -> Iterator[Draft]:
+        """The cells of a matrix, in turns or one after the other."""
+        if len(cells) == 1:
+            yield from cells
+            return
+        order = cells[0].body.get("order")
+        wanted = order.text if isinstance(order, Scalar) else ""
+        reason = ASKED if wanted == "ladder" else self.obstacle(cells)
+        if not reason and wanted != "interleaved":
+            reason = self.population(cells)
+        if reason and wanted == "interleaved":
+            message = f"the cells cannot take turns: {reason}"
+            hint = "order: ladder, which does not distinguish drift from the difference of the cells"
+            self.scope.problems.add(where_of(cells[0].body, "order"), message, key="stages", hint=hint)
+        alone = {one.stage.interleaved_with for one in self.drafts if isinstance(one.stage, Ladder) and one.stage.alone}
+        for draft in cells:
+            ladder = draft.stage
+            assert isinstance(ladder, Ladder)  # noqa: S101
+            order_of_rungs: Order = "shuffled" if ladder.seed is not None else "ladder"
+            turned = replace(ladder, order=order_of_rungs, apart=reason)
+            if not reason and draft is not cells[0]:
+                turned = replace(ladder, order="interleaved", seed=None, interleaved_with=cells[0].id)
+            yield replace(draft, stage=self.with_steps(turned) if not reason or ladder.id in alone else turned)
+
+    def steps(self, ladder: str, side: str) -> tuple[str, ...]:
+        return tuple(one.id for one in self.drafts if (one.step_of, one.side) == (ladder, side))
+
+    def with_steps(self, ladder: Ladder) -> Ladder:
+        """The ladder with the ids of the steps of its turns."""
+        before, each, after = (self.steps(ladder.id, side) for side in ("before", EACH, "after"))
+        return replace(ladder, before=before + each, after=after)
+
+    def with_each_repeat(self, draft: Draft) -> Draft:
+        """A ladder that takes turns with no other has as its turns its repeats, with the steps before each of them."""
+        steps = self.steps(draft.id, EACH)
+        if not isinstance(draft.stage, Ladder) or not steps or draft.stage.before:
+            return draft
+        return replace(draft, stage=replace(draft.stage, before=steps))
+
+    def obstacle(self, cells: Sequence[Draft]) -> str:
+        """The reason why the cells cannot take turns; "" when they can."""
+        ladders, systems = [cell.stage for cell in cells if isinstance(cell.stage, Ladder)], self.scope.systems
+        if len({(ladder.repeat, ladder.repeat_min) for ladder in ladders}) > 1:
+            return "they are not repeated alike"
+        for key in ("when", "needs"):
+            if len({_written(cell.body.get(key)) for cell in cells}) > 1:
+                return f"their `{key}` differs"
+        loaded = {name for ladder in ladders for name in targets(ladder)}
+        for source in sorted(name for name in loaded if systems[name].propagates_to in loaded):
+            ends = {source, str(systems[source].propagates_to)}
+            if not all(self.begins_level(cell, ends) for cell in cells):
+                both = " and ".join(sorted(ends))
+                return f"{both} propagate to each other, without a reset of both before each cell"
+        return self.unrepeatable({cell.id for cell in cells})
+
+    def begins_level(self, cell: Draft, ends: set[str]) -> bool:
+        """Whether a step before the cell restores both ends of a propagation: no change is in transit then, and the
+        writes of other cells do not conflict."""
+        steps = [one.stage for one in self.drafts if one.step_of == cell.id and one.side == "before"]
+        return any(isinstance(step, Reset) and step.restore and ends <= set(step.systems) for step in steps)
+
+    def population(self, cells: Sequence[Draft]) -> str:
+        """The step that loads a population before a cell, as a reason not to do it in each turn; "" without one."""
+        ladders = {cell.id for cell in cells}
+        step = next((one.id for one in self.drafts if one.step_of in ladders and isinstance(one.stage, Populate)), "")
+        return f"`{step}` would load in each repeat, as it does with `order: interleaved`" if step else ""
+
+    def unrepeatable(self, ladders: set[str]) -> str:
+        """The first step of these ladders that can run only once, and why; "" when there is none."""
+        for draft in self.drafts:
+            if draft.step_of in ladders and draft.stage is not None and (reason := once_only(draft.stage)):
+                return f"step `{draft.id}` is not repeatable ({reason})"
+        return ""
+
+    def plain(self, drafts: Sequence[Draft]) -> list[Draft]:
+        """The drafts with the steps of ladders that take turns by `with`."""
+        tried = [
+            replace(draft, stage=self.with_steps(draft.stage))
+            if isinstance(draft.stage, Ladder) and draft.cell is None
+            else draft
+            for draft in drafts
+        ]
+        stages: list[Stage] = [draft.stage for draft in tried if draft.stage is not None]
+        turning = {one.id for members in groups(stages) if len(members) > 1 for one in members if one.cell is None}
+        for draft in drafts:
+            if draft.id in turning and draft.stage is not None and (reason := self.unrepeatable({draft.id})):
+                whole = whole_ladder(draft.stage)
+                if whole in turning and whole != draft.id:
+                    continue  # noted at the ladder of all loads
+                message = f"`{whole}` cannot take turns: {reason}"
+                hint = f"repeatable: true on the step, or {'no interference' if whole != draft.id else 'order: ladder'}"
+                self.scope.problems.add(draft.stage.where, message, key="stages", hint=hint)
+        return [one if one.id in turning else draft for one, draft in zip(tried, drafts, strict=True)]
 
 
-def _matrices(drafts: Sequence[Draft]) -> list[list[Draft]]:
-    """The cells of each matrix, those in which every cell and every step compiled."""
-    found: dict[str, list[Draft]] = {}
-    for draft in drafts:
-        if draft.cell is not None:
-            found.setdefault(draft.cell.of, []).append(draft)
-    broken = {draft.step_of or draft.id for draft in drafts if draft.stage is None}
-    return [cells for cells in found.values() if not broken & {cell.id for cell in cells}]
-
-
-def _cells(scope: Scope, cells: Sequence[Draft], drafts: Sequence[Draft]) -> Iterator[Draft]:
-    """The cells of a matrix, in turns or one after the other."""
-    if len(cells) == 1:
-        yield from cells
-        return
-    order = cells[0].body.get("order")
-    wanted = order.text if isinstance(order, Scalar) else ""
-    reason = ASKED if wanted == "ladder" else _obstacle(scope, cells, drafts)
-    if not reason and wanted != "interleaved":
-        reason = _population(cells, drafts)
-    if reason and wanted == "interleaved":
-        message = f"the cells cannot take turns: {reason}"
-        hint = "order: ladder, which does not distinguish drift from the difference of the cells"
-        scope.problems.add(where_of(cells[0].body, "order"), message, key="stages", hint=hint)
-    for draft in cells:
-        ladder = draft.stage
-        assert isinstance(ladder, Ladder)  # noqa: S101
-        if reason:
-            turning = any(alone_of(other, ladder) for other in drafts)
-            own = _with_steps(ladder, drafts) if turning else ladder
-            yield replace(draft, stage=replace(own, order=_own(ladder), apart=reason))
-        elif draft is cells[0]:
-            yield replace(draft, stage=replace(_with_steps(ladder, drafts), order=_own(ladder)))
-        else:
-            turned = replace(ladder, order="interleaved", seed=None, interleaved_with=cells[0].id)
-            yield replace(draft, stage=_with_steps(turned, drafts))
-
-
-def alone_of(draft: Draft, ladder: Ladder) -> bool:
-    """Whether a draft runs a load of the ladder alone."""
-    return isinstance(draft.stage, Ladder) and bool(draft.stage.alone) and draft.stage.interleaved_with == ladder.id
-
-
-def _own(ladder: Ladder) -> Order:
-    """The order of the rungs of a ladder that leads its turns."""
-    return "shuffled" if ladder.seed is not None else "ladder"
-
-
-def _with_steps(ladder: Ladder, drafts: Sequence[Draft]) -> Ladder:
-    """The ladder with the ids of the steps of its turns."""
-    before, each, after = (_steps(ladder.id, side, drafts) for side in ("before", EACH, "after"))
-    return replace(ladder, before=before + each, after=after)
-
-
-def _steps(ladder: str, side: str, drafts: Sequence[Draft]) -> tuple[str, ...]:
-    return tuple(one.id for one in drafts if (one.step_of, one.side) == (ladder, side))
-
-
-def _obstacle(scope: Scope, cells: Sequence[Draft], drafts: Sequence[Draft]) -> str:
-    """The reason why the cells cannot take turns; "" when they can."""
-    ladders = [cell.stage for cell in cells if isinstance(cell.stage, Ladder)]
-    if len({(ladder.repeat, ladder.repeat_min) for ladder in ladders}) > 1:
-        return "they are not repeated alike"
-    for key in ("when", "needs"):
-        if len({_interleaving_text(cell.body.get(key)) for cell in cells}) > 1:
-            return f"their `{key}` differs"
-    loaded = {name for ladder in ladders for name in targets(ladder)}
-    for source in sorted(name for name in loaded if scope.systems[name].propagates_to in loaded):
-        ends = {source, str(scope.systems[source].propagates_to)}
-        if not all(_begins_level(cell, ends, drafts) for cell in cells):
-            return f"{' and '.join(sorted(ends))} propagate to each other, without a reset of both before each cell"
-    return _unrepeatable({cell.id for cell in cells}, drafts)
-
-
-def _begins_level(cell: Draft, ends: set[str], drafts: Sequence[Draft]) -> bool:
-    """Whether a step before the cell restores both ends of a propagation: no change is in transit then, and the writes
-    of other cells do not conflict."""
-    steps = [one.stage for one in drafts if one.step_of == cell.id and one.side == "before"]
-    return any(isinstance(step, Reset) and step.restore and ends <= set(step.systems) for step in steps)
-
-
-def _population(cells: Sequence[Draft], drafts: Sequence[Draft]) -> str:
-    """The step that loads a population before a cell, as a reason not to do it in each turn; "" when there is none."""
-    ladders = {cell.id for cell in cells}
-    step = next((one.id for one in drafts if one.step_of in ladders and isinstance(one.stage, Populate)), "")
-    return f"`{step}` would load in each repeat, as it does with `order: interleaved`" if step else ""
-
-
-def _unrepeatable(ladders: set[str], drafts: Sequence[Draft]) -> str:
-    """The first step of these ladders that can run only once, and why; "" when there is none."""
-    for draft in drafts:
-        if draft.step_of in ladders and draft.stage is not None and (reason := once_only(draft.stage)):
-            return f"step `{draft.id}` is not repeatable ({reason})"
-    return ""
-
-
-def _interleaving_text(node: Node | None) -> str:
+def _written(node: Node | None) -> str:
     if isinstance(node, Seq):
-        return ",".join(map(_interleaving_text, node.items))
+        return ",".join(map(_written, node.items))
     return node.text if isinstance(node, Scalar) else ""
-
-
-def _plain(scope: Scope, drafts: Sequence[Draft]) -> list[Draft]:
-    """The drafts with the steps of ladders that take turns by `with`."""
-    tried = [
-        replace(draft, stage=_with_steps(draft.stage, drafts))
-        if isinstance(draft.stage, Ladder) and draft.cell is None
-        else draft
-        for draft in drafts
-    ]
-    stages: list[Stage] = [draft.stage for draft in tried if draft.stage is not None]
-    turning = {one.id for members in groups(stages) if len(members) > 1 for one in members if one.cell is None}
-    for draft in drafts:
-        if draft.id in turning and draft.stage is not None and (reason := _unrepeatable({draft.id}, drafts)):
-            whole = whole_ladder(draft.stage)
-            if whole in turning and whole != draft.id:
-                continue  # noted at the ladder of all loads
-            message = f"`{whole}` cannot take turns: {reason}"
-            hint = f"repeatable: true on the step, or {'no interference' if whole != draft.id else 'order: ladder'}"
-            scope.problems.add(draft.stage.where, message, key="stages", hint=hint)
-    return [one if one.id in turning else draft for one, draft in zip(tried, drafts, strict=True)]
 
 
 def whole_ladder(stage: Stage) -> str:

@@ -153,7 +153,7 @@ def _scrapes_fit(one: Entry, scrapes: Sequence[Scrape]) -> bool:
         wrong = next(scrape_problems(scrape), None)
         if wrong is None and scrape.alias in [earlier.alias for earlier in scrapes[:number]]:
             message = f"two numbers are called `{scrape.alias}`"
-            wrong = Objection(message=message, way_out="give each a name of its own: as: name")
+            wrong = Objection(message, "give each a name of its own: as: name")
         one.object_to((wrong,) if wrong else (), "metrics", number)
     return len(one.scope.problems.found) == before
 
@@ -201,22 +201,22 @@ def _unseen(kind: str, system: System) -> Iterator[Objection]:
     found = engines.of(system.engine)
     if system.in_front_of is not None:
         message = f"`{system.name}` is a PgBouncer, of which nothing is captured"
-        yield Objection(message=message, way_out=f"system: {system.in_front_of}")
+        yield Objection(message, f"system: {system.in_front_of}")
         return
     if CAPTURES[kind].endpoints == 2 and system.propagates_to is None and system.standby_of is None:
         hint = "the lag is captured at the system with `propagates_to`, or at a standby"
-        yield Objection(message=f"`{system.name}` propagates to nothing", way_out=hint)
+        yield Objection(f"`{system.name}` propagates to nothing", hint)
         return
     yield from captured_problems(kind, system.engine)
     if kind != "statements" or not found.statements or system.provision is None:
         return
     if found.statement_setting is None:
         message = f"the {found.title} that proveout starts has no {found.statements}"
-        yield Objection(message=message, way_out="a system with a dsn, whose server has it")
+        yield Objection(message, "a system with a dsn, whose server has it")
     elif dict(system.settings).get(found.statement_setting[0], "").lower() not in ("on", "1"):
         name, value = found.statement_setting
         message = f"{found.statements} of `{system.name}` is off"
-        yield Objection(message=message, way_out=f'settings of the system: {{{name}: "{value}"}}')
+        yield Objection(message, f'settings of the system: {{{name}: "{value}"}}')
 
 
 def _query(one: Entry, capture: Capture) -> Capture | None:
@@ -236,7 +236,7 @@ def _report(one: Entry, capture: Capture) -> Capture | None:
         objections = list(licence_problems(capture.kind, capture.licence, capture.container))
     if one.body.get("every") is not None:
         message = f"a capture of kind {capture.kind} has no `every`: it looks at the start and the end of the window"
-        objections.append(Objection(message=message, way_out="leave it away", at=("every",)))
+        objections.append(Objection(message, "leave it away", at=("every",)))
     return None if one.object_to(objections) else capture
 
 
@@ -295,7 +295,7 @@ def sql_stage(one: StageNames, stage: Sql) -> Sql | None:
         hint = "a command stage, or another system"
         one.problem(f"`{system.name}` is not a database, so that it runs no SQL", "system", hint=hint)
     if (stage.query or stage.wait_until.query) and not engines.of(system.engine).queries:
-        able = engines.named(found for found in engines.ENGINES.values() if found.queries)
+        able = engines.able(lambda one: one.queries)
         one.problem(f"queries of {system.engine} are not read in this release", hint=f"systems of {able}")
     return stage if _measured_values(one, stage.values, of_stage=True) else None
 

@@ -219,7 +219,7 @@ class _Walk:
             self.loaded |= dict.fromkeys(standbys, self.loaded[name])
         for name in stage.into:
             sink = self.scope.systems[name].propagates_to
-            if sink is not None:
+            if sink in self.scope.systems:
                 self.sink(stage, name, sink)
                 self.loaded[sink] = (stage.workload,)
                 self.snapshots.add(sink)

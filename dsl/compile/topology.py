@@ -231,7 +231,7 @@ def _is_fine(one: Entry, entry: System, host: Host | None) -> bool:
     if entry.standby_of is not None:
         found = list(host_rules.standby_problems(entry.engine)) if engine.has_driver else []
         if not found and entry.provision is None:
-            found = [Objection(message="a standby has `provision: embedded`", way_out=_OWN_GROUP)]
+            found = [Objection("a standby has `provision: embedded`", _OWN_GROUP)]
         one.object_to(found, "standby_of")
     one.object_to(host_rules.version_problems(entry), "version")
     key = "provision" if entry.provision == PGBOUNCER else "in_front_of"
@@ -375,7 +375,7 @@ def _standby_problem(primary: System, system: System) -> Objection | None:
         message = "a system with standbys does not propagate: the propagation would end with a promotion"
     else:
         return None
-    return Objection(message=message, way_out=hint)
+    return Objection(message, hint)
 
 
 def _group_problem(standbys: list[System]) -> Objection | None:
@@ -384,9 +384,9 @@ def _group_problem(standbys: list[System]) -> Objection | None:
     most = engines.of(engine).synchronous_max
     if last.synchronous and most is not None and sum(one.synchronous for one in standbys) > most:
         message = f"a commit of {engine} waits for {most} synchronous standby, not for all of several"
-        return Objection(message=message, way_out="synchronous: false for the others")
+        return Objection(message, "synchronous: false for the others")
     if len(standbys) > STANDBYS_MAX:
-        return Objection(message=f"`{last.standby_of}` has more than {STANDBYS_MAX} standbys")
+        return Objection(f"`{last.standby_of}` has more than {STANDBYS_MAX} standbys")
     return None
 
 

@@ -438,48 +438,48 @@ def pass_problems(
     if "passes" not in given:
         if "within" in given:
             way_out = "passes: 1, or leave `within` out"
-            yield Objection(message="`within` is the limit of `passes`", at=("within",), way_out=way_out)
+            yield Objection("`within` is the limit of `passes`", at=("within",), way_out=way_out)
         if "measure" not in given and "phases" not in given:
             way_out = "measure: 10s, or phases, or passes: 1 for a set of queries"
-            yield Objection(message="`measure` is required", way_out=way_out)
+            yield Objection("`measure` is required", way_out)
         return
     for key in WITHOUT:
         if key in given:
             message, way_out = f"`passes` run to completion, without `{key}`", f"leave `{key}` or `passes` out"
-            yield Objection(message=message, at=(key,), way_out=way_out)
+            yield Objection(message, at=(key,), way_out=way_out)
     if pool != "local":
         message, way_out = "`passes` run in the local pool only", "leave `pool` out, or give `measure`"
-        yield Objection(message=message, at=("pool",), way_out=way_out)
+        yield Objection(message, at=("pool",), way_out=way_out)
     if paced:
         message, way_out = "`passes` run to completion, without a `rate` of a load", "leave `rate` or `passes` out"
-        yield Objection(message=message, at=("loads",), way_out=way_out)
+        yield Objection(message, at=("loads",), way_out=way_out)
     for workload in workloads:
         if is_in_order(workload):
             continue
         message = f"`{workload.name}` is a mix, which has no passes: it runs for the length of a window"
         way_out = "measure: 10s, or a set of queries (kind: tproch, or kind: sql with in_order)"
-        yield Objection(message=message, at=("passes",), way_out=way_out)
+        yield Objection(message, at=("passes",), way_out=way_out)
 
 
 def tracking_problems(workload: Workload, engine: str, sessions: Sessions, *, checked: bool) -> Iterator[Objection]:
     """The reasons for which commits of this workload cannot be tracked in a database of this engine."""
     if not engines.of(engine).tracks_commits:
-        known = engines.named(one for one in engines.ENGINES.values() if one.tracks_commits)
-        yield Objection(message=f"commits cannot be tracked in {engine}", way_out=f"engines: {known}")
+        known = engines.able(lambda one: one.tracks_commits)
+        yield Objection(f"commits cannot be tracked in {engine}", f"engines: {known}")
     if has_own_arrival(workload):
         message = f"workload `{workload.name}` is an outside program, whose commits cannot be tracked"
-        yield Objection(message=message, way_out="leave `commits` out")
+        yield Objection(message, "leave `commits` out")
     elif not workload_writes(workload):
         yield Objection(
-            message=f"workload `{workload.name}` changes no rows, so it has no commits to track",
+            f"workload `{workload.name}` changes no rows, so it has no commits to track",
             way_out="leave `commits` out",
         )
     elif engines.of(engine).dialect == "oracle" and dict(workload.parameters).get("procedures") is True:
         message = f"the procedures of workload `{workload.name}` commit by themselves on {engine}"
-        yield Objection(message=message, way_out="procedures: false, or leave `commits` out")
+        yield Objection(message, "procedures: false, or leave `commits` out")
     if sessions.are_lent:
         message = "commits are read back by the connection of a thread, which `pool` and `connect_every` do not keep"
-        yield Objection(message=message, way_out="leave `commits` or `sessions` out")
+        yield Objection(message, "leave `commits` or `sessions` out")
     if checked and sessions.on_disconnect != "retry":
         message = "`checked` is about transactions that are run again after a lost connection"
-        yield Objection(message=message, way_out="on_disconnect: retry, or commits: tracked")
+        yield Objection(message, "on_disconnect: retry, or commits: tracked")
