@@ -1,6 +1,6 @@
 """The table of workload kinds, and the questions that the compiler, the coordinator and agents ask about a workload.
 
-A question without a description is answered by the field of its name in `extensions.WorkloadExtension`.
+A question without a description has that of the field of `extensions.WorkloadExtension` that it reads.
 
 A kind's module is imported when a plan uses the kind, and the module with its rows and keys, which imports numpy,
 when a load is built. `proveout check` therefore never imports numpy.
