@@ -277,23 +277,19 @@ def _refuse_unknown(root: Map, allowed: tuple[str, ...], what: str, problems: Pr
 
 
 def _merge(root: Map, fragments: list[Map], problems: Problems) -> Map:
-    result = dict(_entries(root))
+    result = _entries(root)
     for section in _BY_NAME:
         _put(result, section, _merge_names([f.get(section) for f in fragments], root.get(section), problems))
-    topology = {
-        part: _merge_names([_below(f, "topology", part) for f in fragments], _below(root, "topology", part), problems)
-        for part in ("hosts", "systems", "equipment")
-    }
     own = root.get("topology")
-    rest = dict(_entries(own)) if isinstance(own, Map) else {}
-    for part, node in topology.items():
-        _put(rest, part, node)
+    rest = _entries(own) if isinstance(own, Map) else {}
+    for part in ("hosts", "systems", "equipment"):
+        found = [_below(fragment, "topology", part) for fragment in fragments]
+        _put(rest, part, _merge_names(found, _below(root, "topology", part), problems))
     if rest and (own is None or isinstance(own, Map)):
         where = own.where if own is not None else root.where
         _put(result, "topology", Map(entries=tuple(rest.values()), where=where))
-    for section in ("verdicts", "published"):
-        _put(result, section, _merge_listed(root, fragments, section, "id"))
-    _put(result, "tuning", _merge_listed(root, fragments, "tuning", "name"))
+    for section, key in (("verdicts", "id"), ("published", "id"), ("tuning", "name")):
+        _put(result, section, _merge_listed(root, fragments, section, key))
     return Map(entries=tuple(result.values()), where=root.where)
 
 
@@ -363,7 +359,7 @@ def _with_inventory(root: Map, path: Path, problems: Problems) -> Map:
         return root
     _refuse_unknown(inventory, INVENTORY_KEYS, "an inventory", problems)
     refuse_nulls(inventory, problems)
-    result = dict(_entries(root))
+    result = _entries(root)
     topology = _below(inventory, "topology")
     if isinstance(topology, Map):
         own = root.get("topology")

@@ -138,25 +138,23 @@ def _partitioned(name: str, whole: str, bounds: Sequence[int]) -> Iterable[str]:
         yield f"CREATE TABLE {name}_p{number} PARTITION OF {name} FOR VALUES FROM ({low}) TO ({high})"
 
 
-def expected(parameters: Hlr) -> Mapping[str, int | tuple[int, int]]:
-    """The rows of each table, or their range: six standard deviations around the mean, within the possible range.
-
-    Per subscriber: access information and facilities 1..4 (mean 2.5, variance 1.25); forwardings the sum of 0..3 over
-    each facility (mean 2.5 x 1.5, variance 2.5 x 1.25 + 1.25 x 1.5^2). The lab's: 5, 5, and one with probability 0.1.
-    """
-    subscribers, lab = parameters.population, parameters.cardinality == "lab"
-    side = 5 * subscribers if lab else _around(subscribers, 2.5, 1.25, 1, 4)
-    forwardings = (
-        _around(subscribers, LAB_FORWARDINGS, 0.09, 0, 1) if lab else _around(subscribers, 3.75, 5.9375, 0, 12)
-    )
-    return dict(zip(NAMES, (subscribers, side, side, forwardings), strict=True))
+PER_SUBSCRIBER: Mapping[str, tuple[tuple[float, float, int, int], ...]] = {
+    "tatp": ((1, 0, 1, 1), (2.5, 1.25, 1, 4), (2.5, 1.25, 1, 4), (3.75, 5.9375, 0, 12)),
+    "lab": ((1, 0, 1, 1), (5, 0, 5, 5), (5, 0, 5, 5), (0.1, 0.09, 0, 1)),
+}
+"""Rows of each table by cardinality: mean, variance, fewest and most. TATP's forwardings are the sum of 0..3 over each
+facility (mean 2.5 x 1.5, variance 2.5 x 1.25 + 1.25 x 1.5^2); the lab has one with probability 0.1."""
 
 
-def _around(count: int, mean: float, variance: float, low: int, high: int) -> tuple[int, int]:
-    """Six standard deviations around the sum of `count` draws of that mean and variance from low … high."""
-    spread = 6.0 * math.sqrt(count * variance)
-    middle = count * mean
-    return max(low * count, math.floor(middle - spread)), min(high * count, math.ceil(middle + spread))
+def expected(parameters: Hlr) -> Mapping[str, tuple[int, int]]:
+    """The range of rows of each table: six standard deviations around the mean, within the possible range."""
+    count = parameters.population
+
+    def around(mean: float, variance: float, low: int, high: int) -> tuple[int, int]:
+        middle, spread = count * mean, 6.0 * math.sqrt(count * variance)
+        return max(low * count, math.floor(middle - spread)), min(high * count, math.ceil(middle + spread))
+
+    return {name: around(*of) for name, of in zip(NAMES, PER_SUBSCRIBER[parameters.cardinality], strict=True)}
 
 
 # ---- statements -----------------------------------------------------------------------------------------------------
@@ -390,7 +388,7 @@ KIND = WorkloadExtension(
     transactions=lambda _: HLR_TRANSACTIONS,
     build="proveout.dsl.workloads.hlr_workload:build",
     writes=runs_any(writers(DECLARED)),
-    rows=lambda model: model.population * (11.1 if model.cardinality == "lab" else 9.75),
+    rows=lambda model: model.population * sum(mean for mean, *_ in PER_SUBSCRIBER[model.cardinality]),
     tables=lambda _: NAMES,
     load_only=frozenset({"keys", "range", "weights"}),
     engine_problem=_engine_problem,

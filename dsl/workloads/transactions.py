@@ -186,7 +186,7 @@ class Stepped:
         raise NotImplementedError
 
     def source(self, number: int, transaction: str, stream: int) -> Iterator[Any]:
-        """The source of the inputs of the `number`-th transaction; `stream` sets terminals (and repeats) apart."""
+        """An endless source of the inputs of the `number`-th transaction; `stream` sets terminals and repeats apart."""
         raise NotImplementedError
 
     @property
