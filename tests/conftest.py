@@ -160,7 +160,7 @@ def _validated(make: Callable[..., Any], schema: json_documents.JsonSchema) -> C
 
     def checked(*arguments: Any) -> Any:
         document = make(*arguments)
-        validator.validate(json.loads(document if isinstance(document, str) else json.dumps(document)))
+        validator.validate(json.loads(document if isinstance(document, bytes) else json.dumps(document)))
         return document
 
     return checked

@@ -22,7 +22,7 @@ from proveout.core.data_classes import record
 from proveout.core.errors import PlanProblem
 from proveout.core.json_data import at_path
 from proveout.core.numbers import iteration_numbers, rate_unit, rung_name, safe
-from proveout.proto.events import ValidityFinding, VerdictReached
+from proveout.proto.events import VerdictReached
 
 # - a verdict: FAIL is `<failure>`; INCONCLUSIVE is `<error>` (it could not be judged, exit code 3);
 #   neither when its severity is `warn`: then it is `<skipped>` with its evidence;
@@ -150,19 +150,18 @@ def _cases(results: RunResults) -> Iterator[Case]:
 def _iterations(stage: StageResult, rung: RungResult) -> Iterator[Case]:
     for item in sorted((*rung.iterations, *rung.excluded), key=lambda item: item.id.repeat):
         broken = [finding for finding in item.findings if not finding.ok and finding.voids]
+        held = (
+            f"{('ok' if one.ok else 'NOT OK') if one.is_judged else 'NOT JUDGED'} {one.label}: {one.evidence}"
+            for one in item.findings
+        )
         yield Case(
             group=stage.id,
             name=f"{rung_name(stage.kind, rung.threads)}, repeat {item.id.repeat}",
             seconds=item.measure_s,
             mark=None if item.valid else "skipped",
             message="invalid: " + "; ".join(f"{finding.label}: {finding.evidence}" for finding in broken),
-            output="\n".join([iteration_numbers(item.metrics, rate_unit(stage.kind)), *map(_held, item.findings)]),
+            output="\n".join([iteration_numbers(item.metrics, rate_unit(stage.kind)), *held]),
         )
-
-
-def _held(finding: ValidityFinding) -> str:
-    word = ("ok" if finding.ok else "NOT OK") if finding.is_judged else "NOT JUDGED"
-    return f"{word} {finding.label}: {finding.evidence}"
 
 
 def _search(stage: StageResult) -> Case:

@@ -261,14 +261,14 @@ def _tile_of_rungs(across: AcrossRungs, numbers: Sequence[MainNumber]) -> Headli
 
 def _tile(one: MainNumber, numbers: Sequence[MainNumber], compared: ComparedRuns) -> HeadlineNumber:
     base, other = sides(one.row)
-    interval = interval_text(one.row.ratio)
+    interval, tone = interval_text(one.row.ratio), DIRECTIONS[one.row.direction][2]
     confidence = level(one.row.change) if "confidence" in one.row.change else level({"confidence": compared.levels[0]})
     return HeadlineNumber(
         label=f"{one.run} / {REFERENCE}: {label_of(one)}, {places(numbers)[id(one)]}",
         value=ratio_text(one.row.ratio),
         interval=f"{_whole(f'{confidence} CI')} {_whole(interval)}" if interval else "",
         about=f"{outcome(one.row, one.run)}; {_whole(f'{REFERENCE} {base}')}, {_whole(f'{one.run} {other}')}",
-        tone=_colour(DIRECTIONS[one.row.direction][2]),
+        tone="" if tone == "dim" else tone,
     )
 
 
@@ -280,10 +280,6 @@ def label_of(one: MainNumber) -> str:
 def _whole(text: str) -> str:
     """The text without places to break a line."""
     return text.replace(" ", "\u00a0")
-
-
-def _colour(tone: Tone) -> TileTone:
-    return "" if tone == "dim" else tone
 
 
 def _counts(numbers: Sequence[MainNumber]) -> HeadlineNumber:
@@ -309,10 +305,11 @@ def comparison_document(
     is_page = bool(runs)
     figures = tuple(overlaid_figures(runs)) if runs else ()
     others = ", ".join(one.names[1] for one in compared)
+    conditions = Outcomes(tuple(map(found_condition, judged)), head="Condition")
     sections = (
         _overview(compared),
         _differences(compared, is_page=is_page),
-        Section(title="Conditions", blocks=_conditions(judged), anchor="conditions"),
+        Section(title="Conditions", blocks=(conditions,) if judged else (), anchor="conditions"),
         _ratios(compared, is_page=is_page),
         Section(title="Throughput and latency", blocks=figures, anchor="figures"),
         _numbers(compared, is_page=is_page),
@@ -396,10 +393,6 @@ def _differences(compared: Sequence[ComparedRuns], *, is_page: bool) -> Section:
     )
     brief: tuple[Block, ...] = (first, *([Paragraph(f"and {more}")] if rest.rows else []))
     return Section(title="Differences", blocks=whole if rows else (), anchor="differences", brief=brief)
-
-
-def _conditions(judged: Sequence[Judgement]) -> tuple[Block, ...]:
-    return (Outcomes(tuple(map(found_condition, judged)), head="Condition"),) if judged else ()
 
 
 # ---- numbers -----------------------------------------------------------------------------------------------------

@@ -24,7 +24,6 @@ from proveout.coordinator.noise import (
     CHANGES,
     METRICS,
     NoiseRecord,
-    Remedy,
     Spread,
     find,
     remedy,
@@ -76,9 +75,10 @@ BETWEEN_RUNS = (
 
 
 def noise_document(record: NoiseRecord) -> Document:
+    repeats = min(found.repeats for found in record.metrics.values())
     return Document(
         title=f"Noise of {record.stage} at {threads(record.threads)}",
-        about=f"Run {record.run} of plan {record.plan}: two equal ladders, interleaved, {_repeats(record)} repeats of "
+        about=f"Run {record.run} of plan {record.plan}: two equal ladders, interleaved, {repeats} repeats of "
         f"{seconds(record.measure_s)} each",
         status=Paragraph(summary(record, "tps")),
         sections=(
@@ -87,10 +87,6 @@ def noise_document(record: NoiseRecord) -> Document:
             Section(title="Smallest changes", blocks=tuple(_shown(record))),
         ),
     )
-
-
-def _repeats(record: NoiseRecord) -> int:
-    return min(found.repeats for found in record.metrics.values())
 
 
 def summary(record: NoiseRecord, metric: str, repeats: int = 3, *, paired: bool = False) -> str:
@@ -110,12 +106,11 @@ def summary(record: NoiseRecord, metric: str, repeats: int = 3, *, paired: bool 
             break
         better = remedy(record, found, change, paired=paired)
         if better is not None and better.seconds <= REMEDY_MAX_S:
-            return f"{first}; to show {percent(change)}, take {_remedy(better)}."
+            repeated = (
+                f"{better.repeats:,} repeats of {seconds(better.window_s)} ({seconds(better.seconds)} for a rung)"
+            )
+            return f"{first}; to show {percent(change)}, take {repeated}."
     return f"{first}."
-
-
-def _remedy(one: Remedy) -> str:
-    return f"{one.repeats:,} repeats of {seconds(one.window_s)} ({seconds(one.seconds)} for a rung)"
 
 
 def _at_least(change: float) -> str:

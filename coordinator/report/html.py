@@ -64,7 +64,9 @@ def claim_svg(claim: Claim) -> str:
         left, right = (low if low is not None else 0.0), (high if high is not None else float(WIDTH))
         parts.append(_line("interval", left, _MIDDLE, right, _MIDDLE))
         parts += [
-            _line("cap", at, _MIDDLE - 5, at, _MIDDLE + 5) for at in (low, high) if at is not None and _inside(at)
+            _line("cap", at, _MIDDLE - 5, at, _MIDDLE + 5)
+            for at in (low, high)
+            if at is not None and _EDGE / 2 < at < WIDTH - _EDGE / 2
         ]
     parts.append(_line("limit", limit, 1, limit, HEIGHT - 1))
     parts.append(f'<circle class="dot" cx="{dot:.1f}" cy="{_MIDDLE:.1f}" r="4.5"/>')
@@ -72,10 +74,6 @@ def claim_svg(claim: Claim) -> str:
         f'<svg class="claim" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" aria-hidden="true">'
         f"{''.join(parts)}</svg>"
     )
-
-
-def _inside(at: float) -> bool:
-    return _EDGE / 2 < at < WIDTH - _EDGE / 2
 
 
 def _axis(numbers: list[float], claim: Claim) -> Callable[[float], float]:
@@ -190,7 +188,7 @@ def _block(block: Block) -> Markup:  # noqa: PLR0911, PLR0912 - one arm per kind
         case Preformatted():
             return Markup("<pre>{}</pre>").format(safe_lines(block.text))
         case Download():
-            uri = _data_uri(block.media_type, block.data)
+            uri = f"data:{block.media_type};base64,{base64.b64encode(block.data).decode()}"
             return Markup('<p><a href="{}" download="{}">{}</a></p>').format(uri, safe(block.name), safe(block.label))
         case FileLinks():
             form = Markup('<li><a href="{}">{}</a>, {}</li>')
@@ -306,7 +304,3 @@ def _figure(figure: Figure) -> Markup:
         plot=plot,
         table=table,
     )
-
-
-def _data_uri(media_type: str, data: bytes) -> str:
-    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"

@@ -110,13 +110,13 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
     run = results.run
     name = directory.name if directory else "proveout"
     told = answer(results)
-    page = directory is not None
+    page, compared = directory is not None, tuple(map(_comparison, ladder_comparisons(results)))
     sections = (
         *([] if page else [_headline(results)]),
         *([] if began_nothing(results) else [_verdicts(results, page=page)]),
         _published(results),
         *([_figures(results, directory)] if directory else []),
-        folded(_comparisons(results), is_page=page),
+        folded(Section(title="Comparison of ladders", blocks=compared, anchor="comparison"), is_page=page),
         folded(measured.ladders(results), is_page=page),
         measured.cost_section(results),
         measured.statement_section(results),
@@ -289,11 +289,6 @@ def _reproduction(one: Reproduction) -> tuple[str | Cell, ...]:
     )
 
 
-def _comparisons(results: RunResults) -> Section:
-    blocks = tuple(map(_comparison, ladder_comparisons(results)))
-    return Section(title="Comparison of ladders", blocks=blocks, anchor="comparison")
-
-
 def _comparison(pair: LaddersCompared) -> Section:
     heads = ("", pair.base, pair.other, "factor", f"{pair.level} CI")
     table = Table(heads=heads, rows=tuple(map(_factor, pair.shortened)))
@@ -342,12 +337,16 @@ def _figures(results: RunResults, directory: RunDirectory) -> Section:
 
 def _charts(results: RunResults) -> Section:
     drawn, _ = charts(results)
-    blocks = tuple(Table(title=one.title, heads=one.heads, rows=one.rows, layout=_layout(one.heads)) for one in drawn)
+    blocks = tuple(
+        Table(
+            title=one.title,
+            heads=one.heads,
+            rows=one.rows,
+            layout="".join("lr"[head in ("mean", "repeats")] for head in one.heads),
+        )
+        for one in drawn
+    )
     return Section(title="Charts", blocks=blocks, anchor="charts", brief=())
-
-
-def _layout(heads: tuple[str, ...]) -> str:
-    return "".join("r" if head in ("mean", "repeats") else "l" for head in heads)
 
 
 # ---- data --------------------------------------------------------------------------------------------------------

@@ -247,18 +247,14 @@ def _factors(results: RunResults) -> Iterator[HeadlineNumber]:
     for pair in ladder_comparisons(results):
         rows = [row for row in pair.rows if not row.transaction and "mean" in row.factor]
         # at the same offered rate both have the same throughput
-        wanted = ("solve_s", "avg_us", "p50_us") if _are_offered_the_same(results, pair) else ("solve_s", "tps")
+        one, other = (arrival(results.plan_stage(stage)) for stage in (pair.base, pair.other))
+        offered = one.get("rate") is not None and one == other
+        wanted = ("solve_s", "avg_us", "p50_us") if offered else ("solve_s", "tps")
         row = next((row for metric in wanted for row in rows if row.metric == metric), None)
         if row is None:
             continue
         label = f"{titled(results, pair.other)} against {titled(results, pair.base)}"
         yield _number(label, row.factor, f"{row.label}, {rung_name('ladder', pair.threads)}", row.tone, sign=" ×")
-
-
-def _are_offered_the_same(results: RunResults, pair: LaddersCompared) -> bool:
-    """Whether both ladders have the same rate of arrivals, by the plan."""
-    one, other = (arrival(results.plan_stage(stage)) for stage in (pair.base, pair.other))
-    return one.get("rate") is not None and one == other
 
 
 def _published(results: RunResults) -> Iterator[HeadlineNumber]:
@@ -617,21 +613,19 @@ def answer(results: RunResults) -> tuple[str, Tone] | None:
     """The answer and its tone; None of a run that has not ended, and of one without verdicts and numbers."""
     if results.ended is None:
         return None
-    told = [*_verdicts(results)] if results.verdicts else [*_numbers(results)]
+    if results.verdicts:
+        told = [*_verdicts(results)]
+    else:
+        told = [
+            f"{', '.join(filter(None, (one.label, one.about)))}: {ranged(one.value, one.interval)}"
+            for one in headline(results, NUMBERS_MAX)
+        ]
     if not told and not results.cautions:
         return None
     first = [] if results.ended.status == "finished" else [results.ended.reason]
-    return " ".join(map(_sentence, (*first, *results.cautions, *told))), end_tone(results)
-
-
-def _sentence(text: str) -> str:
-    ending = "" if text.endswith((".", "!", "?")) else "."
-    return f"{text[:1].upper()}{text[1:]}{ending}"
-
-
-def _numbers(results: RunResults) -> Iterator[str]:
-    for one in headline(results, NUMBERS_MAX):
-        yield f"{', '.join(filter(None, (one.label, one.about)))}: {ranged(one.value, one.interval)}"
+    texts = (*first, *results.cautions, *told)
+    sentences = (f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}" for text in texts)
+    return " ".join(sentences), end_tone(results)
 
 
 def _verdicts(results: RunResults) -> Iterator[str]:
