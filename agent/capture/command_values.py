@@ -22,8 +22,8 @@ from proveout.agent.engines.adapter import Tick
 from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox.privileges import INHERITED
 from proveout.agent.security.policy import Policy
-from proveout.agent.tools.program import REPEATER, Program, listed_program, unprivileged
-from proveout.agent.tools.program_repeater import OUTPUT_MAX
+from proveout.agent.tools.program import Program, how_ended, listed_program, unprivileged
+from proveout.agent.tools.program_launcher import OUTPUT_MAX
 from proveout.core import child_process, errors
 from proveout.dsl.plan.commands import Command, MeasuredValue, OutputFormat, OutputRows
 from proveout.dsl.rules.host_rules import PATTERNS
@@ -186,7 +186,7 @@ async def output_of(policy: Policy, command: Command) -> tuple[bytes, float]:
     except TimeoutError:
         raise _late(argv[0], command) from None
     except TaskFault as fault:
-        raise TaskFault(fault.code, f"{argv[0]}: {fault.what}", way_out=fault.way_out) from None
+        raise fault.about(argv[0]) from None
     finally:
         await asyncio.shield(program.kill())
     _check_code(command, argv[0], code, program.words or output[-300:].decode(errors="replace").strip())
@@ -197,9 +197,8 @@ def _check_code(command: Command, name: str, code: int, words: str) -> None:
     """TaskFault for an exit code that is not one of success."""
     if code in command.exit_codes:
         return
-    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     way_out = "run it by hand on this host, or list the code in `exit_codes`"
-    raise TaskFault("fault", f"{name} {how}: {words or 'it wrote no message'}", way_out=way_out)
+    raise TaskFault("fault", f"{name} {how_ended(code)}: {words or 'it wrote no message'}", way_out=way_out)
 
 
 def _late(name: str, command: Command) -> TaskFault:
@@ -213,8 +212,7 @@ async def run_command(context: TaskContext, spec: RunCommand) -> CommandDone:
     try:
         text, values = await asyncio.to_thread(values_of, output, spec.command, spec.values)
     except NoValue as fault:
-        what = f"{spec.command.argv[0]}: {fault.what}"
-        raise TaskFault("missing", what, way_out=fault.way_out) from None
+        raise fault.about(spec.command.argv[0]) from None
     return CommandDone(elapsed_s=elapsed_s, values=values, output=text)
 
 
@@ -230,7 +228,7 @@ def values_of(
 
 
 class SampledProgram:
-    """One program for all samples of a capture: its repeater starts with the first one, and again after a failure."""
+    """One program for all samples of a capture: its launcher starts with the first one, and again after a failure."""
 
     def __init__(self, policy: Policy, command: Command) -> None:
         self._policy, self._command = policy, command
@@ -248,7 +246,7 @@ class SampledProgram:
             raise _late(name, command) from None
         except TaskFault as fault:
             await self.close()
-            raise TaskFault(fault.code, f"{name}: {fault.what}", way_out=fault.way_out) from None
+            raise fault.about(name) from None
         except asyncio.CancelledError:
             await asyncio.shield(self.close())
             raise
@@ -258,10 +256,10 @@ class SampledProgram:
     async def _arm(self) -> Program:
         argv, privileged = listed_program(self._policy, self._command.argv)
         own = INHERITED if privileged else unprivileged()
-        return await Program.arm(argv, Path(child_process.DIRECTORY), own, module=REPEATER)
+        return await Program.arm(argv, Path(child_process.DIRECTORY), own, repeats=True)
 
     async def close(self) -> None:
-        """Kill the program and its repeater; idempotent."""
+        """Kill the program and its launcher; idempotent."""
         program, self._program = self._program, None
         if program is not None:
             await asyncio.shield(program.kill())
@@ -278,12 +276,8 @@ class CommandObserver:
         self._left = KEPT_MAX
         try:
             self._read()
-        except NoValue as fault:
-            what = f"capture {spec.capture.name!r}: {fault.what}"
-            raise TaskFault("missing", what, way_out=fault.way_out) from None
         except TaskFault as fault:
-            what = f"capture {spec.capture.name!r}: {fault.what}"
-            raise TaskFault(fault.code, what, way_out=fault.way_out) from None
+            raise fault.about(f"capture {spec.capture.name!r}") from None
 
     def _read(self) -> list[Reading]:
         at = datetime.now(UTC)
@@ -314,9 +308,7 @@ class CommandObserver:
             return []
         try:
             return None if self._ended else self._read()
-        except (NoValue, TaskFault):
-            return None
-        except (asyncio.CancelledError, TimeoutError):  # `abort`
+        except (TaskFault, asyncio.CancelledError, TimeoutError):  # the last two by `abort`
             return None
 
     @property

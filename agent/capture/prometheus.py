@@ -23,13 +23,14 @@ import math
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from urllib.parse import unquote, urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from proveout.agent.capture.kinds import observe
+from proveout.agent.capture.query_values import TAKE
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.errors import TaskFault
@@ -42,13 +43,6 @@ LINE_CHARACTERS_MAX = 16 << 10
 WANTED_CHARACTERS_MAX = 1 << 20
 PATIENCE_S = 5.0
 ACCEPT = "text/plain;version=0.0.4;q=1, application/openmetrics-text;version=1.0.0;q=0.5"
-
-TAKE: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "sum": math.fsum,
-    "avg": lambda values: math.fsum(values) / len(values),
-    "min": min,
-    "max": max,
-}
 
 
 class Unanswered(Exception):

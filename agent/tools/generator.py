@@ -21,7 +21,7 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox.privileges import INHERITED, Privileges
 from proveout.agent.tools import fio, generator_output
 from proveout.agent.tools.generator_output import Measured, load_of
-from proveout.agent.tools.program import Program, ToolFolder, listed_program
+from proveout.agent.tools.program import Program, ToolFolder, how_ended, listed_program
 from proveout.core.data_classes import field, record
 from proveout.core.errors import ProveoutError
 from proveout.core.path_trust import read
@@ -308,9 +308,8 @@ class _Generator:
         finally:
             watch.cancel()
         if code not in self._model.exit_codes:
-            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
             words = program.words or output[-400:].decode(errors="replace").strip() or "it wrote no message"
-            raise TaskFault("fault", f"{name} {how}: {words}", way_out="run it by hand on this host")
+            raise TaskFault("fault", f"{name} {how_ended(code)}: {words}", way_out="run it by hand on this host")
         return output
 
     async def _watch(self, pid: int) -> None:

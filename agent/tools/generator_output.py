@@ -15,6 +15,7 @@ import numpy.typing as npt
 from proveout.agent.capture.command_values import decoded, parse
 from proveout.agent.capture.query_values import NoValue, ValueTable, number, read_values
 from proveout.agent.errors import TaskFault
+from proveout.agent.tools.fio import binned
 from proveout.core.data_classes import record
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.program import PROCEDURES, RESERVED, TRANSACTION, LogEntry, Program, ProgramOutput
@@ -80,7 +81,7 @@ def pgbench(logs: Iterable[str], windows: Windows, t0_ns: int, ahead_ns: int) ->
     return Measured(
         start_ns=t0_ns + start_ns,
         end_ns=t0_ns + end_ns,
-        load=load_of(int(chosen.size), _histogram(chosen), failures),
+        load=load_of(int(chosen.size), histogram.bin_ns(chosen), failures),
         seconds=tuple(_seconds(after_ns[~failed], took[~failed], windows, t0_ns)),
     )
 
@@ -104,15 +105,6 @@ def _transactions(
     return np.asarray(ended, dtype=np.int64), np.asarray(took, dtype=np.int64), np.asarray(failed, dtype=np.bool_)
 
 
-def _histogram(times_ns: npt.NDArray[np.int64]) -> Histogram:
-    if not times_ns.size:
-        return _EMPTY
-    dense = np.bincount(histogram.indices_of(times_ns)).astype(np.int64)
-    return histogram.from_dense(
-        dense, sum_ns=int(times_ns.sum()), min_ns=int(times_ns.min()), max_ns=int(times_ns.max())
-    )
-
-
 def _seconds(
     after_ns: npt.NDArray[np.int64], took_ns: npt.NDArray[np.int64], windows: Windows, t0_ns: int
 ) -> Iterator[LoadSecond]:
@@ -126,7 +118,7 @@ def _seconds(
             window="measure" if second >= windows.ramp_up_s else "ramp_up",
             start_ns=t0_ns + second * 1_000_000_000,
             duration_s=min(1.0, measured_s - second),
-            transactions=(load_of(int(chosen.size), _histogram(chosen)),),
+            transactions=(load_of(int(chosen.size), histogram.bin_ns(chosen)),),
         )
 
 
@@ -154,11 +146,9 @@ def sysbench(output: str, ramp_up_s: float, t0_ns: int, start_ns: int) -> Measur
 def _bins(bins: Sequence[tuple[str, str]], numbers: dict[str, float]) -> Histogram:
     if not bins:
         return _EMPTY
-    middles = np.asarray([round(float(middle) * 1e6) for middle, _ in bins], dtype=np.int64)
-    counts = np.asarray([int(count) for _, count in bins], dtype=np.int64)
-    dense = np.bincount(histogram.indices_of(middles), counts).astype(np.int64)
-    return histogram.from_dense(
-        dense,
+    return binned(
+        [round(float(middle) * 1e6) for middle, _ in bins],
+        [int(count) for _, count in bins],
         sum_ns=round(numbers["sum_ms"] * 1e6),
         min_ns=round(numbers["min_ms"] * 1e6),
         max_ns=round(numbers["max_ms"] * 1e6),

@@ -24,7 +24,7 @@ from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.embedded.server import Embedded, EmbeddedServer
 from proveout.agent.engines.handlers import resource_name
 from proveout.agent.errors import TaskFault
-from proveout.agent.tuning.host import ENVIRONMENT, Disturbance, DisturbanceQuery
+from proveout.agent.tuning.host import Disturbance, DisturbanceQuery, Processes
 from proveout.core import child_process
 from proveout.core.data_classes import dataclass, field
 from proveout.dsl.operations.change import BusyCpus, ServerAction, TakeSpace
@@ -236,15 +236,7 @@ def _own_addresses() -> tuple[str, ...]:
 
 def _qdisc(name: str) -> str:
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _PROBE, name],
-            capture_output=True,
-            text=True,
-            timeout=PROBE_S,
-            check=False,
-            env=ENVIRONMENT,
-            cwd=child_process.DIRECTORY,
-        )
-    except subprocess.TimeoutExpired:
+        done = Processes().run((sys.executable, "-I", "-S", "-c", _PROBE, name), PROBE_S)
+    except TaskFault:
         return f"tc did not end within {PROBE_S:g} s"
-    return "yes" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["tc wrote no message"])[-1]
+    return "yes" if done.code == 0 else (done.text.strip().splitlines() or ["tc wrote no message"])[-1]

@@ -1,26 +1,21 @@
-"""The reboot of this host between stages of a run, and the hold that keeps the changes of the run over it.
+"""The reboot of this host between stages of a run.
 
 Flow: `tuner.reboot_host` checks the policy and that the agent is a service -> `Tuner.reboot_at_end` -> the coordinator
-ends the session, `Tuner.close` stores the hold and starts the reboot -> the agent of the next boot finds the hold
-(`read`) and undoes nothing before its end -> `ApplyTuning` of the same run takes the journal over
+ends the session, `Tuner.close` stores the hold (`machine.Hold`) and starts the reboot -> the agent of the next boot
+finds the hold and undoes nothing before its end -> `ApplyTuning` of the same run takes the journal over
 (`transaction.adopt`).
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.errors import TaskFault
-from proveout.agent.tuning import machine
 from proveout.agent.tuning.host import Processes, must
-from proveout.core.data_classes import record
 
-FILE = "reboot.json"
 SYSTEMCTL = "/usr/bin/systemctl"
 CGROUP = Path("/proc/self/cgroup")
 
@@ -54,31 +49,3 @@ def begin() -> bool:
         _log.error("the host is not rebooted: %s", fault.what)
         return False
     return True
-
-
-@record
-class Hold:
-    """Changes of a run stay over a reboot: the boot that made them, and until when (Unix seconds)."""
-
-    run: str
-    boot: str
-    until_unix_s: float
-
-    def store(self, directory: Path) -> None:
-        """Store it beside the journals of the machine."""
-        path = directory / FILE
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
-
-
-def read(directory: Path) -> Hold | None:
-    """The hold of an earlier boot; None without one, and where the machine has not rebooted since."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        found = json.loads((directory / FILE).read_text(encoding="utf-8"))
-        hold = Hold(run=str(found["run"]), boot=str(found["boot"]), until_unix_s=float(found["until_unix_s"]))
-        return hold if hold.boot != machine.boot() else None
-    return None
-
-
-def forget(directory: Path) -> None:
-    (directory / FILE).unlink(missing_ok=True)

@@ -180,6 +180,22 @@ ABSENT = FileFact(kind="absent")
 
 
 @record
+class Original:
+    """A file as it was, to the byte. `exists` is False if there was none."""
+
+    exists: bool
+    content: bytes = b""
+    mode: int = 0
+    uid: int = 0
+    gid: int = 0
+    xattrs: Mapping[str, bytes] = field(default_factory=dict)
+    mtime_ns: int = 0
+
+
+NONE = Original(exists=False)
+
+
+@record
 class UnitFact:
     """A unit: does it run, and does it start with the host? `enabled` is None where it has no meaning (static,
     masked)."""

@@ -14,7 +14,7 @@ from sim_threads import is_dead
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning.sql_access import Databases
 from proveout.dsl.operations.facts import Rows
-from proveout.dsl.operations.postgres_settings import RELOAD
+from proveout.dsl.operations.sql import RELOAD
 
 DEFAULTS = {"work_mem": ("4096", "kB", "user"), "max_connections": ("100", "", "postmaster")}
 """Setting -> (value, unit, when it can be changed)."""
@@ -72,7 +72,7 @@ class SimDatabases(Databases):
         answers: Callable[[Callable[[], None]], None],
         wrote: Callable[[str], None],
     ) -> None:
-        super().__init__(())
+        super().__init__()
         self._settings, self._is_up, self._answers, self._wrote = settings, is_up, answers, wrote
 
     def is_of_the_run(self, system: str) -> bool:

@@ -24,7 +24,8 @@ from proveout.agent.daemon import servicer as daemon
 from proveout.agent.daemon.servicer import Admission, AgentConfig
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.security.authz import TaskVerifier
-from proveout.agent.tuning.tuner import FILE, RESOURCE, Tuner
+from proveout.agent.tuning.tuner import RESOURCE, Tuner
+from proveout.agent.tuning.undo_journal import FILE
 from proveout.proto.audit_log import BEGIN, Head
 from proveout.proto.signing import Addressee, Verifier
 from proveout.proto.wire import messages

@@ -25,7 +25,7 @@ from sim_threads import Killed, Threads, is_dead
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy
-from proveout.agent.tuning.host import Attributes, Host
+from proveout.agent.tuning.host import Attributes, Host, Systemd
 from proveout.dsl.operations.change import WITHIN_S as TIMEOUT_S
 from proveout.dsl.operations.facts import Output, UnitFact
 
@@ -273,8 +273,8 @@ class SimTools:
         return Output(code=0, text="")
 
 
-class SimUnits:
-    """Units; replaces `units.Systemd`."""
+class SimUnits(Systemd):
+    """Units without systemd."""
 
     def __init__(self, machine: Machine, now_s: Callable[[], float]) -> None:
         self._machine, self._now_s = machine, now_s

@@ -133,7 +133,7 @@ def test_tunings_and_transactions_have_the_same_role(world: World) -> None:
     (role,) = world.ask(query)
     assert role in {"proveout", "proveout@localhost"}
     if end.engine == "postgres":  # systems of engine mysql cannot be tuned
-        assert Databases([end]).rows("db", query) == ((role,),)
+        assert Databases({("", "db"): end}).rows("db", query) == ((role,),)
     engine = driver(end.engine)
     session = engine.connect(end.dsn)
     look = Statement(name="look", text={engine.dialect: query}, arguments=(), columns=(str,))

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 from eventually import eventually_async
-from tuning_bench import host_in, put, tuning
+from tuning_bench import full, host_in, put, tuning
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import machine as machines
@@ -159,13 +159,8 @@ async def test_an_outstanding_change_does_not_lock_the_machine(
     """The change stays in the journal; the next run tunes on top of it and reverts both."""
     first, second = agent("a"), agent("b")
     await apply(first, "run-1", swap("10"))
-    texts = type(host_in(root).texts)
-
-    def broken(*_: object) -> None:
-        raise TaskFault("fault", "the kernel does not take it")
-
     with monkeypatch.context() as patch:
-        patch.setattr(texts, "write", broken)
+        patch.setattr(type(host_in(root).texts), "write", full)
         await first.close(keep_data=False)
     assert value(root, SWAP) == "10"
     assert await apply(second, "run-2", tuning("sysctl", "dirty", settings={"vm.dirty_ratio": "5"})) == [
@@ -221,7 +216,7 @@ async def test_a_run_that_changes_only_its_own_systems_does_not_keep_others_wait
 ) -> None:
     first, second, messages = agent("a"), agent("b"), list[str]()
     with monkeypatch.context() as patch:
-        patch.setattr("proveout.agent.tuning.machine.claims_of", lambda *_: frozenset())
+        patch.setattr("proveout.agent.tuning.tuner.claims_of", lambda *_: frozenset())
         assert await apply(first, "run-1", ports("1")) == [("ports", "applied")]
     assert holder_of(first.directory).claims == ("run:run-1",)
     assert await apply(second, "run-2", swap("20"), messages=messages) == [("swap", "applied")]

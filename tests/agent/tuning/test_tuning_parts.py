@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tuning_bench import StubTools, host_in, put, tuning
+from tuning_bench import StubTools, full, host_in, put, tuning
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import host as host_module
@@ -31,10 +31,7 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch
         assert reader.read() == "old"
     assert file.read_text() == "new"
 
-    def fail(*_args: object, **_named: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "rename", fail)
+    monkeypatch.setattr(os, "rename", full)
     with pytest.raises(TaskFault, match="No space left") as caught:
         files.write("/etc/app/app.conf", b"newer", 0o600, "root", "root")
     assert caught.value.code == "disk_full"
@@ -76,11 +73,11 @@ def test_an_unreachable_system_is_residue_unless_the_run_provisioned_it(
 ) -> None:
     journal = UndoJournal(tmp_path / "undo")
     endpoint = Endpoint(system="db", engine="postgres", dsn=f"host={tmp_path} dbname=x", provisioned=provisioned)
-    journal.remember((endpoint,))
+    journal.remember((endpoint,), "r")
     change = replace(tuning("thp", enabled="never"), system="db")
     journal.intend("r", change, [(Statement(system="db", text="ALTER SYSTEM …", undo="ALTER SYSTEM RESET x"), None)])
     host = host_in(tmp_path)
-    host.databases = Databases(journal.reached().values())
+    host.databases = Databases(journal.reached(), run="r")
     assert [state.outcome for state in transaction.revert(host, journal)] == [outcome]
     assert bool(journal.outstanding()) is not provisioned
     journal.close()

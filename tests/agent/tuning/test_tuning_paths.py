@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.tuning.host import NONE, Files, Original
+from proveout.agent.tuning.host import Files
+from proveout.dsl.operations.facts import NONE, Original
 
 CONTENT = Original(exists=True, content=b"new", mode=0o644, uid=os.geteuid(), gid=os.getegid())
 

@@ -18,12 +18,11 @@ from tuning_bench import tuning
 from proveout.agent.daemon import servicer
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING
-from proveout.agent.tuning.host import Original
 from proveout.agent.tuning.machine import TurnTaken
 from proveout.agent.tuning.tuner import Tuner
 from proveout.agent.tuning.undo_journal import FILE, UndoJournal, places_in
 from proveout.dsl.operations.change import WriteFile
-from proveout.dsl.operations.facts import ABSENT
+from proveout.dsl.operations.facts import ABSENT, Original
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 THEIRS = 12345
