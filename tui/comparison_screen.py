@@ -255,7 +255,6 @@ class ComparedScreen(Screen[None]):
         self._compare(despite=True)
 
     def action_fold(self) -> None:
-        """Open all tables, or close them when all are open."""
         tables = self.query(Collapsible)
         close = all(not one.collapsed for one in tables)
         for one in tables:

@@ -211,7 +211,6 @@ class Top(Static):
     """The run, where it is, and the numbers of the newest second: in large digits where there is room, else a line."""
 
     def show(self, view: RunView, note: str) -> None:
-        """Draw them."""
         width = self.content_size.width or 78
         room = self.app.size
         large = view.ended is None and room.width >= LARGE_FROM[0] and room.height >= LARGE_FROM[1]
@@ -226,7 +225,6 @@ class Alert(Static):
     """There only when something has gone wrong."""
 
     def show(self, view: RunView) -> None:
-        """Say it, or go away."""
         text = alert(view)
         self.display = text is not None
         if text is not None:

@@ -329,7 +329,6 @@ class HomeScreen(Screen[None]):
         self._details()
 
     def _say_keys(self) -> None:
-        """Show the keys, and the folders of the lists."""
         parts = [(f"proveout  {TO_PRESS[self.pane]}", "bold", 0)]
         parts += [(f"   plans in {safe(self._here)}", "", 2), (f"   runs in {safe(self._runs_here)}", "", 1)]
         self.query_one("#home-top", Static).update(fitted(parts, self.size.width - 2))
@@ -364,7 +363,6 @@ class HomeScreen(Screen[None]):
         self._details()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Enter, or a click on the row under the cursor."""
         pane: List = "plans" if event.data_table.id == "plans-list" else "runs"
         self.post_message(Wanted("open", pane, event.row_key.value or ""))
 
@@ -414,7 +412,6 @@ class HomeScreen(Screen[None]):
         self.set_focus(self.query_one(Input))
 
     def action_leave(self) -> None:
-        """Leave the filter and clear it."""
         self.query_one(Input).value = ""
         self.query_one(Input).display = False
         self.set_focus(self.listing)
@@ -664,14 +661,12 @@ class FormScreen(Screen[Start | None]):
         self.query_one("#start", Button).disabled = not fine
 
     def action_start(self) -> None:
-        """Start the run when the plan compiles with the texts of the fields."""
         self._compiled(start=True)
 
     def action_back(self) -> None:
         self.dismiss(None)
 
     def action_defaults(self) -> None:
-        """Reset all fields to the plan's defaults."""
         for asked in self.query(Asked):
             if asked.query(Select):
                 asked.query_one(Select).value = asked.field.default or Select.NULL
@@ -768,7 +763,6 @@ class HomeApp(ThemedApp[Choice | None]):
         self.view = view
 
     def on_scanned(self, message: Scanned) -> None:
-        """Change the view; it is drawn with the next frame."""
         self._now(message.change(self.view))
 
     def draw(self) -> None:
@@ -785,7 +779,6 @@ class HomeApp(ThemedApp[Choice | None]):
                 self._of_home.go(name, self._back.pop(name))
 
     async def on_wanted(self, message: Wanted) -> None:
-        """Perform the action of a key on a row."""
         if message.what == "open" and message.pane == "plans":
             self._ask(message.path)
         elif message.what == "open":
@@ -797,7 +790,6 @@ class HomeApp(ThemedApp[Choice | None]):
 
     @work(exclusive=True, group="ask")
     async def _ask(self, path: str) -> None:
-        """Ask for the plan's parameters, then leave with them."""
         try:
             form = await asyncio.to_thread(self.services.form, path)
         except ProveoutError:

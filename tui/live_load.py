@@ -352,7 +352,6 @@ class _Plot:
         self._length_s = max(found.ends_s - found.begins_s, 1.0)
 
     def _dot(self, at_s: float) -> int:
-        """The column of dots of an instant."""
         return int((at_s - self._found.begins_s) / self._length_s * 2 * self._width)
 
     # ---- names ---------------------------------------------------------------------------------------------------
@@ -489,7 +488,6 @@ class _Plot:
     def _framed(
         self, canvas: Canvas, scale: Scale, labels: Sequence[str], legend: Sequence[tuple[float, str, str]]
     ) -> Iterator[Text]:
-        """The canvas with its axis at the left and the legend at the right."""
         places = _apart([canvas.height - 0.5 - canvas.up(place) for place, _, _ in legend], canvas.height)
         names = {place: (text, style) for place, (_, text, style) in zip(places, legend, strict=True)}
         at_row = {canvas.row(scale.place(tick)): label for tick, label in zip(scale.ticks, labels, strict=True)}

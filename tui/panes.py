@@ -167,22 +167,14 @@ def _bar(label: str, share: float, rest: str, width: int) -> Text:
 
 
 class Drawn(Static):
-    """A pane that `draw` makes for a width and a height in cells, again when they or `of(view)` are others."""
+    """A pane that `draw` makes for a width and a height in cells."""
 
     _view: RunView | None = None
-    _of: object = None
     _drawn: Text | None = None
 
-    def __init__(
-        self,
-        draw: Callable[[RunView, int, int], Text],
-        of: Callable[[RunView], object] = lambda view: view,
-        *,
-        id: str | None = None,
-        classes: str | None = None,
-    ) -> None:
-        super().__init__(id=id, classes=classes)
-        self._draw, self._part = draw, of
+    def __init__(self, draw: Callable[[RunView, int, int], Text], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._draw = draw
 
     def on_resize(self) -> None:
         """Draw for the new size: the first picture comes before the layout is made."""
@@ -190,13 +182,8 @@ class Drawn(Static):
             self.show(self._view)
 
     def show(self, view: RunView) -> None:
-        """Draw what has changed."""
-        self._view = view
-        of, size = (self._part(view), self.content_size), self.content_size
-        if not size.width or of == self._of:
-            return
-        self._of, text = of, self._draw(view, size.width, size.height)
-        if text != self._drawn:
+        self._view, size = view, self.content_size
+        if size.width and (text := self._draw(view, size.width, size.height)) != self._drawn:
             self._drawn = text
             self.update(text)
 
@@ -267,18 +254,15 @@ class Events(Vertical):
         self._drawn: tuple[tuple[LogLine, ...], str] | None = None
 
     def compose(self) -> ComposeResult:
-        """Filter and lines."""
         if self._filtered:
             yield Input(placeholder="filter: words that must be there (a host, error, a stage …)", compact=True)
         with VerticalScroll():
             yield Static()
 
     def on_input_changed(self) -> None:
-        """Filter again."""
         self.show(self._view)
 
     def show(self, view: RunView) -> None:
-        """Bring the lines up to date."""
         self._view = view
         wanted = self.query_one(Input).value if self._filtered else ""
         if self._drawn is None or self._drawn[0] is not view.log or self._drawn[1] != wanted:

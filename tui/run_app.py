@@ -108,14 +108,13 @@ class RunScreen(Screen[None]):
             with ContentSwitcher(initial=self._first, id="panes"):
                 yield ResultPane(id="result")
                 with Vertical(id="live"):
-                    load = (panes.load_text, lambda view: (timeline(view), view.shown))
-                    yield Drawn(*load, id="load", classes="picture")
+                    yield Drawn(panes.load_text, id="load")
                     yield LoadRows(id="loads")
-                    yield Drawn(panes.stage_text, id="stage", classes="picture")
+                    yield Drawn(panes.stage_text, id="stage")
                     yield _transactions("live-transactions")
                     yield Rows(tables.HOSTS, tables.hosts, id="live-hosts")
                 with VerticalScroll(id="ladder"):
-                    yield Drawn(panes.ladder_text, classes="picture")
+                    yield Drawn(panes.ladder_text)
                 yield _transactions("transactions")
                 yield Rows(tables.HOSTS, tables.hosts_and_equipment, id="hosts")
                 with Vertical(id="waits"):
@@ -124,9 +123,9 @@ class RunScreen(Screen[None]):
                 yield Rows(tables.PROBES, tables.probes, id="search")
                 yield _verdicts("verdicts")
                 yield Events(id="events")
-                yield VerticalScroll(Drawn(panes.tuning_text, lambda view: (view.tunings, view.ended)), id="tuning")
+                yield VerticalScroll(Drawn(panes.tuning_text), id="tuning")
             with Vertical(id="side"):
-                yield Drawn(panes.stage_text, id="side-stage", classes="picture")
+                yield Drawn(panes.stage_text, id="side-stage")
                 yield _verdicts("side-verdicts")
                 yield Events(id="side-events", filtered=False)
         yield Keys()
@@ -230,8 +229,7 @@ def _transactions(id: str) -> Rows:
 
 
 def _verdicts(id: str) -> VerticalScroll:
-    of = (panes.verdict_text, lambda view: (view.verdicts, view.foreseen, view.planned_verdicts))
-    return VerticalScroll(Drawn(*of), id=id)
+    return VerticalScroll(Drawn(panes.verdict_text), id=id)
 
 
 def _is_seen(node: DOMNode) -> bool:
@@ -265,7 +263,6 @@ class Ended(Message):
 
 
 async def _pump(source: Source, target: MessagePump) -> None:
-    """Post all batches of a source, then its end."""
     try:
         async for batch in source.batches():
             target.post_message(Arrived(batch))
@@ -324,7 +321,6 @@ class RunApp(ThemedApp[Left]):
         self.set_interval(1.0 / FRAMES_PER_S, self.draw)
 
     def _feed(self) -> None:
-        """Read the source, and no other one."""
         self.run_worker(_pump(self.source, self), name="feed", group="feed", exclusive=True, exit_on_error=False)
 
     def on_arrived(self, message: Arrived) -> None:
@@ -440,7 +436,6 @@ class RunApp(ThemedApp[Left]):
         yield from (one for one in standard if one.title not in left_out)
 
     def _commands(self, screen: RunScreen) -> Iterator[SystemCommand]:
-        """The commands of a run in its present state."""
         if self.check_action("open_report", ()):
             yield SystemCommand("Open report", "The HTML report in a browser (o)", self.action_open_report)
         if self.check_action("replay", ()):

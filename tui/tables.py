@@ -123,7 +123,6 @@ class Rows(DataTable[Text]):
             self.show(self._view)
 
     def show(self, view: RunView) -> None:
-        """Bring the cells up to date."""
         self._view = view
         if self._titled is not None and (title := self._titled(view)) != self._title:
             self._title, self.border_title = title, Text(title)
@@ -163,7 +162,6 @@ class Rows(DataTable[Text]):
         return places, changed
 
     def _arrange(self, places: tuple[int, ...]) -> None:
-        """Begin again with these columns."""
         self.clear(columns=True)
         self._places, self._shown = places, []
         titles = tuple(column.title for column in self._all)
@@ -388,7 +386,6 @@ class LoadRows(Rows):
         self.display = False
 
     def show(self, view: RunView) -> None:
-        """Bring it up to date, or hide it."""
         self.display = bool(rows(view))
         if self.display:
             super().show(view)

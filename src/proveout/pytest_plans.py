@@ -92,7 +92,6 @@ class _Interrupts:
         self._send: Callable[[], None] | None = None
 
     def __call__(self, number: int, frame: object) -> None:
-        """Handle a signal."""
         self.seen = True
         if self._send is None:
             self._kept = True

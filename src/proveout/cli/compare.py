@@ -105,7 +105,6 @@ def compare(
 
 
 def _annotate(annotations: Annotations, compared: Sequence[ComparedRuns], judged: Sequence[Judgement]) -> None:
-    """Print the conditions as annotations, where they are wanted."""
     from proveout.cli import outputs as output_files
     from proveout.coordinator.comparison import legend
     from proveout.coordinator.report import ci_reports as marks
@@ -164,7 +163,6 @@ NEXT, LABEL = "\0--", "\0label="
 
 
 def _sides(words: Sequence[str], folder: Path) -> list[list[str]]:
-    """The names of the runs of each side. typer.BadParameter."""
     runs = list(words)
     if NEXT not in runs and not any(word.startswith(LABEL) for word in runs):
         sides = [[run] for run in runs]

@@ -249,7 +249,6 @@ def _credentials(plan: Plan, pki: Path | None) -> Iterator[Finding]:
 
 
 def _connected(plan: Plan, access: Access) -> Iterator[Finding]:
-    """The checks of a preflight: agents, systems, statements, rights."""
     probed = probe(plan, access)
     for one in probed.problems:
         state: State = "missing" if one.is_error else "note"

@@ -146,7 +146,6 @@ def _client_lines(plan: Plan) -> Iterator[str]:
 
 
 def _foreseen_lines(foreseen: Foreseen) -> Iterator[str]:
-    """The power of the plan by its earlier runs."""
     from proveout.coordinator.history.power import lines
 
     for number, line in enumerate(lines(foreseen)):
@@ -154,7 +153,6 @@ def _foreseen_lines(foreseen: Foreseen) -> Iterator[str]:
 
 
 def _noise_lines(plan: Plan, records: Sequence[NoiseRecord]) -> Iterator[str]:
-    """The changes that the plan's repeats can show."""
     from proveout.coordinator.report.history_documents import explain_lines
 
     if lines := list(explain_lines(plan, records)):

@@ -89,7 +89,6 @@ class HeadlessPrinter:
         self._gone = False
 
     def __call__(self, stamped: Stamped) -> None:
-        """Add one event to the view and print its line."""
         self.view = reduce(self.view, stamped)
         if isinstance(stamped.event, LoadTick | StageProgress):
             self._live(stamped)
@@ -98,7 +97,6 @@ class HeadlessPrinter:
             self._say(stamped, text)
 
     def _say(self, stamped: Stamped, text: str) -> None:
-        """Print the line of an event."""
         self._write(text)
 
     def leave(self) -> None:
@@ -112,7 +110,6 @@ class HeadlessPrinter:
             self._move(text)
 
     def _move(self, text: str) -> None:
-        """Print a line of load or progress."""
         self._write(text)
 
     def _write(self, text: str) -> None:
@@ -147,7 +144,6 @@ class QuietPrinter(HeadlessPrinter):
     quiet = True
 
     def __call__(self, stamped: Stamped) -> None:
-        """Add one event to the view, and print its line when it is an error or the end."""
         self.view = reduce(self.view, stamped)
         event = stamped.event
         failed = isinstance(event, VerdictReached) and event.outcome != "PASS"
@@ -169,7 +165,6 @@ class LiveLinePrinter(HeadlessPrinter):
         self._above = 0  # lines of what moves, above the one with the cursor
 
     def __call__(self, stamped: Stamped) -> None:
-        """Add one event to the view; print its line, or bring the table up to date."""
         event, before = stamped.event, self.view
         if isinstance(event, StageFinished | RunFinished):
             ends = [one for one in _ladders(before) if isinstance(event, RunFinished) or one.id == event.stage]
@@ -214,7 +209,6 @@ class LiveLinePrinter(HeadlessPrinter):
 
 
 def _ladders(view: RunView) -> list[StageView]:
-    """The ladders under way."""
     return [stage for stage in view.stages if stage.kind in _LADDERS and stage.state == "running"]
 
 

@@ -81,7 +81,6 @@ def runs(
 
 
 def _write_table(folder: Path, file: Path) -> None:
-    """Write the table of all runs; messages go to stderr."""
     from proveout.cli import outputs
     from proveout.coordinator.history.runs import to_parquet
     from proveout.core.numbers import count_of
@@ -235,7 +234,6 @@ def _read(folder: Path) -> RunFolder:
 def _selected(
     found: RunFolder, plan: str, parameters: list[str] | None, inventory: Path | None, allow: list[str] | None
 ) -> Selection:
-    """The runs of a plan, given by file or by name."""
     from proveout.coordinator.history.runs import select, study_digest
     from proveout.dsl.compile.compiler import compile_plan
 
@@ -249,7 +247,6 @@ def _selected(
 
 
 def _acknowledge(folder: Path, run: str | None, note: str, metrics: list[str]) -> None:
-    """Store an acknowledgement, where the command line has one."""
     from proveout.coordinator.history.metric_history import Acknowledgement, acknowledge
     from proveout.coordinator.storage import run_directory
 

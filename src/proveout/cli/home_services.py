@@ -63,7 +63,6 @@ def compared(reference: str, other: str, *, despite: bool) -> shown.Comparison:
 
 
 def _ratios(numbers: Sequence[MainNumber]) -> Iterator[shown.Ratio]:
-    """The main numbers that have a ratio."""
     from proveout.coordinator.report.comparison_tables import interval_text, places, ratio_text
 
     named = places(numbers)
@@ -273,7 +272,6 @@ def _ladder(facts: RunProgress, stage: str) -> shown.Ladder | None:
 
 
 def _lines(table: Timetable) -> Iterator[str]:
-    """The systems, stages and verdicts of a plan."""
     for system in table.systems:
         onward = f", propagates to {system.propagates_to}" if system.propagates_to else ""
         yield f"{system.name}: {system.engine} on {system.host}, {system.origin}{onward}"
@@ -284,7 +282,6 @@ def _lines(table: Timetable) -> Iterator[str]:
 
 
 def _short(path: Path) -> str:
-    """The path relative to the current directory where possible."""
     try:
         return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):

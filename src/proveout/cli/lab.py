@@ -365,7 +365,6 @@ def import_(
 
 
 def _roles(words: list[str] | tuple[str, ...]) -> dict[str, str]:
-    """`GROUP=ROLE` words as a mapping."""
     import re
 
     from proveout.dsl.plan.scalars import NAME_PATTERN

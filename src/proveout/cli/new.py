@@ -52,7 +52,6 @@ _NAME = re.compile(r"^name: .*$", re.MULTILINE)
 
 
 def _complete(incomplete: str) -> list[tuple[str, str]]:
-    """The starters that begin so, for a shell."""
     return [(kind, title) for kind, (title, _) in KINDS.items() if kind.startswith(incomplete)]
 
 

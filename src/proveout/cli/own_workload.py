@@ -242,11 +242,10 @@ def top_statements(tables: Tables, *, writes: bool) -> list[Transaction]:
         elif tables.database.engine == "oracle":
             one = _NUMBERED.sub(lambda found: f":p{found[1]}" if found[1] else found[0], one)
         try:
-            found.append(_carried(tables, one, float(calls), len(found) + 1, writes=writes))
-            if lists:
-                tables.unknown.append(f"the number of values in the list of {found[-1].name}: 1")
-        except _Passed:
-            continue
+            carried = _carried(tables, one, float(calls), len(found) + 1, writes=writes)
+            found += [carried] if carried else []
+            if lists and carried:
+                tables.unknown.append(f"the number of values in the list of {carried.name}: 1")
         except NotCarried as fault:
             tables.unknown.append(f"{float(calls):,.0f} calls of {one[:120]}: {fault.why}")
     return found
@@ -255,19 +254,14 @@ def top_statements(tables: Tables, *, writes: bool) -> list[Transaction]:
 _VERBS = frozenset({"SELECT", "WITH", "INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})
 
 
-class _Passed(Exception):
-    """A statement that is not of the application, such as one of the catalogue."""
-
-
-def _carried(tables: Tables, text: str, calls: float, number: int, *, writes: bool) -> Transaction:
+def _carried(tables: Tables, text: str, calls: float, number: int, *, writes: bool) -> Transaction | None:
+    """The transaction; None for a statement that is not of the application, such as one of the catalogue."""
     tokens = sql_text.scan(text)
     used = _tables_of(tokens)
-    if not used or any(_is_of_system(name) for name in used.values()):
-        raise _Passed
-    if not all(tables.columns(name) for name in used.values()):
-        raise _Passed
+    if not used or any(_is_of_system(name) or not tables.columns(name) for name in used.values()):
+        return None
     if tokens[0].upper not in _VERBS:
-        raise _Passed
+        return None
     if not writes and (sql_text.writes(tokens) or " FOR UPDATE" in text.upper()):
         raise NotCarried("it changes rows or locks them (--write)")
     sql, binds = with_binds(tables, text, used)

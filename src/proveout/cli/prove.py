@@ -141,7 +141,6 @@ def _show(found: list[Result]) -> None:
 
 
 def _keep(conversation: Conversation, to: Path | None, *, yes: bool) -> None:
-    """Show the file, ask, and write it."""
     version = re.sub(r"[^\w.-]", "_", conversation.facts.get("version", "").split(" ")[0])
     path = to or Path(f"{conversation.engine}-{version or 'unknown'}.json")
     text = conversation.to_text()
