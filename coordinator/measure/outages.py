@@ -14,6 +14,7 @@ from proveout.coordinator.measure.faults import SpanOfSeconds, outside, union
 from proveout.coordinator.measure.load_merge import Observed, SecondRow, length_s, merge_loads
 from proveout.core.data_classes import record
 from proveout.core.numbers import number, quantity, together
+from proveout.dsl.plan.loads import target_host
 from proveout.dsl.plan.phases import level_at
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Measuring, Phased, Tool
@@ -304,7 +305,7 @@ def judge_machines(seen: Observed) -> Iterator[ValidityFinding]:
 def shares_machine(plan: Plan, stage: Measuring, boots: Mapping[str, str]) -> bool:
     """Whether a client of the stage runs on the machine of its target. `boots`: the boot id of each host, where it is
     known."""
-    target = plan.host(plan.target_host(stage))
+    target = plan.host(target_host(plan, stage))
     return any(same_machine(plan.host(client), target, boots) for client in stage.clients)
 
 

@@ -62,7 +62,7 @@ from proveout.coordinator.measure.phases import (
 from proveout.coordinator.measure.transaction_cost import Cost, transaction_cost
 from proveout.dsl.metrics import FAULTS, LOADS
 from proveout.dsl.plan.captures import MEASURED
-from proveout.dsl.plan.loads import in_load
+from proveout.dsl.plan.loads import in_load, target_host
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Ladder, Measuring, Tool
 from proveout.dsl.workloads.kinds import is_in_order, own_values, transactions, updates
@@ -455,7 +455,7 @@ def _captured(seen: Observations, streams: Sequence[Stream]) -> tuple[Metrics, d
         cost = transaction_cost(seen, seen.stage, [load for one in streams for load in one.loads.values()])
     tree = {
         "hosts": hosts,
-        "cpu": hosts.get(seen.plan.target_host(seen.stage), {}).get("cpu", {}),
+        "cpu": hosts.get(target_host(seen.plan, seen.stage), {}).get("cpu", {}),
         "waits": waits_tree,
         "lag": next(lags, {}),
         "sizes": sizes_tree,

@@ -14,7 +14,7 @@ from proveout.core.numbers import SOUGHT
 from proveout.dsl import engines, metrics
 from proveout.dsl.expr.checking import ESTIMATE, NUMBER, Estimate, Group, Number, Shape
 from proveout.dsl.plan.captures import CAPTURES, MEASURED
-from proveout.dsl.plan.loads import Part, alone_ladders, parts, servers, workloads
+from proveout.dsl.plan.loads import Part, alone_ladders, parts, servers, target_host, workloads
 from proveout.dsl.plan.phases import recovers
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import (
@@ -226,7 +226,7 @@ def _add_captured(names: _Names, plan: Plan, stage: Measuring, leaf: Leaf) -> No
     """The hosts, exporters, queries and commands that are captured: `hosts.<name>` for each host whose operating system
     is, and `cpu` for that of the target."""
     captures = _captures(plan, stage)
-    captured, target = _captured(captures), plan.target_host(stage)
+    captured, target = _captured(captures), target_host(plan, stage)
     trees = {name: _group(metrics.OS_HOST, leaf, f"hosts.{name}") for name in captured}
     rest = [host.name for host in plan.hosts if host.name not in captured]
     uncaptured = dict.fromkeys(rest, (f"no os capture of stage `{stage.id}` covers it", _ADD))
