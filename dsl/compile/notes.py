@@ -127,11 +127,11 @@ def _unknown(stage: Ladder, rate: Callable[[float], float]) -> Iterator[str]:
             level, before_s = levels[number - 1].first, lengths[number - 1]
             margin = phase_margin(level, before_s, lengths[number + 1])
             found.append((f"phase `{name}`", level, before_s, margin, stage.recovered_within))
-    for what, level, before_s, margin, most in found:
+    for what, at_rate, length_s, margin, most in found:
         if margin > most:
             moved = f"by {percent(margin)}" if margin < 1.0 else "by more than all of it"
             yield (
-                f"`recovery_s` will not be known: at {quantity(level, 'rate')} and {quantity(before_s, 'measure_s')} "
+                f"`recovery_s` will not be known: at {quantity(at_rate, 'rate')} and {quantity(length_s, 'measure_s')} "
                 f"before {what} chance moves throughput {moved}, and {percent(most)} is looked for"
             )
 
