@@ -20,7 +20,7 @@ from proveout.dsl.operations import parameter_names
 from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.commands import FioJob, is_plain_folder
 from proveout.dsl.plan.plan import Check, Workload
-from proveout.dsl.plan.scalars import ID_PATTERN, INSTANCES_MAX, METRIC_PATTERN, NAME_PATTERN
+from proveout.dsl.plan.scalars import INSTANCES_MAX, METRIC_PATTERN, NAME_PATTERN
 from proveout.dsl.plan.stages import Stage, Tuning
 from proveout.dsl.plan.topology import RARE_EVERY_S, Capture, Declared, Expectation, FactValue, Scrape, System
 from proveout.dsl.rules import settings as rules_settings
@@ -56,7 +56,7 @@ TUNING_NAME_MAX = 80
 DSN_MAX = 65_536
 """Characters of a dsn with its passwords filled in."""
 
-_NAME, _ID, _METRIC = re.compile(NAME_PATTERN), re.compile(ID_PATTERN), re.compile(METRIC_PATTERN)
+_NAME, _METRIC = re.compile(NAME_PATTERN), re.compile(METRIC_PATTERN)
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,62}")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]+\])"
@@ -325,11 +325,11 @@ def _split(url: str) -> SplitResult | None:
 
 def scrape_problems(scrape: Scrape) -> Iterator[Objection]:
     """The name, alias and labels of a metric that is kept of an exporter."""
-    metric, alias = scrape.metric, scrape.alias
+    alias = scrape.alias
     if ":" in alias:
         yield Objection(f"`{alias}` is not a name in an expression", "give one: as: name")
-    elif not _METRIC.fullmatch(metric) or not (_METRIC.fullmatch(alias) or _ID.fullmatch(alias)):
-        yield Objection(f"{metric[:200]!r} as {alias[:200]!r} is not the name of a metric")
+    elif not _METRIC.fullmatch(alias):
+        yield Objection(f"{alias[:200]!r} is not the name of a metric")
     bad = [label for label, _ in scrape.labels if not _LABEL.fullmatch(label)]
     if bad:
         yield Objection(f"`{bad[0]}` is not a name of a label", at=("labels",))
