@@ -206,7 +206,9 @@ PhaseRate: TypeAlias = Annotated[
     Discriminator(_form),
 ]
 PhaseThreads: TypeAlias = Annotated[
-    Annotated[LevelThreads, Tag("[rate]")] | Annotated[ThreadsLine, Tag("[ramp]")] | Annotated[ThreadsWave, Tag("[wave]")],
+    Annotated[LevelThreads, Tag("[rate]")]
+    | Annotated[ThreadsLine, Tag("[ramp]")]
+    | Annotated[ThreadsWave, Tag("[wave]")],
     Discriminator(_form),
 ]
 
