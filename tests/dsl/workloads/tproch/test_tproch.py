@@ -12,7 +12,7 @@ from driven import Given, built, drive
 from proveout.core.errors import ProveoutError
 from proveout.dsl.workloads.base import Outcome
 from proveout.dsl.workloads.tproch import QUERIES, SETS, TABLES, Tproch, queries, transactions, workload
-from proveout.dsl.workloads.tproch.queries import ARGUMENTS, STATEMENTS, TEMPLATES
+from proveout.dsl.workloads.tproch.queries import STATEMENTS, TEMPLATES
 from proveout.dsl.workloads.tproch.workload import COLUMNS
 
 SMALL = Tproch()
@@ -26,7 +26,7 @@ def test_every_stream_has_all_queries_and_an_order_of_its_own() -> None:
     assert all(sorted(order) == list(QUERIES) for order in workload.ORDERS)
     assert workload.order(41) == workload.order(0)
     assert tuple(COLUMNS) == TABLES
-    assert tuple(STATEMENTS) == tuple(TEMPLATES) == tuple(ARGUMENTS) == QUERIES
+    assert tuple(STATEMENTS) == tuple(TEMPLATES) == QUERIES
 
 
 def test_the_power_test_has_stream_0_between_the_refresh_functions_and_only_these_change_rows() -> None:
@@ -56,9 +56,9 @@ def drawn(number: int, stream: int = 0, seed: int = 1, count: int = 300) -> list
 def test_arguments_have_the_types_of_their_statement() -> None:
     for number in QUERIES:
         places = {int(one) for one in re.findall(r"\$(\d+)", TEMPLATES[number])}
-        assert places == set(range(1, len(ARGUMENTS[number]) + 1)), number
+        assert places == set(range(1, len(STATEMENTS[number].arguments) + 1)), number
         for arguments in (*drawn(number, count=20), queries.validation(1.0)[number]):
-            assert tuple(map(type, arguments)) == ARGUMENTS[number], number
+            assert tuple(map(type, arguments)) == STATEMENTS[number].arguments, number
 
 
 def test_the_same_stream_draws_the_same_in_every_iteration_and_others_do_not() -> None:
