@@ -17,7 +17,7 @@ from simulated_load import aggregated
 
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.worker_messages import Ages
-from proveout.coordinator.measure.load_merge import Latency, summed, times_of
+from proveout.coordinator.measure.load_merge import Latency, latency, summed, times_of
 from proveout.coordinator.results.results import rung_tree
 from proveout.coordinator.verdict.checks import judge
 from proveout.dsl.plan.stages import Windows
@@ -158,6 +158,13 @@ def test_percentiles_above_the_share_of_those_that_began_are_not_given() -> None
     assert not set(found.not_given) & set(found.known)
     for name, percentile in (("p90_us", 90.0), ("p99_us", 99.0)):
         assert found.at_least[name] <= truth_us(made, windows(0.0), percentile)
+
+
+def test_a_percentile_is_known_up_to_the_last_transaction_that_ended() -> None:
+    """99 ended and one has no answer: rank 99 of 100 is the last known one."""
+    found = latency(histogram.bin_ns(np.arange(1, 100) * 1_000), histogram.bin_ns([500_000]), 0)
+    assert found.known["p99_us"] == pytest.approx(99.0, rel=RESOLUTION)
+    assert found.at_least["p999_us"] == pytest.approx(500.0, rel=RESOLUTION)
 
 
 def test_a_terminal_that_hangs_through_the_window_is_recorded() -> None:

@@ -192,6 +192,7 @@ def test_the_end_of_the_warm_up_is_the_first_window_that_is_shown_to_be_steady(
     auto = ladder(windows=Windows(ramp_up_s=8, ramp_up_least_s=2, measure_s=10, ramp_down_s=1))
     found = judged(auto, ramp_up=seconds[:used], per_second=seconds[used : used + 10])
     assert found.steady_from_s == steady_from_s
+    assert len(found.series["tps"]) == len(seconds[used : used + 10]), "the ramp-up is not in the numbers of the window"
     assert found.valid, "the behaviour of the system does not void"
     assert (of(found, "ramp-up").ok, of(found, "ramp-up").evidence) == (ok, evidence)
 
