@@ -21,8 +21,8 @@ from proveout.agent.engines import adapter
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.postgres import installation
 from proveout.cli import own_workload, plan_writer
-from proveout.cli.bench import Asked, Side, clean_up, composed, opened, prepared, rungs, timing_of
-from proveout.cli.database_address import parse
+from proveout.cli.bench import Asked, clean_up, composed, prepared, rungs, timing_of
+from proveout.cli.database_address import Database, opened, parse
 from proveout.cli.options import Unusable
 from proveout.cli.own_workload import Script
 from proveout.cli.plan_writer import Draft, Load, Target, Timing
@@ -148,14 +148,14 @@ def test_a_time_that_is_too_short_is_refused_with_one_that_is_not() -> None:
 
 
 def test_the_default_scale_is_that_of_the_threads_so_that_the_first_number_comes_soon(tmp_path: Path) -> None:
-    side = Side(address=parse("postgres"), database=None, place=0)
+    side = Database(address=parse("postgres"))
     assert prepared(Asked(workload="tpcb", budget_s=120.0), [side], tmp_path)[0].title == "tpcb, scale 16"
 
 
 def test_writes_on_duckdb_have_fewer_threads_than_branches_so_that_no_transaction_fails_at_all_retries(
     tmp_path: Path,
 ) -> None:
-    side = Side(address=parse("duckdb"), database=None, place=0)
+    side = Database(address=parse("duckdb"))
     load, rows = prepared(asked := Asked(budget_s=60.0), [side], tmp_path)
     assert (load.title, composed(asked, [side], load, rows).threads) == ("tpcb, scale 4", (1, 2))
 
@@ -164,7 +164,7 @@ def test_writes_on_duckdb_have_fewer_threads_than_branches_so_that_no_transactio
 def test_a_scale_outside_of_a_workloads_range_is_refused_with_the_range(
     scale: int, least_or_most: str, tmp_path: Path
 ) -> None:
-    side = Side(address=parse("postgres"), database=None, place=0)
+    side = Database(address=parse("postgres"))
     with pytest.raises(typer.BadParameter, match=least_or_most):
         prepared(Asked(scale=scale), [side], tmp_path)
 
@@ -205,7 +205,7 @@ def test_the_plan_compiles_and_removes_what_it_makes(
 
 SCRIPT = r"""
 -- of an account
-\set naccounts 100000 * :scale
+\set naccounts (200001 / 2) * :scale
 \set aid random_zipfian(1, :naccounts, 1.1)
 \set delta random(-5000, 5000)
 BEGIN;
@@ -292,8 +292,7 @@ SERIES = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE 
 def scans(dsn: str) -> list[str]:
     """The marks of a read by a key and of one without an index."""
     with opened(parse(dsn), 0) as side:
-        assert side.database is not None
-        tables = own_workload.Tables(side.database)
+        tables = own_workload.Tables(side)
         texts = ("SELECT one.a FROM mine one WHERE id = :id", "SELECT one.a FROM mine one WHERE a = :a")
         return [tables.marked(own_workload.of_statement(tables, text, 1, 1)).scan for text in texts]
 
@@ -509,6 +508,5 @@ def test_what_a_killed_bench_has_left_is_removed(mysql_database: str, tmp_path: 
     loader.close()
     with opened(parse(mysql_database), 0) as side:
         clean_up(side, path)
-        assert side.database is not None
-        assert side.database.rows("SHOW TABLES") == ()
+        assert side.rows("SHOW TABLES") == ()
     statements.run_all(Endpoint(system="db", engine="mysql", dsn=mysql_database), ("SELECT 1",))

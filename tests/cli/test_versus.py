@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from proveout.cli import bench, plan_writer
+from proveout.cli.database_address import Database
 from proveout.cli.options import Unusable
 from proveout.cli.versus import derived, settings_of, variant
 from proveout.dsl.compile.compiler import compile_plan
@@ -55,7 +56,7 @@ def test_settings_of_an_address_are_refused() -> None:
 def test_a_plan_without_a_plan_has_both_systems_in_turns(tmp_path: Path) -> None:
     asked = bench.Asked(rungs=(1, 4), budget_s=300.0, in_slices=True)
     sides = [
-        bench.Side(address=address, database=None, place=place, settings=settings)
+        Database(address=address, place=place, settings=settings)
         for place, (address, settings) in enumerate(map(variant, ("postgres", "postgres:16:work_mem=64kB")))
     ]
     load = plan_writer.Load(title="hlr", lines=("kind: hlr", "population: 1000"), populates=True)

@@ -9,17 +9,10 @@ from dataclasses import replace
 
 import homes
 import pytest
-from pilots import THEMES, Compared, assert_readable, contrast, home_read, still
+from pilots import THEMES, Compared, assert_readable, home_read, still
 from results_of_runs import FakeRun
-from rich.color import Color
 
 from proveout.tui.home import HomeApp, Place
-
-
-def test_the_contrast_of_black_on_white_is_that_of_the_standard() -> None:
-    black, white, grey = (Color.from_rgb(*[value] * 3) for value in (0, 255, 119))
-    assert contrast(black, white) == pytest.approx(21.0)
-    assert contrast(grey, white) == pytest.approx(4.48, abs=0.01)
 
 
 def every_state() -> homes.FakeServices:

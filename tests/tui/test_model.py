@@ -179,6 +179,10 @@ def test_a_percentile_beyond_what_was_answered_is_shown_as_a_lower_bound() -> No
     assert [str(label) for _, label in panes.lines(view) if "p99" in str(label)] == ["✓ #1 100 p99 ≥ 4.99 s"]
     (row,) = tables.transactions(view)
     assert row[-3:] == ("400 µs", "≥ 1.00 ms", "-")
+    for ok, failed, share in ((98, 2, "2 %"), (0, 9, "✗ 100 %")):
+        some = dataclasses.replace(line, ok=ok, logical_failures=failed)
+        (row,) = tables.transactions(dataclasses.replace(view, last=dataclasses.replace(event, transactions=(some,))))
+        assert row[3] == share, "marked where nothing succeeded"
 
 
 def test_a_resumed_run_keeps_what_is_finished_and_goes_on() -> None:
@@ -271,3 +275,22 @@ def test_equipment_is_listed_below_the_hosts() -> None:
     view = view_of(histories.started({**PLAN, "declared": declared}))
     assert tables.hosts_and_equipment(view)[len(view.hosts) :] == [("tor1", "", "none: switch", *["-"] * 9)]
     assert tables.hosts_and_equipment(view_of(STARTED)) == tables.hosts(view_of(STARTED))
+
+
+def test_a_tool_has_depths_and_its_unit_where_a_load_has_threads() -> None:
+    plan = {"stages": [{"id": "base", "kind": "tool", "iodepths": [2, 16], "repeat": 3}]}
+    repeats = [
+        dataclasses.replace(ended(16, repeat, 800.0 + 200 * repeat), transactions=(), waits=()) for repeat in (1, 2)
+    ]
+    view = view_of(
+        histories.started(plan), stage("base", "tool", 6), *repeats, histories.begun(16, 3), (12.0, tick(3, 16, 3))
+    )
+    labels = {path: str(label) for path, label in panes.lines(view)}
+    assert labels["base",].startswith("▶ base tool")
+    assert labels["base", "16"] == "▶ depth 16 1,100 (350 … 3,500)"
+    assert labels["base", "16", "base/16/1/1"] == "✓ #1 1,000 p99 2.15 ms"
+    assert labels["base", "16", str(identity(16, 3))] == "▶ #3 running"
+    assert "mean IOPS" in panes.ladder_text(view, 80).plain
+    shown = live_load.timeline(view)
+    assert shown is not None
+    assert (shown.unit, shown.iterations[0].name) == ("IOPS", "depth 16 #3")

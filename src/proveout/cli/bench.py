@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -20,11 +20,11 @@ import typer
 from proveout.agent.engines.adapter import ResumableLoader
 from proveout.agent.engines.statement_errors import rules_of
 from proveout.cli import own_workload, plan_writer
-from proveout.cli.database_address import Address, Database, log_in, parse
+from proveout.cli.database_address import Address, Database, opened, parse
 from proveout.cli.options import RUNS, Headless, RunsDir, Unusable
-from proveout.cli.plan_writer import SCHEMA, Draft, Load, Target, Timing, plan_name, write, write_schema
+from proveout.cli.plan_writer import SCHEMA, Draft, Load, Timing, plan_name, write, write_schema
 from proveout.core import units
-from proveout.core.data_classes import field, record
+from proveout.core.data_classes import record
 from proveout.core.errors import INTERRUPTED
 from proveout.core.numbers import count_of, threads_by_rung
 from proveout.core.numbers import seconds as seconds_text
@@ -51,9 +51,6 @@ EPILOG = """Examples:
 """
 
 WORKLOADS = ("tpcb", "hlr", "tprocc", "own")
-VARIABLES = ("DB_PASSWORD", "DB2_PASSWORD")
-NAMES = ("db", "other")
-SCHEMAS = ("proveout_bench", "proveout_bench_2")
 PREFIX = "bench-"
 
 START_S = 12.0
@@ -244,108 +241,17 @@ class Asked:
 # ---- the databases ---------------------------------------------------------------------------------------------------
 
 
-@record
-class Side:
-    """One of the databases; `database` is None for one that proveout starts, with `settings`. `place`: 0, or 1 for that
-    of --compare."""
-
-    address: Address
-    database: Database | None
-    place: int
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def engine(self) -> str:
-        return self.address.engine
-
-    @property
-    def title(self) -> str:
-        """Its engine for people, with the version where it runs."""
-        if self.database is None:
-            return f"{self.target(populates=False).title}, started here"
-        return f"{engines.of(self.engine).title} {self.database.version}"
-
-    @property
-    def free_connections(self) -> int | None:
-        """The number of further connections that it accepts; None without a limit, and where it is not known."""
-        query = rules_of(self.engine).connections
-        if self.database is None or not query:
-            return None
-        return min(int(limit) - int(others) for _, limit, others, _ in self.database.rows(query)) - 1
-
-    def schema(self, *, populates: bool) -> str:
-        """The schema of its own that the tables are made in, "" for none."""
-        return SCHEMAS[self.place] if populates and self.engine == "postgres" and self.database is not None else ""
-
-    def apart(self) -> Side:
-        """For tables of its own: a file has no schemas, so the engine makes another file for the run."""
-        if not engines.of(self.engine).in_files:
-            return self
-        return Side(address=Address(engine=self.engine, name=self.address.name), database=None, place=self.place)
-
-    def target(self, *, populates: bool) -> Target:
-        """It, as a plan has it."""
-        name = NAMES[self.place]
-        if self.database is None:
-            return Target(name=name, engine=self.engine, version=self.address.version, settings=self.settings)
-        schema, secret = self.schema(populates=populates), self.database.variable
-        dsn = self.database.dsn(name, schema)
-        return Target(
-            name=name, engine=self.engine, dsn=dsn, schema=schema, secret=secret,
-            to=_receivers(self.engine, dsn) if secret else (),
-        )  # fmt: skip
-
-
-def _receivers(engine: str, dsn: str) -> tuple[str, ...]:
-    """The hosts that the password is sent to; none where it stays on this one."""
-    from proveout.dsl.plan.topology import System
-    from proveout.dsl.rules import secrets
-
-    uses = secrets.of_system(System(name="db", engine=engine, host="here", dsn=dsn), ())
-    return tuple(str(place) for place in uses.places if place.host != secrets.HERE)
-
-
-@contextmanager
-def opened(address: Address, place: int) -> Iterator[Side]:
-    """A side with its session, which is closed at the end. Unusable."""
-    if address.is_embedded:
-        _need_server(address)
-        yield Side(address=address, database=None, place=place)
-        return
-    database = log_in(address, VARIABLES[place])
-    with closing(database.session):
-        yield Side(address=address, database=database, place=place)
-
-
-def _need_server(address: Address) -> None:
-    from proveout.agent.engines.table import adapter
-    from proveout.agent.errors import TaskFault
-    from proveout.dsl.plan.topology import System
-    from proveout.dsl.rules.host_rules import system_problems
-
-    engine, version = address.engine, address.version
-    system = System(name="db", engine=engine, host="here", provision="embedded", version=version)
-    for problem in system_problems(system):
-        raise Unusable(problem.message, way_out=problem.way_out)
-    try:
-        if engines.of(engine).server_program:
-            adapter(engine).server_program(version)  # first: the extra that brings a server brings its client too
-        adapter(engine).part("populate")
-    except TaskFault as fault:
-        raise Unusable(fault.what, way_out=fault.way_out) from None
-
-
-def guard(side: Side, tables: Sequence[str]) -> str:
+def guard(side: Database, tables: Sequence[str]) -> str:
     """Refuse to begin where the user may not make tables, or has some of these names; remove the schema that a killed
     bench has left, and return a note about it, "" for none. Unusable."""
-    if side.database is None:
+    if side.session is None:
         return ""
     rules, name = rules_of(side.engine), side.address.name
     if schema := side.schema(populates=True):
         return _guard_schema(side, schema)
-    if (rights := rules.rights.get("populate")) is not None and not side.database.rows(rights.query)[0][0]:
+    if (rights := rules.rights.get("populate")) is not None and not side.rows(rights.query)[0][0]:
         raise Unusable(f"{rights.what} ({name})", way_out=rights.way_out)
-    there = [table for table in tables if rules.columns and side.database.rows(rules.columns.format(table=table))]
+    there = [table for table in tables if rules.columns and side.rows(rules.columns.format(table=table))]
     if there:
         raise Unusable(
             f"database {name} has a table {there[0]} already, and the bench makes one of that name",
@@ -354,10 +260,9 @@ def guard(side: Side, tables: Sequence[str]) -> str:
     return ""
 
 
-def _guard_schema(side: Side, schema: str) -> str:
-    assert side.database is not None  # noqa: S101 - the caller has asked
+def _guard_schema(side: Database, schema: str) -> str:
     name = side.address.name
-    rows = side.database.rows(
+    rows = side.rows(
         "SELECT has_database_privilege(current_database(), 'CREATE'), current_user, "  # noqa: S608 - names of ours
         f"to_regnamespace('{schema}') IS NOT NULL, obj_description(to_regnamespace('{schema}'), 'pg_namespace'), "
         "(SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
@@ -380,11 +285,11 @@ def _guard_schema(side: Side, schema: str) -> str:
             f"another bench is at work in database {name}, or one that was killed comes to its end",
             way_out="Wait for it, some seconds for one that was killed.",
         )
-    side.database.rows(f"DROP SCHEMA {schema} CASCADE")
+    side.rows(f"DROP SCHEMA {schema} CASCADE")
     return f"Removed the schema {schema} of an earlier bench from {name}."
 
 
-def clean_up(side: Side, path: Path) -> None:
+def clean_up(side: Database, path: Path) -> None:
     """Remove what an interrupted or failed run has left in a database. Unusable where that fails."""
     from proveout.agent.engines.table import adapter
     from proveout.agent.errors import TaskFault
@@ -395,19 +300,19 @@ def clean_up(side: Side, path: Path) -> None:
 
     plan = compile_plan(path)
     populate = next((stage for stage in plan.stages if isinstance(stage, Populate)), None)
-    if side.database is None or populate is None:
+    if side.session is None or populate is None:
         return
     try:
         if schema := side.schema(populates=True):
-            with closing(log_in(side.address, VARIABLES[side.place]).session) as session:
-                session.rows(f"DROP SCHEMA IF EXISTS {schema} CASCADE", 1)
+            with opened(side.address, side.place) as again:
+                again.rows(f"DROP SCHEMA IF EXISTS {schema} CASCADE", 1)
             return
         population = build(plan.workload(populate.workload)).population
-        with closing(adapter(side.engine).loader(side.database.login, population)) as loader:
+        with closing(adapter(side.engine).loader(side.login, population)) as loader:
             loader.undo()
             if isinstance(loader, ResumableLoader):
                 LoadJournal(loader, population, "").drop()
-    except TaskFault as fault:
+    except (TaskFault, Unusable) as fault:
         raise Unusable(
             f"the tables of the bench are still in {side.address.name}: {fault.what}", way_out=fault.way_out
         ) from None
@@ -416,10 +321,10 @@ def clean_up(side: Side, path: Path) -> None:
 # ---- what fits -------------------------------------------------------------------------------------------------------
 
 
-def composed(asked: Asked, sides: Sequence[Side], load: Load, rows: float) -> Draft:
+def composed(asked: Asked, sides: Sequence[Database], load: Load, rows: float) -> Draft:
     """The plan that fits the databases and the time. Unusable. `rows`: of the tables that populate makes."""
     loading_s = sum(rows / ROWS_PER_S.get(side.engine, ROWS_PER_S_OTHERS) for side in sides)
-    servers_s = SERVER_S * sum(side.database is None for side in sides)
+    servers_s = SERVER_S * sum(side.session is None for side in sides)
     fixed_s = START_S + servers_s + loading_s
     threads = _rungs(asked, sides, asked.budget_s - fixed_s, populates=load.populates)
     iterations = len(threads) * (1 if asked.in_slices else len(sides))
@@ -446,17 +351,17 @@ def composed(asked: Asked, sides: Sequence[Side], load: Load, rows: float) -> Dr
     )
 
 
-def chosen(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, float]:
+def chosen(asked: Asked, sides: Sequence[Database], room: Path) -> tuple[Load, float]:
     """The load, and the rows that populate makes for it. Unusable."""
-    first = sides[0].database
+    first = sides[0]
     if asked.sql or asked.pgbench:
         return _statements(asked, sides, room)
-    if first is not None and asked.workload in (None, "own"):
+    if first.session is not None and asked.workload in (None, "own"):
         load = own_workload.of_database(first)
         if load is not None:
             return load, 0.0
     if asked.workload == "own":
-        nothing = "proveout starts that system, so it has" if first is None else f"{sides[0].address.name} has"
+        nothing = "proveout starts that system, so it has" if first.session is None else f"{first.address.name} has"
         raise Unusable(
             f"{nothing} no tables of yours with keys to read by", way_out="--sql 'SELECT …', or --workload tpcb"
         )
@@ -469,8 +374,7 @@ def plan_from(dsn: str, name: str, *, writes: bool) -> str:
     if address.is_embedded:
         raise Unusable(f"{dsn}: proveout starts that system, so it has no tables of yours", way_out="Give a database.")
     with opened(address, 0) as side:
-        assert side.database is not None  # noqa: S101 - it is not embedded
-        load = own_workload.of_database(side.database, writes=writes)
+        load = own_workload.of_database(side, writes=writes)
         if load is None:
             raise Unusable(f"{address.name} has no statements and no keys to read by", way_out="proveout new sql")
         draft = composed(Asked(), [side], load, 0.0)
@@ -483,7 +387,7 @@ def plan_from(dsn: str, name: str, *, writes: bool) -> str:
     return plan_writer.text(replace(draft, name=name, head=head))
 
 
-def _statements(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, float]:
+def _statements(asked: Asked, sides: Sequence[Database], room: Path) -> tuple[Load, float]:
     """The load of statements or scripts of the command line. Scripts on pgbench's own tables get these. Unusable."""
     data, rows, scale = None, 0.0, asked.scale or 1
     scripts = [own_workload.Script.read(text) for text in asked.pgbench]
@@ -492,13 +396,13 @@ def _statements(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, 
     if scripts and not asked.sql and all(script.is_on_tables_of_pgbench for script in scripts):
         data, rows = prepared(replace(asked, workload="tpcb"), sides, room)
         scale = int(data.lines[1].partition(": ")[2])
-    first = sides[0].database
-    if data is None and first is None:
+    first = sides[0]
+    if data is None and first.session is None:
         what = "--sql" if asked.sql else "--pgbench"
         raise Unusable(f"{what} names tables of a database: name its DSN", way_out=f"proveout bench DSN {what} …")
     found = [script.transaction(number, scale) for number, script in enumerate(scripts, 1)]
     unknown: list[str] = []
-    if first is not None and data is None:
+    if data is None and first.session is not None:
         tables = own_workload.Tables(first)
         weighted = map(own_workload.weighted, asked.sql)
         found += [
@@ -510,7 +414,7 @@ def _statements(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, 
     return (load if data is None else replace(load, data=data.lines, populates=True)), rows
 
 
-def announcement(sides: Sequence[Side], draft: Draft, rows: float) -> str:
+def announcement(sides: Sequence[Database], draft: Draft, rows: float) -> str:
     """The lines that announce the load, its removal and the time it takes."""
     free = [f"{one} connections free" for side in sides if (one := side.free_connections) is not None]
     cores = count_of(os.cpu_count() or 1, "core")
@@ -528,7 +432,7 @@ def announcement(sides: Sequence[Side], draft: Draft, rows: float) -> str:
     )
 
 
-def _rungs(asked: Asked, sides: Sequence[Side], left_s: float, *, populates: bool) -> tuple[int, ...]:
+def _rungs(asked: Asked, sides: Sequence[Database], left_s: float, *, populates: bool) -> tuple[int, ...]:
     """The rungs: those asked for, else a ladder that the connections and `left_s` seconds are enough for. Unusable."""
     free = min((one for side in sides if (one := side.free_connections) is not None), default=THREADS_MAX)
     if asked.rungs and asked.rungs[-1] > free:
@@ -577,7 +481,7 @@ def _rounded(seconds: float) -> float:
     return float(int(seconds)) if seconds >= 10 else int(seconds * 2) / 2
 
 
-def prepared(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, float]:
+def prepared(asked: Asked, sides: Sequence[Database], room: Path) -> tuple[Load, float]:
     """One of the workloads with tables of its own at a size that fits, and its rows. Unusable."""
     from pydantic import ValidationError
 
@@ -585,7 +489,7 @@ def prepared(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, flo
 
     kind = asked.workload or "tpcb"
     for side in sides:
-        if side.apart() is not side and side.database is not None:
+        if side.apart() is not side and side.session is not None:
             typer.echo(f"{kind} makes tables: in a file of its own, which is removed, not in {side.address.name}.")
     parameter, factor, most = SIZES[kind]
     extension = kinds.built_in(kind)
@@ -611,7 +515,7 @@ def prepared(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, flo
                 break
             scale *= 2
     rows = rows_of(scale)
-    if rows * BYTES_PER_ROW * len(sides) > disk and any(side.apart().database is None for side in sides):
+    if rows * BYTES_PER_ROW * len(sides) > disk and any(side.apart().session is None for side in sides):
         raise Unusable(
             f"the tables need about {size_text(rows * BYTES_PER_ROW)} ({rows:,.0f} rows), and the disk of {room} has "
             f"{size_text(disk)} free",
@@ -641,7 +545,7 @@ def written(text: str, stem: str | Path) -> Path:
     return path
 
 
-def carried_out(path: Path, sides: Sequence[Side], *, headless: bool, runs: Path, keep: bool) -> int:
+def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: Path, keep: bool) -> int:
     """Run the plan, say where it is, and remove what the run has left; the exit code."""
     from proveout.cli import run
     from proveout.coordinator.storage.journal import is_driven
@@ -660,7 +564,7 @@ def carried_out(path: Path, sides: Sequence[Side], *, headless: bool, runs: Path
                 clean_up(side, path)
     if continues:
         typer.echo("Its last stages remove the tables.")
-    elif code == INTERRUPTED and not keep and any(side.database is not None for side in sides):
+    elif code == INTERRUPTED and not keep and any(side.session is not None for side in sides):
         typer.echo("The tables that it made are removed: run it again from the start, it cannot be resumed.")
     typer.echo(f"Plan: {path}; edit it and run it again: proveout run {path}")
     return code

@@ -11,12 +11,15 @@ import getpass
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
+from proveout.agent.engines.statement_errors import rules_of
 from proveout.cli.options import Unusable
+from proveout.cli.plan_writer import Target
 from proveout.core.data_classes import field, record
 from proveout.dsl import engines
 
@@ -43,6 +46,10 @@ _PASSWORD_WANTED = re.compile(
     r"no password supplied|using password: NO|password is required|DPY-4001|ORA-01005|ORA-01017", re.IGNORECASE
 )
 ASKED = "the server requires a password"
+VARIABLES = ("DB_PASSWORD", "DB2_PASSWORD")
+NAMES = ("db", "other")
+SCHEMAS = ("proveout_bench", "proveout_bench_2")
+"""Of the first database and that of --compare: the variable of the password, the name in the plan, the schema."""
 
 
 @record
@@ -184,41 +191,119 @@ def _need(engine: str) -> None:
 
 @record
 class Database:
-    """A database that answers. `variable`: the environment variable with its password, "" where none is needed;
-    `version`: of the server or library."""
+    """A database of the command line: one that answers, or one that proveout starts, with `settings` and no `session`.
+    `place`: 0, or 1 for that of --compare; `variable`: the environment variable with its password, "" where none is
+    needed; `version`: of the server or library that answers."""
 
     address: Address
-    login: str = field(repr=False)
-    version: str
-    variable: str
-    session: QuerySession
+    place: int = 0
+    settings: Mapping[str, str] = field(default_factory=dict)
+    login: str = field(default="", repr=False)
+    version: str = ""
+    variable: str = ""
+    session: QuerySession | None = None
 
     @property
     def engine(self) -> str:
         return self.address.engine
 
+    @property
+    def title(self) -> str:
+        """Its engine for people, with the version where it runs."""
+        if self.session is None:
+            return f"{self.target(populates=False).title}, started here"
+        return f"{engines.of(self.engine).title} {self.version}"
+
+    @property
+    def free_connections(self) -> int | None:
+        """The number of further connections that it accepts; None without a limit, and where it is not known."""
+        query = rules_of(self.engine).connections
+        if self.session is None or not query:
+            return None
+        return min(int(limit) - int(others) for _, limit, others, _ in self.rows(query)) - 1
+
     def rows(self, query: str, most: int = 10_000) -> Sequence[Sequence[Any]]:
-        """The rows of a query. Unusable where the server refuses it."""
+        """The rows of a query to one that answers. Unusable where the server refuses it."""
         from proveout.agent.errors import TaskFault
 
+        assert self.session is not None  # noqa: S101 - the caller has asked
         try:
             return self.session.rows(query, most)[1]
         except TaskFault as fault:
             raise Unusable(_named(fault.what, self.address), way_out=fault.way_out) from None
 
-    def dsn(self, secret: str, schema: str = "") -> str:
-        """The dsn of a plan, in which the secret `secret` has the password."""
-        return self.address.dsn(f"${{secrets.{secret}}}" if self.variable else None, schema)
+    def schema(self, *, populates: bool) -> str:
+        """The schema of its own that the tables are made in, "" for none."""
+        return SCHEMAS[self.place] if populates and self.engine == "postgres" and self.session is not None else ""
+
+    def apart(self) -> Database:
+        """For tables of its own: a file has no schemas, so the engine makes another file for the run."""
+        if not engines.of(self.engine).in_files:
+            return self
+        return Database(address=Address(engine=self.engine, name=self.address.name), place=self.place)
+
+    def target(self, *, populates: bool) -> Target:
+        """It, as a plan has it; the password is a secret of the plan."""
+        name = NAMES[self.place]
+        if self.session is None:
+            return Target(name=name, engine=self.engine, version=self.address.version, settings=self.settings)
+        schema, secret = self.schema(populates=populates), self.variable
+        dsn = self.address.dsn(f"${{secrets.{name}}}" if secret else None, schema)
+        to = _receivers(self.engine, dsn) if secret else ()
+        return Target(name=name, engine=self.engine, dsn=dsn, schema=schema, secret=secret, to=to)
 
 
-def log_in(address: Address, variable: str) -> Database:
-    """Open a session: with the password of the address, else of the variable, else without; where the server
-    requires one it is asked for on a terminal. The password is then in the variable, for the agents. Unusable."""
+def _receivers(engine: str, dsn: str) -> tuple[str, ...]:
+    """The hosts that the password is sent to; none where it stays on this one."""
+    from proveout.dsl.plan.topology import System
+    from proveout.dsl.rules import secrets
+
+    uses = secrets.of_system(System(name="db", engine=engine, host="here", dsn=dsn), ())
+    return tuple(str(place) for place in uses.places if place.host != secrets.HERE)
+
+
+@contextmanager
+def opened(address: Address, place: int) -> Iterator[Database]:
+    """The database with its session, which is closed at the end; one that proveout starts where it can. Unusable."""
+    if address.is_embedded:
+        _need_server(address)
+        yield Database(address=address, place=place)
+        return
+    database = log_in(address, place)
+    assert database.session is not None  # noqa: S101 - it answers
+    with closing(database.session):
+        yield database
+
+
+def _need_server(address: Address) -> None:
+    from proveout.agent.engines.table import adapter
+    from proveout.agent.errors import TaskFault
+    from proveout.dsl.plan.topology import System
+    from proveout.dsl.rules.host_rules import system_problems
+
+    engine, version = address.engine, address.version
+    system = System(name="db", engine=engine, host="here", provision="embedded", version=version)
+    for problem in system_problems(system):
+        raise Unusable(problem.message, way_out=problem.way_out)
+    try:
+        if engines.of(engine).server_program:
+            adapter(engine).server_program(version)  # first: the extra that brings a server brings its client too
+        adapter(engine).part("populate")
+    except TaskFault as fault:
+        raise Unusable(fault.what, way_out=fault.way_out) from None
+
+
+def log_in(address: Address, place: int) -> Database:
+    """Open a session: with the password of the address, else of the variable of the place, else without; where the
+    server requires one it is asked for on a terminal. The password is then in the variable, for the agents. Unusable.
+    """
     from proveout.agent.engines.table import adapter
     from proveout.agent.errors import TaskFault
     from proveout.proto.wire.tasks import Endpoint
 
-    def opened(password: str | None) -> Database:
+    variable = VARIABLES[place]
+
+    def answering(password: str | None) -> Database:
         dsn = address.dsn(password)
         endpoint = Endpoint(system="db", engine=address.engine, dsn=dsn)
         session = adapter(address.engine).query_session(endpoint)
@@ -227,6 +312,7 @@ def log_in(address: Address, variable: str) -> Database:
             os.environ[variable] = password
         return Database(
             address=address,
+            place=place,
             login=dsn,
             version=version,
             variable="" if password is None else variable,
@@ -235,7 +321,7 @@ def log_in(address: Address, variable: str) -> Database:
 
     given = address.password if address.password is not None else os.environ.get(variable)
     try:
-        return opened(given)
+        return answering(given)
     except TaskFault as fault:
         if given is not None or not _PASSWORD_WANTED.search(fault.what):
             raise Unusable(_named(fault.what, address), way_out=fault.way_out or _forms()) from None
@@ -244,7 +330,7 @@ def log_in(address: Address, variable: str) -> Database:
             f"{ASKED}, and there is no terminal to ask on", way_out=f"Set the environment variable {variable}."
         )
     try:
-        return opened(getpass.getpass(f"Password for {address.name}: ", stream=sys.stderr))
+        return answering(getpass.getpass(f"Password for {address.name}: ", stream=sys.stderr))
     except TaskFault as fault:
         raise Unusable(_named(fault.what, address), way_out=fault.way_out) from None
 

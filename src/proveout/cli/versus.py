@@ -16,7 +16,7 @@ import typer
 import yaml
 
 from proveout.cli import bench, plan_writer
-from proveout.cli.database_address import Address, parse
+from proveout.cli.database_address import Address, opened, parse
 from proveout.cli.options import RUNS, Headless, RunsDir, Unusable
 from proveout.core import units
 from proveout.core.numbers import threads as count_threads
@@ -199,7 +199,7 @@ class _Sides:
         return load | {"target": self._system(system)} | ({"session": session} if session else {})
 
     def _of_address(self, address: Address, place: int) -> dict[str, Any]:
-        with bench.opened(address, place) as side:
+        with opened(address, place) as side:
             target = side.target(populates=False)
         system = {"engine": target.engine, "host": self._plain["host"]}
         if target.secret:
