@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
 from proveout.core.data_classes import field, record
 from proveout.core.errors import NOWHERE, Where
@@ -38,10 +38,14 @@ from proveout.dsl.plan.scalars import (
     Text,
     Variation,
 )
-from proveout.dsl.plan.topology import Expression, Value, WrittenExpression
+from proveout.dsl.plan.topology import Expression, System, Value, WrittenExpression
 
-if TYPE_CHECKING:
-    from proveout.dsl.plan.plan import Plan
+
+class Named(Protocol):
+    """What a stage asks of its plan; KeyError for an unknown name."""
+
+    def system(self, name: str) -> System: ...
+    def stage(self, stage_id: str) -> Stage: ...
 
 
 @record
@@ -535,7 +539,7 @@ class StageKind(Element):
         """Its changes to machines, those of its faults too."""
         return ()
 
-    def outline(self, plan: Plan) -> Outline:
+    def outline(self, plan: Named) -> Outline:
         """The stage for `explain`; that of kinds that need more than the plan is in `dsl.explain.outlines`."""
         raise NotImplementedError(type(self).__name__)
 
@@ -795,7 +799,7 @@ class Sql(StageKind):
     def rewrites(self) -> tuple[str, ...]:
         return (self.system,)
 
-    def outline(self, plan: Plan) -> Outline:
+    def outline(self, plan: Named) -> Outline:
         count, system = len(self.statements), plan.system(self.system)
         what = f"{count} statement{'' if count == 1 else 's'}" if count else "a wait" if not self.query else "a query"
         detail = [f"{self.repeat} times"] if self.repeat > 1 else []
@@ -832,7 +836,7 @@ class CommandRun(StageKind):
     prepares = True
     is_timed = False
 
-    def outline(self, plan: Plan) -> Outline:
+    def outline(self, plan: Named) -> Outline:
         command, names = self.command, ", ".join(value.name for value in self.values)
         within = format_duration(command.within_s)
         detail = (
@@ -887,7 +891,7 @@ class Pause(StageKind):
     around_turns = "repeated"
     prepares = True
 
-    def outline(self, plan: Plan) -> Outline:
+    def outline(self, plan: Named) -> Outline:
         return Outline(title=f"wait {length(self.duration_s)}", seconds=self.duration_s)
 
 
@@ -906,7 +910,7 @@ class Tune(StageKind):
     def changes(self) -> tuple[Tuning, ...]:
         return self.tunings
 
-    def outline(self, plan: Plan) -> Outline:
+    def outline(self, plan: Named) -> Outline:
         hosts, names = hosts_of(self.tunings), ", ".join(tuning.name for tuning in self.tunings)
         work = tuple((host, "tune") for host in hosts)
         return Outline(title=f"tune {', '.join(hosts)}: {names}", seconds=tunings_s(self.tunings), work=work)
@@ -922,7 +926,7 @@ class Revert(StageKind):
     kind: Literal["revert"] = "revert"
     around_turns = "takes back"
 
-    def outline(self, plan: Plan) -> Outline:
+    def outline(self, plan: Named) -> Outline:
         tune = plan.stage(self.tune)
         tunings = tune.tunings if isinstance(tune, Tune) else ()
         title = f"set back what {self.tune} has changed: {', '.join(tuning.name for tuning in tunings)}"
@@ -943,7 +947,7 @@ class Restart(StageKind):
     kind: Literal["restart"] = "restart"
     around_turns = "taken back"
 
-    def outline(self, plan: Plan) -> Outline:
+    def outline(self, plan: Named) -> Outline:
         wanted = ", ".join(f"{name} = {value}" for name, value in self.settings)
         title = f"restart {self.system} with {wanted or 'the settings of the plan'}"
         return Outline(title=title, seconds=3.0, work=((plan.system(self.system).host, f"restart {self.system}"),))
@@ -965,7 +969,7 @@ class Reboot(StageKind):
     prepares = True
     is_timed = False
 
-    def outline(self, plan: Plan) -> Outline:
+    def outline(self, plan: Named) -> Outline:
         detail = (
             f"waits for the agents for at most {format_duration(self.within_s)}",
             "changes of the run stay in place; those that the kernel has lost are made again",
@@ -990,7 +994,7 @@ class Drop(StageKind):
     def rewrites(self) -> tuple[str, ...]:
         return self.systems
 
-    def outline(self, plan: Plan) -> Outline:
+    def outline(self, plan: Named) -> Outline:
         names = ", ".join(self.systems)
         title = f"drop the tables of {self.workload} from {names}"
         work = ((self.clients[0], f"drop tables in {names}"),)
