@@ -42,7 +42,7 @@ from proveout.dsl.plan.topology import Expression, System, Value, WrittenExpress
 
 
 class Named(Protocol):
-    """What a stage asks of its plan; KeyError for an unknown name."""
+    """The plan of a stage: its systems and stages by name; KeyError for an unknown one."""
 
     def system(self, name: str) -> System: ...
     def stage(self, stage_id: str) -> Stage: ...
