@@ -471,6 +471,10 @@ def _columns_of(path: Path) -> Mapping[str, type]:
     return _FILES.get(path.name.split(".")[-3 if path.suffix == ".gz" else -2], _LOAD)
 
 
+Series: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
+"""Instants on the coordinator's clock, ns, and values."""
+
+
 def read_rows(path: Path, columns: Sequence[str] | None = None, metrics: Sequence[str] = ()) -> list[dict[str, Any]]:
     """The rows of a file of samples, by the name of its parquet file; of captures those of some `metrics` alone; []
     without a file. SamplesUnreadable for a damaged one."""
@@ -543,6 +547,29 @@ def read_columns(path: Path, columns: Sequence[str]) -> dict[str, npt.NDArray[An
             values = list(chain.from_iterable(values))
         found[name] = np.array(values, np.int64 if _LOAD.get(name) is list else None)
     return found
+
+
+def read_series(path: Path, metrics: Sequence[str]) -> dict[tuple[str, str], Series]:
+    """Readings of captures by host and metric, of some `metrics` alone, in the order of the file; {} without a file.
+    SamplesUnreadable for a damaged one."""
+    if not path.is_file():
+        found: dict[tuple[str, str], list[tuple[int, float]]] = {}
+        for row in read_rows(path, None, metrics):
+            found.setdefault((row["host"], row["metric"]), []).append((row["coordinator_ns"], row["value"]))
+        return {
+            key: (np.array([at for at, _ in one]), np.array([value for _, value in one])) for key, one in found.items()
+        }
+    table = read_table(path, ["host", "metric", "coordinator_ns", "value"], [("metric", "in", list(metrics))])
+    hosts, named = (table[name].combine_chunks().dictionary_encode() for name in ("host", "metric"))
+    codes = hosts.indices.to_numpy().astype(np.int64) * len(named.dictionary) + named.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    times, values = (table[name].to_numpy()[order] for name in ("coordinator_ns", "value"))
+    cuts = np.flatnonzero(np.diff(codes[order])) + 1
+    keys = (
+        divmod(int(code), len(named.dictionary)) for code in codes[order][np.concatenate(([0], cuts))[: len(order)]]
+    )
+    each = zip(keys, np.split(times, cuts), np.split(values, cuts), strict=False)
+    return {(hosts.dictionary[a].as_py(), named.dictionary[b].as_py()): (at, value) for (a, b), at, value in each}
 
 
 def _batches(rows: Iterator[dict[str, Any]], schema: Any) -> list[Any]:

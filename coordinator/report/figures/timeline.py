@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.coordinator.measure.captures import APART_MIN_S
-from proveout.coordinator.measure.samples import read_columns, read_rows
+from proveout.coordinator.measure.samples import Series, read_columns, read_rows, read_series
 from proveout.coordinator.report.tables import ladders, machines
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import dataclass, record
@@ -497,9 +497,9 @@ def read_timeline(results: RunResults, samples: Path) -> Timeline:
                 ends_s = starts_s + load["duration_s"][measured]
                 windows.append(Span(iteration=item, start_s=float(starts_s.min()), end_s=float(ends_s.max())))
             faults += fault_windows(item, samples)
-            rows = read_rows(samples / f"{_stem(item)}.captures.parquet", None, [*_CPU, _LAG])
-            cpu += _cpu(item, rows, t0_ns, begun_s, results)
-            lag += _lag(item, rows, t0_ns, begun_s)
+            series = read_series(samples / f"{_stem(item)}.captures.parquet", [*_CPU, _LAG])
+            cpu += _cpu(item, series, t0_ns, begun_s, results)
+            lag += _lag(item, series, t0_ns, begun_s)
     return Timeline(
         cpu=tuple(cpu),
         lag=tuple(lag),
@@ -510,14 +510,13 @@ def read_timeline(results: RunResults, samples: Path) -> Timeline:
 
 
 def _cpu(
-    item: IterationFinished, rows: Iterable[Mapping[str, Any]], t0_ns: int, begun_s: float, results: RunResults
+    item: IterationFinished, series: Mapping[tuple[str, str], Series], t0_ns: int, begun_s: float, results: RunResults
 ) -> list[Line]:
     """One line a machine: hosts whose agents run on one machine see the same CPU."""
-    looks: dict[str, dict[int, dict[str, float]]] = {}
-    for row in rows:
-        if row["metric"] in _CPU:
-            at = looks.setdefault(row["host"], {}).setdefault(row["coordinator_ns"], {})
-            at[_CPU[row["metric"]]] = row["value"]
+    looks: dict[str, dict[str, Series]] = {}
+    for (host, metric), one in series.items():
+        if metric in _CPU:
+            looks.setdefault(host, {})[_CPU[metric]] = one
     lines = []
     for hosts in machines(results, looks):
         points = [(begun_s + (at_ns - t0_ns) / 1e9, value) for at_ns, value in _busy(looks[hosts[0]])]
@@ -525,31 +524,39 @@ def _cpu(
     return lines
 
 
-def _busy(looks: Mapping[int, Mapping[str, float]]) -> Iterator[tuple[int, float]]:
-    """The busy share of processors between two readings, at the time of the later one."""
-    for (_, before), (at_ns, after) in pairwise(_apart(looks)):
-        spent = {state: max(after[state] - before[state], 0.0) for state in after if state in before}
-        total = sum(spent.values())
-        if total > 0.0 and "idle" in spent:
-            yield at_ns, 1.0 - sum(spent.get(state, 0.0) for state in _IDLE) / total
+def _busy(looks: Mapping[str, Series]) -> list[tuple[int, float]]:
+    """The busy share of processors between two readings, at the time of the later one; readings just after another one
+    are left out. A state that one of the two lacks is not counted."""
+    times = np.unique(np.concatenate([at for at, _ in looks.values()]))
+    times = times[_apart(times)]
+    spent: dict[str, npt.NDArray[np.float64]] = {}
+    for state, (at, values) in looks.items():
+        read = np.full(len(times), np.nan)
+        there = np.isin(at, times)
+        read[np.searchsorted(times, at[there])] = values[there]
+        spent[state] = np.maximum(np.diff(read), 0.0)
+    total = sum((np.nan_to_num(one) for one in spent.values()), np.zeros(len(times) - 1))
+    known = (total > 0.0) & ~np.isnan(spent.get("idle", np.full(len(times) - 1, np.nan)))
+    calm = sum((np.nan_to_num(spent[state]) for state in _IDLE if state in spent), np.zeros(len(times) - 1))
+    return list(zip(times[1:][known].tolist(), (1.0 - calm[known] / total[known]).tolist(), strict=True))
 
 
-def _apart(looks: Mapping[int, Mapping[str, float]]) -> Iterator[tuple[int, Mapping[str, float]]]:
-    """The readings in order, without those just after another one."""
-    last_ns: int | None = None
-    for at_ns, found in sorted(looks.items()):
-        if last_ns is None or at_ns - last_ns >= APART_MIN_S * 1e9:
-            last_ns = at_ns
-            yield at_ns, found
+def _apart(times: npt.NDArray[np.int64]) -> list[int]:
+    """The places of the instants, in order, without those just after one that is kept."""
+    kept: list[int] = []
+    for place, at_ns in enumerate(times):
+        if not kept or at_ns - times[kept[-1]] >= APART_MIN_S * 1e9:
+            kept.append(place)
+    return kept
 
 
-def _lag(item: IterationFinished, rows: Iterable[Mapping[str, Any]], t0_ns: int, begun_s: float) -> list[Line]:
-    found: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
-        if row["metric"] == _LAG:
-            at_s = begun_s + (row["coordinator_ns"] - t0_ns) / 1e9
-            found.setdefault(row["host"], []).append((at_s, row["value"]))
-    return [_thinned(item, host, sorted(points)) for host, points in found.items()]
+def _lag(item: IterationFinished, series: Mapping[tuple[str, str], Series], t0_ns: int, begun_s: float) -> list[Line]:
+    found = []
+    for (host, metric), (at_ns, values) in series.items():
+        if metric == _LAG:
+            points = zip((begun_s + (at_ns - t0_ns) / 1e9).tolist(), values.tolist(), strict=True)
+            found.append(_thinned(item, host, sorted(points)))
+    return found
 
 
 def _thinned(item: IterationFinished, name: str, points: Sequence[tuple[float, float]]) -> Line:

@@ -118,7 +118,13 @@ def test_without_pyarrow_the_same_rows_are_read_again(tmp_path: Path, monkeypatc
         with pytest.raises(NotInstalled, match="needs pyarrow"):
             samples.read_rows(parquet)
         found = samples.read_columns(lines, columns)
+        series = samples.read_series(lines.with_name("base-2-1-1.captures.parquet"), ["m1", "m2"])
     assert samples.read_table(lines) == table
+    for each in (series, samples.read_series(parquet.with_name("base-2-1-1.captures.parquet"), ["m1", "m2"])):
+        assert {key: values.tolist() for key, (_, values) in each.items()} == {
+            ("a", "m1"): [1.0, 2.0, 3.0, 4.0, 5.0],
+            ("a", "m2"): [2.0, 3.0, 4.0, 5.0, 6.0],
+        }
     known = samples.read_columns(parquet, columns)
     assert found is not None and known is not None
     assert {name: values.tolist() for name, values in found.items()} == {
