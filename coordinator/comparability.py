@@ -103,13 +103,13 @@ def refused(found: Iterable[Difference]) -> tuple[Difference, ...]:
 
 def refuse(reference: RunResults, other: RunResults, found: Sequence[Difference]) -> NotComparable:
     """The error for two runs that differ in `found`."""
-    runs = f"{_id(other)} cannot be compared with {_id(reference)}: "
+    runs = f"{id_of(other)} cannot be compared with {id_of(reference)}: "
     if apart := unlike(reference, other, found):
         return NotComparable(runs + apart, way_out="To compare them all the same: --despite.")
     without = [one for one in (reference, other) if not any(stage.iterations for stage in one.stages.values())]
     if len(without) == 1:
         way_out = "Name runs that have measured; `proveout runs` lists them."
-        return NotComparable(f"{runs}{_id(without[0])} has no iteration", way_out=way_out)
+        return NotComparable(f"{runs}{id_of(without[0])} has no iteration", way_out=way_out)
     more = f"; and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
     names = ",".join(dict.fromkeys(one.name for one in found[:SHOWN_MAX]))
     return NotComparable(
@@ -144,20 +144,21 @@ def refuse_a_copy(reference: RunResults, other: RunResults) -> None:
     if reference.run is None or other.run is None:
         return
     way_out = "Name two runs; `proveout runs` lists them."
-    if _id(reference) == _id(other):
-        raise NotComparable(f"both runs are {_id(reference)}, or copies of it: nothing can differ", way_out=way_out)
+    if id_of(reference) == id_of(other):
+        raise NotComparable(f"both runs are {id_of(reference)}, or copies of it: nothing can differ", way_out=way_out)
     before, after = (
         [one.iterations for one in results.stages.values() if one.iterations] for results in (reference, other)
     )
     if before and before == after:
         raise NotComparable(
-            f"{_id(other)} has the measured data of {_id(reference)}, iteration for iteration: one is a copy of the "
-            "other, and nothing can differ",
+            f"{id_of(other)} has the measured data of {id_of(reference)}, iteration for iteration: one is a copy of "
+            "the other, and nothing can differ",
             way_out=way_out,
         )
 
 
-def _id(results: RunResults) -> str:
+def id_of(results: RunResults) -> str:
+    """The id of a run; "?" before it has begun."""
     return results.run.run_id if results.run else "?"
 
 
@@ -188,7 +189,7 @@ def _environment(reference: RunResults, other: RunResults) -> Iterator[Differenc
 def _schemas(reference: RunResults, other: RunResults, names: Sequence[str]) -> Iterator[Difference]:
     """Tables, indexes and settings of the loaded systems, at the stages that both runs measured; each difference once,
     at its first stage."""
-    ids = names or [_id(results) for results in (reference, other)]
+    ids = names or [id_of(results) for results in (reference, other)]
     left, right = ({(one.stage, one.system): one for one in schemas(results)} for results in (reference, other))
     seen: set[Difference] = set()
     shared = reference.stages.keys() & other.stages.keys()

@@ -232,30 +232,42 @@ class Connection:
         return HostError(what, where=self.target.name, way_out=way_out)
 
 
-def reason(code: int, lines: list[str]) -> tuple[str, str]:  # noqa: PLR0911 - one for each reason
+REASONS: tuple[tuple[int | str, str, str], ...] = (
+    (
+        NO_PYTHON,
+        "no Python 3.11 or newer is found there",
+        "Install one, or name it: --python /opt/python3.12/bin/python3.",
+    ),
+    (
+        "HOST IDENTIFICATION HAS CHANGED",
+        "the host has another key than the known one",
+        "Find out why. When it is right, remove the old key: ssh-keygen -R HOST.",
+    ),
+    (
+        "Host key verification failed",
+        "the key of the host is not known",
+        "Log in once with `ssh`, compare the fingerprint, and accept it; or add the key to known_hosts.",
+    ),
+    (
+        "Permission denied (",
+        "the login is refused: {}",
+        "Log in without a password: a key in the agent, or `IdentityFile` in ~/.ssh/config. `ssh` must not ask.",
+    ),
+    (255, "no connection: {}", "Check that `ssh` reaches it: name, port, user, firewall."),
+    (
+        "sudo",
+        "no root rights: {}",
+        "Log in as root, or let this user run commands as root without a password (NOPASSWD in sudoers).",
+    ),
+    ("", "the connection has ended: {}", ""),
+)
+"""The exit code of an `ssh` process, or words on its standard error; what has happened, of its last line; the way
+out."""
+
+
+def reason(code: int, lines: list[str]) -> tuple[str, str]:
     """(what, way out) for an `ssh` process that has ended, by its exit code and what it wrote on standard error."""
     text, last = "\n".join(lines), lines[-1] if lines else f"exit code {code}"
-    if code == NO_PYTHON:
-        return (
-            "no Python 3.11 or newer is found there",
-            "Install one, or name it: --python /opt/python3.12/bin/python3.",
-        )
-    if "HOST IDENTIFICATION HAS CHANGED" in text:
-        return "the host has another key than the known one", (
-            "Find out why. When it is right, remove the old key: ssh-keygen -R HOST."
-        )
-    if "Host key verification failed" in text:
-        return "the key of the host is not known", (
-            "Log in once with `ssh`, compare the fingerprint, and accept it; or add the key to known_hosts."
-        )
-    if "Permission denied (" in text:
-        return f"the login is refused: {last}", (
-            "Log in without a password: a key in the agent, or `IdentityFile` in ~/.ssh/config. `ssh` must not ask."
-        )
-    if code == 255:
-        return f"no connection: {last}", "Check that `ssh` reaches it: name, port, user, firewall."
-    if "sudo:" in text or "sudo" in last:
-        return f"no root rights: {last}", (
-            "Log in as root, or let this user run commands as root without a password (NOPASSWD in sudoers)."
-        )
-    return f"the connection has ended: {last}", ""
+    found = (row for row in REASONS if row[0] == code or (isinstance(row[0], str) and row[0] in text))
+    _, what, way_out = next(found)
+    return what.format(last), way_out

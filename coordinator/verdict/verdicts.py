@@ -17,7 +17,6 @@ from proveout.coordinator.schedule import rate_search
 from proveout.coordinator.schedule.rate_search import Judgement
 from proveout.coordinator.schedule.state import (
     ConditionResult,
-    ProbeDue,
     RunProgress,
     SearchReplayed,
     Undecided,
@@ -636,7 +635,7 @@ class PlanEvaluator:
         )
         due = rate_search.next_probe(state)
         if isinstance(due, rate_search.Probe):
-            return SearchReplayed(reports=reports, next=ProbeDue(number=due.number, phase=due.phase, rate=due.rate))
+            return SearchReplayed(reports=reports, next=due)
         answer = SearchFinished(
             stage=stage.id,
             rate=due.rate,

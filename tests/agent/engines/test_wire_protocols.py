@@ -519,7 +519,7 @@ def test_an_error_among_the_rows(peer: Peer) -> None:
 @on_mysql
 def test_an_encrypted_session_reads_all_that_is_decrypted(way: Any, tmp_path: Path) -> None:
     """A TLS record holds more bytes than one read takes, and poll() does not report the decrypted rest."""
-    shown, certificate = Authority.create().issue_agent("db", ["127.0.0.1"]), tmp_path / "both.pem"
+    shown, certificate = Authority.create().issue("agent/db", ["127.0.0.1"]), tmp_path / "both.pem"
     certificate.write_bytes(shown.key + shown.certificate)
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(certificate)
