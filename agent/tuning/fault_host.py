@@ -24,14 +24,15 @@ from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.embedded.server import Embedded, EmbeddedServer
 from proveout.agent.engines.handlers import resource_name
 from proveout.agent.errors import TaskFault
-from proveout.agent.tuning.host import Disturbance, DisturbanceQuery, Processes
+from proveout.agent.tuning.programs import Processes
 from proveout.core import child_process
 from proveout.core.data_classes import dataclass, field
-from proveout.dsl.operations.change import BusyCpus, ServerAction, TakeSpace
+from proveout.dsl.operations.change import BusyCpus, Disturbance, ServerAction, TakeSpace
 from proveout.dsl.operations.facts import (
     AddressQuery,
     BusyFact,
     BusyQuery,
+    DisturbanceQuery,
     Fact,
     PlaceFact,
     PlaceQuery,

@@ -45,7 +45,7 @@ REASONS = {
     "agent/tools/program_launcher.py:run_once": "a child that becomes the program at once",
     "agent/tuning/fault_host.py:HostDisturbances._occupy": "sys.executable with -I -S: a loop that uses the standard library alone",
     "agent/tuning/fault_host.py:_qdisc": "sys.executable with -I -S, which becomes tc in an environment of constants",
-    "agent/tuning/host.py:Processes.run": "a program of the policy, in an environment of constants",
+    "agent/tuning/programs.py:Processes.run": "a program of the policy, in an environment of constants",
     "agent/load/ray_node.py:start": "`ray start` below the supervisor, whose environment and folder were made",
     "agent/sandbox/privileges.py:_needed": "names the file of the interpreter, and starts nothing",
     "coordinator/live/event_feed.py:RunProcess.__init__": "the caller's own coordinator: it resolves secrets from the caller's environment and relative paths",

@@ -15,7 +15,8 @@ from tuning_bench import StubTools, full, host_in, put, tuning
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import host as host_module
 from proveout.agent.tuning import transaction
-from proveout.agent.tuning.host import Attributes, Files, Processes, Systemd, must
+from proveout.agent.tuning.host import Attributes, Files, Systemd
+from proveout.agent.tuning.programs import Processes, must
 from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
