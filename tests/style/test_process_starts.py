@@ -43,7 +43,7 @@ REASONS = {
     "agent/engines/embedded/server.py:program_output": SERVER,
     "agent/tools/program_launcher.py:_execute": "becomes the program, in an environment of constants, in the folder of its files",
     "agent/tools/program_launcher.py:run_once": "a child that becomes the program at once",
-    "agent/tuning/fault_host.py:HostDisturbances._occupy": "sys.executable with -I -S: a loop that uses the standard library alone",
+    "agent/tuning/fault_host.py:HostDisturbances.make": "sys.executable with -I -S: a loop that uses the standard library alone",
     "agent/tuning/fault_host.py:_qdisc": "sys.executable with -I -S, which becomes tc in an environment of constants",
     "agent/tuning/programs.py:Processes.run": "a program of the policy, in an environment of constants",
     "agent/load/ray_node.py:start": "`ray start` below the supervisor, whose environment and folder were made",
