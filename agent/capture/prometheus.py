@@ -83,15 +83,11 @@ class Exporter:
                 raise TimeoutError
         except (OSError, http.client.HTTPException) as fault:
             self.close()
-            raise Unanswered(self._reason(fault)) from fault
+            late = f"its answer was not complete within {self._patience_s:g} s" if self._late.is_set() else ""
+            raise Unanswered(late or str(fault) or type(fault).__name__) from fault
         finally:
             timer.cancel()
         return text
-
-    def _reason(self, fault: Exception) -> str:
-        if self._late.is_set():
-            return f"its answer was not complete within {self._patience_s:g} s"
-        return str(fault) or type(fault).__name__
 
     def _give_up(self) -> None:
         self._late.set()

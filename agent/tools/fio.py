@@ -37,7 +37,8 @@ from proveout.agent.sandbox.privileges import INHERITED
 from proveout.agent.security import data_dirs
 from proveout.agent.security.policy import Policy
 from proveout.agent.tools.program import PREFIX, Program, ToolFolder, how_ended, unprivileged
-from proveout.agent.tuning.host import Host, Processes
+from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.programs import Processes
 from proveout.core.data_classes import field, record
 from proveout.dsl.operations.disks import in_use, sys_folder
 from proveout.dsl.operations.facts import Fact, Facts, OutputQuery, Query

@@ -18,8 +18,9 @@ from typing import Literal, TypeAlias, assert_never
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import host as tuning_host
-from proveout.agent.tuning.host import Host, holds, must
+from proveout.agent.tuning.host import Host, holds
 from proveout.agent.tuning.machine import NET, network, network_is_gone
+from proveout.agent.tuning.programs import must
 from proveout.agent.tuning.undo_journal import Entry, UndoJournal
 from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError

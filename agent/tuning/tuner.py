@@ -28,6 +28,7 @@ from proveout.agent.tuning.machine import (
     public,
     read_hold,
 )
+from proveout.agent.tuning.programs import Processes, reboot, require_reboot
 from proveout.agent.tuning.undo_journal import FILE, Machine, UndoJournal
 from proveout.core.errors import one_line
 from proveout.dsl.plan.stages import Tuning
@@ -37,7 +38,7 @@ from proveout.proto.wire.tasks import ApplyTuning, Endpoint, RebootHost, RevertT
 if TYPE_CHECKING:
     from proveout.agent.daemon.tasks import Resource
     from proveout.agent.tuning.fault_host import HostDisturbances
-    from proveout.agent.tuning.host import Host, Processes
+    from proveout.agent.tuning.host import Host
     from proveout.agent.tuning.sql_access import Databases, SyncClient
     from proveout.agent.tuning.transaction import Moment
 
@@ -89,7 +90,7 @@ class Tuner:
         self._endpoints: dict[tuple[str, str], Endpoint] = {}
         self._turn = asyncio.Lock()
         self._stop = threading.Event()
-        self._tools: Processes | None = None
+        self._tools = Processes()
         self._client: SyncClient | None = None
         self._closing: asyncio.Task[None] | None = None
         self._hold: tuple[str, float] | None = None
@@ -260,14 +261,13 @@ class Tuner:
 
     async def _reboot(self, run: str, hold_s: float) -> None:
         """Close the journal with the changes in it, and reboot; where that fails, undo them."""
-        from proveout.agent.tuning import reboot  # noqa: PLC0415 - see the module's head
 
         def work() -> bool:
             if self._journal is not None:
                 Hold(run=run, boot=boot(), until_unix_s=time.time() + hold_s).store(self.directory)
                 self._journal.close()
                 self._journal = None
-            return reboot.begin()
+            return reboot()
 
         if not await self._in_turn(work):
             self._hold = None
@@ -385,8 +385,7 @@ class Tuner:
                 return await asyncio.shield(job)
             except asyncio.CancelledError:
                 self._stop.set()
-                if self._tools is not None:
-                    self._tools.interrupt()
+                self._tools.interrupt()
                 with suppress(BaseException):
                     async with asyncio.timeout(STOP_S):
                         await asyncio.shield(job)
@@ -412,10 +411,8 @@ class Tuner:
 
     def _host(self, scratch: Path, journal: UndoJournal | None = None) -> Host:
         """This machine; with a journal, with the systems of all runs in it."""
-        from proveout.agent.tuning.host import Host, Processes  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning.host import Host  # noqa: PLC0415 - see the module's head
 
-        if self._tools is None:
-            self._tools = Processes()
         host = Host(
             policy=self._policy,
             scratch=scratch,
@@ -492,10 +489,8 @@ async def revert_tuning(context: TaskContext, spec: RevertTuning) -> TuningDone:
 
 
 async def reboot_host(context: TaskContext, spec: RebootHost) -> Done:
-    """Reboot the host at the end of the session. TaskFault as `reboot.require_permission`."""
-    from proveout.agent.tuning import reboot  # noqa: PLC0415 - see the module's head
-
-    await asyncio.to_thread(reboot.require_permission, context)
+    """Reboot the host at the end of the session. TaskFault as `require_reboot`."""
+    await asyncio.to_thread(require_reboot, context)
     tuner_of(context).reboot_at_end(holder_of(context.key)[0], spec.hold_s)
     return Done()
 

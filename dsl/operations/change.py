@@ -214,9 +214,8 @@ class CopyData:
     kind: Literal["copy_data"] = "copy_data"
 
 
-Change: TypeAlias = (
-    WriteFile | SetText | UnitAction | Command | KeepSpans | Statement | ServerAction | TakeSpace | BusyCpus | CopyData
-)
+Disturbance: TypeAlias = ServerAction | TakeSpace | BusyCpus
+Change: TypeAlias = WriteFile | SetText | UnitAction | Command | KeepSpans | Statement | CopyData | Disturbance
 
 
 def around(found: Iterable[T], undo: Change, made: Change) -> tuple[T | Change, ...]:

@@ -139,6 +139,7 @@ class CopyQuery(Question["CopyFact"]):
     system: str
 
 
+DisturbanceQuery: TypeAlias = ServerQuery | AddressQuery | PlaceQuery | QdiscQuery | SpaceQuery | BusyQuery
 Query: TypeAlias = (
     FileQuery
     | TextQuery
@@ -149,13 +150,8 @@ Query: TypeAlias = (
     | PackageQuery
     | RowsQuery
     | OutputQuery
-    | ServerQuery
-    | AddressQuery
-    | PlaceQuery
-    | QdiscQuery
-    | SpaceQuery
-    | BusyQuery
     | CopyQuery
+    | DisturbanceQuery
 )
 
 # ---- answers -------------------------------------------------------------------------------------------------------

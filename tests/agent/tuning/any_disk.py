@@ -17,7 +17,7 @@ from eventually import PATIENCE_S
 from hypothesis import strategies as st
 from tuning_bench import put
 
-from proveout.agent.tuning.host import Processes
+from proveout.agent.tuning.programs import Processes
 from proveout.dsl.operations.facts import Output
 
 DEVICE, NODE, FOLDER = "/dev/disk/by-id/disk", "/dev/sdq", "/sys/block/sdq"

@@ -22,7 +22,8 @@ from tuning_bench import StubTools, StubUnits, picture, tuning
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy, Tool
-from proveout.agent.tuning.host import Attributes, Host, Processes, Systemd
+from proveout.agent.tuning.host import Attributes, Host, Systemd
+from proveout.agent.tuning.programs import Processes
 from proveout.agent.tuning.sql_access import Databases
 from proveout.dsl.plan.stages import Tuning
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tuning_bench import StubTools, put
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.tuning.host import Processes
+from proveout.agent.tuning.programs import Processes
 from proveout.agent.tuning.sql_access import Databases
 from proveout.dsl.operations.disks import NOTHING_FOUND
 from proveout.dsl.operations.facts import Output, Rows

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tuning_bench import StubUnits, put
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.tuning.host import Processes
+from proveout.agent.tuning.programs import Processes
 from proveout.dsl.operations.disks import unit_of
 from proveout.dsl.operations.facts import Output, UnitFact
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy, Tool
-from proveout.agent.tuning.host import Host, Processes, Systemd
+from proveout.agent.tuning.host import Host, Systemd
+from proveout.agent.tuning.programs import Processes
 from proveout.dsl.operations.facts import Output, UnitFact
 from proveout.dsl.operations.operation import Operation
 from proveout.dsl.operations.table import OPERATIONS
