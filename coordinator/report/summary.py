@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from proveout.coordinator.report.tables import cell_of, climbing, ladders, titled
+from proveout.coordinator.report.tables import climbing, ladders, titled
 from proveout.coordinator.results.estimates import value_estimates
 from proveout.coordinator.results.published import measured, reproductions
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, environment, not_interleaved
@@ -61,6 +61,7 @@ from proveout.dsl.expr.evaluation import (
 )
 from proveout.dsl.expr.syntax import Member, parse, ungroup
 from proveout.dsl.metrics import FAULTS, load_paths
+from proveout.dsl.plan.stages import Cell, of_stage
 from proveout.proto.events import Claim, HeadlineNumber, Outcome, Tone, VerdictReached
 
 TRANSACTIONS_MAX = 8
@@ -144,25 +145,24 @@ def ladder_comparisons(results: RunResults) -> list[LaddersCompared]:
 
 def _pairs(results: RunResults) -> Iterator[tuple[StageResult, StageResult]]:
     """Pair each ladder with the first earlier one on another target: of the same arrival, or else of any."""
-    earlier: list[StageResult] = []
+    earlier: list[tuple[StageResult, Mapping[str, Any]]] = []
     for stage in ladders(results):
         plan = results.plan_stage(stage.id)
         others = [
-            base
-            for base in earlier
-            if results.plan_stage(base.id).get("workload") == plan.get("workload")
-            and results.plan_stage(base.id).get("target") != plan.get("target")
-            and _neighbours(results, base.id, stage.id)
+            (base, of)
+            for base, of in earlier
+            if of.get("workload") == plan.get("workload")
+            and of.get("target") != plan.get("target")
+            and _neighbours(of_stage(of), of_stage(plan))
         ]
-        alike = [base for base in others if arrival(results.plan_stage(base.id)) == arrival(plan)]
+        alike = [base for base, of in others if arrival(of) == arrival(plan)]
         if others:
-            yield (alike or others)[0], stage
-        earlier.append(stage)
+            yield (alike or [others[0][0]])[0], stage
+        earlier.append((stage, plan))
 
 
-def _neighbours(results: RunResults, one: str, other: str) -> bool:
+def _neighbours(left: Cell | None, right: Cell | None) -> bool:
     """Whether two ladders can be compared: cells of one matrix only when they differ in one label, others always."""
-    left, right = cell_of(results, one), cell_of(results, other)
     if left is None or right is None or left.of != right.of:
         return True
     return sum(a != b for a, b in zip(left.labels, right.labels, strict=True)) == 1

@@ -113,12 +113,6 @@ def named_apart(events: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], s
     }
 
 
-def legend(values: Sequence[Mapping[str, Any]], **more: Any) -> Spec:
-    """A legend of ladders in as many columns as their names leave room for."""
-    longest = max((len(str(value["ladder"])) for value in values), default=1)
-    return {"columns": max(1, min(4, LEGEND_LETTERS // (longest + 4))), **more}
-
-
 # - In a matrix the series is the label of the first axis, the place the labels of the others; a matrix of one axis has
 #   one series and its labels as places. Several rungs are part of the place.
 # - Without a matrix a ladder is a series and its rungs are the places; ladders of one rung each (two nodes with 200
@@ -289,6 +283,7 @@ def of_points(
     of: tuple[str, ...] = (),
     columns: int = COLUMNS_MAX,
     stacked: bool = False,
+    log: bool = False,
     series: str = "series",
     tick: str = "",
     head: str | None = None,
@@ -296,28 +291,30 @@ def of_points(
 ) -> Figure:
     """A figure of points: its chart, table and words. `{}` in the caption stands for their intervals; `place` is the
     title of the axis; `columns` panels at most are beside each other; `stacked`: the series are on top of each
-    other. `numbers` is the table, by default that of the points, whose heads are `series`, `tick` and `head`, or the
-    place without it."""
+    other; `log`: the axis is logarithmic. `numbers` is the table, by default that of the points, whose heads are
+    `series`, `tick` and `head`, or the place without it."""
     heads, rows = numbers or table(points, place=place if head is None else head, series=series, tick=tick)
     return Figure(
         of=of,
         title=title,
         caption=caption.replace("{}", intervals(point.estimate for point in points)),
-        spec=panels(points, place=place, columns=columns, stacked=stacked),
+        spec=panels(points, place=place, columns=columns, stacked=stacked, log=log),
         heads=heads,
         rows=rows,
         alt=described(points),
     )
 
 
-def panels(points: Sequence[Point], *, place: str, columns: int = COLUMNS_MAX, stacked: bool = False) -> Spec:
+def panels(
+    points: Sequence[Point], *, place: str, columns: int = COLUMNS_MAX, stacked: bool = False, log: bool = False
+) -> Spec:
     """The chart: one panel as wide as its container, several beside each other. `place` is the title of the axis."""
     by_panel = _by_panel(points)
     across, ratios = min(columns, len(by_panel)), points[0].metric == RATIO
     lying = ratios or any(not found[0].line and _too_long(found, across) for found in by_panel.values())
     across = min(across, 2) if lying or any(found[0].line for found in by_panel.values()) else across
     look = _Look(place=place, color=_color(points), ratios=_ratio_axis(points) if ratios else None, stacked=stacked,
-                 lying=lying, several=len(by_panel) > 1)  # fmt: skip
+                 log=log, lying=lying, several=len(by_panel) > 1)  # fmt: skip
     drawn = [_panel(found, look) for found in by_panel.values()]
     if len(drawn) == 1:
         values, layers, height = drawn[0]
@@ -361,11 +358,11 @@ def _series_of(points: Sequence[Point]) -> list[str]:
 def _color(points: Sequence[Point]) -> Spec:
     """The channel of the series: the same colour for a series in every panel."""
     names = [safe(name) for name in _series_of(points)]
-    if len(names) < 2:
+    if names == [""]:
         return {"value": PALETTE[0]}
     columns = LEGEND_LETTERS // (max(map(len, names)) + 4)
     legend = {"columns": max(1, columns)} if columns < 4 else {}  # else as the page has room for
-    return category("series", scale={"domain": names}, legend=legend)
+    return category("series", scale={"domain": names}, legend=legend if len(names) > 1 else None)
 
 
 _Drawn: TypeAlias = tuple[list[dict[str, Any]], list[Spec], int]
@@ -379,6 +376,7 @@ class _Look:
     color: Spec
     ratios: Spec | None
     stacked: bool
+    log: bool
     lying: bool
     several: bool
 
@@ -418,6 +416,8 @@ def _panel(points: Sequence[Point], look: _Look) -> _Drawn:
     title = unit if unit not in _UNITLESS else "" if look.several else _plain(points[0].panel)
     scale = _domain(values, line=line)
     number = quantity("value", title, scale=scale, **({"axis": {"format": "%"}} if unit == "%" else {}))
+    if look.log:
+        number = logarithmic("value", title, [value["value"] for value in values], margin=1.6)
     places = {value["at"] for value in values}
     bars = 1 if look.stacked else max(sum(value["at"] == at for value in values) for at in places)
     height = max(90, len(places) * (16 + 15 * bars)) if look.lying else 230

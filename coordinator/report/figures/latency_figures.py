@@ -1,4 +1,4 @@
-"""Figures of the distribution of response times: percentiles on an axis of nines, and a heat map over time. Pure.
+"""Figures of the distribution of response times: percentiles, and a heat map over time. Pure.
 
 Data flow: `Timeline.loads` (histograms of the stored samples) -> the ladders in the groups in which they are compared
 -> one `Figure` a group. The size is bounded: `LINES_MAX` lines of `PERCENTILES`; of the heat map `CHOICES_MAX` rungs of
@@ -10,24 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median_low
-from typing import Any
 
 from proveout.coordinator.report.figures.figure import (
-    DASHES,
     INK,
     STROKES,
     Figure,
-    Rows,
     Spec,
     category,
     chart,
-    joined,
     layer,
     logarithmic,
     quantity,
     tips,
 )
-from proveout.coordinator.report.figures.grammar import figure, groups, heading, label, legend
+from proveout.coordinator.report.figures.grammar import Point, figure, groups, heading, label, of_points
 from proveout.coordinator.report.figures.timeline import COLUMNS_MAX, PER_DECADE, LoadSeries, Timeline
 from proveout.coordinator.results.results import RunResults, StageResult
 from proveout.core.data_classes import record
@@ -42,8 +38,6 @@ BEYOND_MIN = 10
 PERCENTILES = (0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.8, 99.9, 99.95, 99.98, 99.99, 99.995,
                99.998, 99.999, 99.9999)  # fmt: skip
 TABLED = (50.0, 90.0, 99.0, 99.9, 99.99)
-# 90 % is at 1, 99 % at 2
-_NINES = {0: "0 %", 1: "90 %", 2: "99 %", 3: "99.9 %", 4: "99.99 %", 5: "99.999 %", 6: "99.9999 %"}
 
 
 def series_of(timeline: Timeline, stages: Sequence[StageResult]) -> list[LoadSeries]:
@@ -120,7 +114,7 @@ def choices(
 
 @figure("percentiles", "no ladder has samples of a valid iteration")
 def percentiles(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
-    """Response times by percentile, each further nine as far from the last: the rungs of a ladder, or the ladders of a
+    """Response times by percentile, on a logarithmic axis: the rungs of a ladder, or the ladders of a
     group at their peaks."""
     for stages in groups(results):
         found = [one for one in series_of(timeline, stages) if one.responses.counts]
@@ -128,59 +122,38 @@ def percentiles(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         shown = (found if alone else peaks_of(stages, found))[:LINES_MAX]
         if not shown:
             continue
-        values: list[dict[str, Any]] = []
-        rows, sentences = [], []
+        points, rows = [], []
         for one in shown:
             name, total = name_of(results, one, alone=alone and len(shown) > 1), histogram.count(one.responses)
             known = [p for p in PERCENTILES if p <= 50.0 or total * (1.0 - p / 100.0) >= BEYOND_MIN]
             times = dict(zip(known, histogram.percentiles_ns(one.responses, known), strict=True))
-            texts = column("_us", [ns / 1e3 for ns in times.values()])
-            values += (
-                {"ladder": name, "nines": round(-math.log10(1.0 - p / 100.0), 4), "ms": max(ns, 1) / 1e6,
-                 "percentile": f"p{p:g}", "shown": text}
-                for (p, ns), text in zip(times.items(), texts, strict=True)
-            )  # fmt: skip
-            cells = {p: amount(times[p] / 1e3, "_us") for p in TABLED if p in times}
-            highest = amount(one.responses.max_ns / 1e3, "_us")
-            rows.append((name, number(total), *(cells.get(p, "-") for p in TABLED), highest))
-            sentences.append(f"{name}: {', '.join(f'p{p:g} {text}' for p, text in cells.items())}.")
+            points += [
+                Point(panel="response", metric="_us", at=f"p{p:g}", series=name, estimate={"mean": max(ns, 1) / 1e3},
+                      line=True)
+                for p, ns in times.items()
+            ]  # fmt: skip
+            cells = (amount(times[p] / 1e3, "_us") if p in times else "-" for p in TABLED)
+            rows.append((name, number(total), *cells, amount(one.responses.max_ns / 1e3, "_us")))
         at = "" if alone else " Each ladder at its highest throughput."
         repeats = sorted({one.repeats for one in shown})
         over = f"{repeats[0]}" if len(repeats) == 1 else f"{repeats[0]} to {repeats[-1]}"
-        yield Figure(
+        yield of_points(
+            points,
+            "Response time by percentile: " + heading(results, [results.stages[s] for s in _ids(shown)]),
+            f"All transactions in the measure windows of all valid repeats ({over}). A line ends where fewer than "
+            f"{BEYOND_MIN} transactions are above it.{at}",
+            "percentile",
             of=(stages[0].id,),
-            title="Response time by percentile: " + heading(results, [results.stages[s] for s in _ids(shown)]),
-            caption=f"All transactions in the measure windows of all valid repeats ({over}). Each further nine is as "
-            f"wide as the one before; a line ends where fewer than {BEYOND_MIN} transactions are above it.{at}",
-            spec=_percentile_chart(values),
-            heads=("ladder" if not alone else "threads", "transactions", *(f"p{p:g}" for p in TABLED), "max"),
-            rows=tuple(rows),
-            alt=joined(sentences),
+            log=True,
+            numbers=(
+                ("ladder" if not alone else "threads", "transactions", *(f"p{p:g}" for p in TABLED), "max"),
+                tuple(rows),
+            ),
         )
 
 
 def _ids(shown: Sequence[LoadSeries]) -> list[str]:
     return list(dict.fromkeys(one.stage for one in shown))
-
-
-def _percentile_chart(values: Rows) -> Spec:
-    most = max(value["nines"] for value in values)
-    ticks = [nines for nines in _NINES if nines <= most + 0.01] or [0]
-    written = " : ".join(f"datum.value == {nines} ? '{_NINES[nines]}'" for nines in ticks) + " : ''"
-    x = quantity("nines", "percentile", scale={"domain": [0, max(1.0, most)], "nice": False},
-                 axis={"values": ticks, "labelExpr": written, "labelFlush": True})  # fmt: skip
-    names = list(dict.fromkeys(value["ladder"] for value in values))
-    several, domain = len(names) > 1, {"domain": names}
-    colour = category("ladder", scale=domain, legend=legend(values) if several else None)
-    shared = {"x": x, "y": logarithmic("ms", "response, ms", [value["ms"] for value in values]), "color": colour}
-    dash = category("ladder", scale={**domain, "range": list(DASHES[: len(names)])}, legend=legend(values))
-    line = {"strokeWidth": 2.5, "interpolate": "monotone", "clip": True}
-    about = tips(ladder="", percentile="percentile", shown="response")
-    layers = [
-        layer("line", line, **shared, **({"strokeDash": dash} if several else {})),
-        layer("point", {"size": 40, "filled": True, "opacity": 1, "clip": True}, **shared, tooltip=about),
-    ]
-    return chart(values, layers, height=300)
 
 
 # ---- heat map ----------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def relative_tps_latency(results: RunResults, _: Timeline) -> Iterator[Figure]:
         if first is None:
             continue
         unit = first.tree["tps"]["mean"]
-        rungs = _by_threads((_series(results, stage, stages), rung) for stage in stages for rung in stage.rungs)
+        rungs = _by_threads((label(results, stage), rung) for stage in stages for rung in stage.rungs)
         bars = [
             Point(panel="throughput, relative", metric="", at=str(rung.threads), series=name,
                   estimate=scaled(rung.tree["tps"], unit))
@@ -100,10 +100,6 @@ def relative_tps_latency(results: RunResults, _: Timeline) -> Iterator[Figure]:
 def _by_threads(rungs: Iterable[tuple[str, RungResult]]) -> list[tuple[str, RungResult]]:
     """The rungs with numbers in the order of their axis."""
     return sorted(((name, rung) for name, rung in rungs if rung.tree), key=lambda one: one[1].threads)
-
-
-def _series(results: RunResults, stage: StageResult, stages: Sequence[StageResult]) -> str:
-    return label(results, stage) if len(stages) > 1 else ""
 
 
 def _is_given(results: RunResults, stages: Sequence[StageResult], bars: Sequence[Point]) -> bool:
@@ -288,28 +284,22 @@ def _measured(stage: StageResult) -> list[RungResult]:
 
 
 def _scaling(results: RunResults, stages: Sequence[StageResult]) -> Figure:
-    alone = len(stages) == 1
-    each = {name: rungs[0].tree["tps"]["mean"] / rungs[0].threads
-            for stage in stages for name, rungs in [(_series(results, stage, stages), _measured(stage))]}  # fmt: skip
-    found = _by_threads((_series(results, stage, stages), rung) for stage in stages for rung in _measured(stage))
+    measured = [
+        (label(results, stage), rung, rungs[0]) for stage in stages for rungs in [_measured(stage)] for rung in rungs
+    ]
+    ranked = sorted(measured, key=lambda one: one[1].threads)
     points = [
         Point(panel="TPS", metric="tps", at=str(rung.threads), series=name, estimate=rung.tree["tps"],
-              tick=each[name] * rung.threads, line=True)
-        for name, rung in found
+              tick=first.tree["tps"]["mean"] * rung.threads / first.threads, line=True)
+        for name, rung, first in ranked
     ]  # fmt: skip
-    times = [point for name, rung in found for point in response_lines(rung, name, *TIMES)]
+    times = [point for name, rung, _ in ranked for point in response_lines(rung, name, *TIMES)]
     knees = (
-        f" The knee{'' if alone else f' of {safe(titled(results, stage.id))}'} is at {threads(stage.knee.threads)}."
+        f" The knee of {safe(titled(results, stage.id))} is at {threads(stage.knee.threads)}."
         for stage in stages
         if isinstance(stage.knee, Knee)
     )
-    heads = ("threads", "TPS", "CI", "factor", "CI of the factor", "ideal", "efficiency", *TIMES)
-    rows = (
-        (*(() if alone else (label(results, stage),)), *_row(rung, rungs[0]))
-        for stage in stages
-        for rungs in [_measured(stage)]
-        for rung in rungs
-    )
+    heads = ("ladder", "threads", "TPS", "CI", "factor", "CI of the factor", "ideal", "efficiency", *TIMES)
     return of_points(
         [*points, *times],
         "Scaling: " + heading(results, stages),
@@ -318,7 +308,7 @@ def _scaling(results: RunResults, stages: Sequence[StageResult]) -> Figure:
         "threads",
         of=(stages[0].id,),
         columns=1,
-        numbers=((*(() if alone else ("ladder",)), *heads), tuple(rows)),
+        numbers=(heads, tuple((name, *_row(rung, first)) for name, rung, first in measured)),
     )
 
 

@@ -303,8 +303,9 @@ class _Bar:
 @figure("wait-events", "no ladder has samples of a `waits` capture")
 def wait_events(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Where the sessions spend their time at each rung, the ladders that are compared below each other."""
+    names = named_apart(events(results))
     for stages in groups(results):
-        bars = [bar for stage in stages for bar in _bars(results, stage, alone=len(stages) == 1)]
+        bars = [bar for stage in stages for bar in _bars(results, stage, names, alone=len(stages) == 1)]
         if not bars:
             continue
         having = [stage for stage in stages if any(wait_systems(rung.iterations) for rung in stage.rungs)]
@@ -337,8 +338,9 @@ def events(results: RunResults) -> set[tuple[str, str]]:
     return {(line.event, line.wait_class) for rung in rungs for item in rung.iterations for line in item.waits}
 
 
-def _bars(results: RunResults, stage: StageResult, *, alone: bool) -> Iterator[_Bar]:
-    names = named_apart(events(results))
+def _bars(
+    results: RunResults, stage: StageResult, names: Mapping[tuple[str, str], str], *, alone: bool
+) -> Iterator[_Bar]:
     for rung in stage.rungs:
         for system in wait_systems(rung.iterations):
             found = wait_rows(rung.iterations, most=_ALL, system=system)
