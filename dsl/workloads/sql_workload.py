@@ -25,7 +25,7 @@ from proveout.dsl.workloads.base import (
     Table,
 )
 from proveout.dsl.workloads.conformance import Finding, Seen, judge_mix, judge_shares
-from proveout.dsl.workloads.random_streams import nurand_mask, philox, words
+from proveout.dsl.workloads.random_streams import iteration_and_terminal, nurand_mask, philox, words
 from proveout.dsl.workloads.sql import (
     LETTERS,
     Custom,
@@ -280,7 +280,6 @@ PURPOSE_FIRST = 20_000  # keys apart from those of populations and of the built-
 
 # Of a sequence's 62 bits: 23 of the iteration's seed, 25 of the count, 14 of the terminal, so that nothing comes twice.
 TERMINAL_BITS, COUNT_BITS, SEED_BITS = 14, 25, 23
-STREAM_NUMBER_BITS = 32  # of a stream, the lower ones are the terminal's number (see agent.load.terminal)
 
 Column: TypeAlias = npt.NDArray[Any]
 Next: TypeAlias = Callable[[int], Column]
@@ -442,10 +441,9 @@ def _column(generator: Generator, random: np.random.Philox, stream: int) -> Next
 def _counting(first: int, stream: int) -> Next:
     """Values that no other terminal and no other iteration of the run has: the seed's bits, the count, the terminal's
     number."""
-    number = stream & (2**STREAM_NUMBER_BITS - 1)
-    seed = stream >> STREAM_NUMBER_BITS & (2**SEED_BITS - 1)
+    seed, number = iteration_and_terminal(stream)
     stripe = 2**TERMINAL_BITS
-    at = first + (seed << (COUNT_BITS + TERMINAL_BITS)) + number % stripe
+    at = first + (seed % 2**SEED_BITS << (COUNT_BITS + TERMINAL_BITS)) + number % stripe
 
     def values(count: int) -> Column:
         nonlocal at

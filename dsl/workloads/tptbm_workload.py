@@ -12,7 +12,7 @@ import numpy.typing as npt
 from proveout.dsl.workloads import ddl, tptbm
 from proveout.dsl.workloads.base import Population, Statement
 from proveout.dsl.workloads.conformance import Finding, Seen, Z, judge_mix, judge_shares
-from proveout.dsl.workloads.random_streams import Ints, Rows, five_digits, stripe
+from proveout.dsl.workloads.random_streams import Ints, Rows, five_digits, iteration_and_terminal, stripe
 from proveout.dsl.workloads.tptbm import VPN_USERS, WIDTH, Tptbm
 from proveout.dsl.workloads.transactions import WHOLE, Bind, Column, Declared, constant, counting, derived, whole
 
@@ -78,9 +78,9 @@ TURN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: multiples of it are spr
 
 def delete_start(rows: int, stream: int) -> int:
     """The row (from 0) where a terminal's deletes begin."""
-    terminal = stream & (1 << PLACE_BITS) - 1
+    iteration, terminal = iteration_and_terminal(stream)
     place = int(f"{terminal:0{PLACE_BITS}b}"[::-1], 2)
-    turn = (stream >> 32) * TURN % (1 << 64) >> 64 - PLACE_BITS
+    turn = iteration * TURN % (1 << 64) >> 64 - PLACE_BITS
     return ((place + turn) % (1 << PLACE_BITS)) * rows >> PLACE_BITS
 
 

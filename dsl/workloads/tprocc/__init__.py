@@ -23,7 +23,6 @@ MIXES: Mapping[str, Mapping[str, float]] = {
     # as the study of the acceleration appliance prints it: 43 % order status and 4 % payments
     "paper": dict(zip(TPROCC_TRANSACTIONS, (45.0, 4.0, 43.0, 4.0, 4.0), strict=True)),
 }
-TPROCC_WRITERS: frozenset[str] = frozenset(("NewOrder", "Payment", "Delivery"))
 # 5.2.5.7: keying time before a transaction, and mean think time after it, s
 KEYING_S: Mapping[str, float] = dict(zip(TPROCC_TRANSACTIONS, (18.0, 3.0, 2.0, 2.0, 2.0), strict=True))
 THINKING_S: Mapping[str, float] = dict(zip(TPROCC_TRANSACTIONS, (12.0, 12.0, 10.0, 5.0, 5.0), strict=True))
@@ -129,7 +128,7 @@ KIND = WorkloadExtension(
     parameters=Tprocc,
     transactions=lambda _: TPROCC_TRANSACTIONS,
     build="proveout.dsl.workloads.tprocc.workload:build",
-    writes=runs_any(TPROCC_WRITERS),
+    writes=runs_any(("NewOrder", "Payment", "Delivery")),
     rows=lambda model: sum(row_counts(model).values()),
     tables=lambda _: TABLES,
     load_only=frozenset({"keys", "mix", "pipeline", "weights"}),

@@ -27,7 +27,7 @@ from proveout.dsl.workloads.base import (
     money,
 )
 from proveout.dsl.workloads.commits import one_by_one, together
-from proveout.dsl.workloads.random_streams import Ints, endless
+from proveout.dsl.workloads.random_streams import Ints, endless, iteration_and_terminal
 from proveout.dsl.workloads.tprocc import (
     CUSTOMERS,
     DISTRICTS,
@@ -50,7 +50,6 @@ Random = np.random.Generator
 
 BATCH = 32
 PURPOSE = 100  # of the first transaction
-TERMINAL_BITS = 32  # of a stream: the terminal's number (`agent.load.loop.terminal.stream_of`)
 # 2.1.6.1: the constants A and C, and the last number
 OF_CUSTOMERS, OF_ITEMS = (1_023, 259, CUSTOMERS), (8_191, 7_911, ITEMS)
 NO_ITEM = ITEMS + 1
@@ -439,7 +438,8 @@ class TproccWorkload:
     def keys(self, stream: int) -> Mapping[str, Source]:
         """Of each transaction a source of one terminal's inputs. The same stream draws the same again; no two terminals
         draw the same."""
-        made = draws(self.parameters, stream & (2**TERMINAL_BITS - 1)).items()
+        _, terminal = iteration_and_terminal(stream)
+        made = draws(self.parameters, terminal).items()
         seed = self.parameters.seed
         return {
             name: endless(draw, BATCH, seed, PURPOSE + number, stream).__next__

@@ -33,7 +33,7 @@ from proveout.dsl.workloads.base import (
     numbers,
     single_body,
 )
-from proveout.dsl.workloads.random_streams import philox
+from proveout.dsl.workloads.random_streams import iteration_and_terminal, philox
 from proveout.dsl.workloads.tproch import (
     REFRESH_DELETE,
     REFRESH_INSERT,
@@ -445,7 +445,6 @@ def _inserts(table: str, rows: Sequence[Row]) -> Steps[Request, Result, None]:
 # A query is a transaction of one statement, outside BEGIN; where it finds no row it counts as a logical failure, so
 # that reports can tell which queries returned rows. RF1 and RF2 are transactions with BEGIN and COMMIT.
 
-TERMINAL_MASK = 2**32 - 1
 SLICE_UNITS = 2
 """Units of a slice at most: 120,000 rows of LINEITEM."""
 
@@ -525,7 +524,8 @@ class TprochWorkload:
     def keys(self, stream: int) -> Mapping[str, Callable[[], Request]]:
         """For each query a function that gives its next request. Terminals of one number get the same in every
         iteration."""
-        drawn = Parameters(self.parameters.seed, self.stream(stream & TERMINAL_MASK), self.parameters.scale)
+        _, terminal = iteration_and_terminal(stream)
+        drawn = Parameters(self.parameters.seed, self.stream(terminal), self.parameters.scale)
         return {query_name(number): partial(_request, drawn, number) for number in self.parameters.queries}
 
 
