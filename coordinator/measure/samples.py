@@ -11,14 +11,14 @@ import threading
 import weakref
 import zlib
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
 from itertools import chain, compress, islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import MappingProxyType
-from typing import IO, Any, TypeAlias, TypeVar, overload
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,7 @@ from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Tool, Window
 from proveout.proto.events import IterationFinished, IterationId, LoadLine, LoadTick
 from proveout.proto.wire import histogram
-from proveout.proto.wire.messages import Loads, Names, Readings, Sample
+from proveout.proto.wire.messages import LazySequence, Loads, Names, Readings, Sample
 from proveout.proto.wire.results import (
     CaptureResult,
     CaptureSample,
@@ -53,28 +53,9 @@ Piece: TypeAlias = bytes | tuple[int, int]
 """Bytes in memory, or their offset and length in a file."""
 Chosen: TypeAlias = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.bool_]]
 """Whether each row is kept, by its time."""
-_T = TypeVar("_T")
 
 
-class _Kept(Sequence[_T]):
-    """A sequence that makes its items on each access."""
-
-    def _item(self, index: int) -> _T:
-        raise NotImplementedError
-
-    @overload
-    def __getitem__(self, index: int) -> _T: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[_T]: ...
-    def __getitem__(self, index: int | slice) -> _T | list[_T]:
-        chosen = range(len(self))[index]
-        return self._item(chosen) if isinstance(chosen, int) else [self._item(one) for one in chosen]
-
-    def __iter__(self) -> Iterator[_T]:
-        return map(self._item, range(len(self)))
-
-
-class Captured(_Kept[CaptureSample]):
+class Captured(LazySequence[CaptureSample]):
     """Samples of one capture on one host. Metrics and labels that come again are kept once; values become floats.
 
     The values of all samples stand one after the other; `_ends[i]` is where those of sample i end.
@@ -99,10 +80,11 @@ class Captured(_Kept[CaptureSample]):
     def __len__(self) -> int:
         return len(self._at_ns)
 
-    def _item(self, index: int) -> CaptureSample:
-        values = self._values[self._ends[index - 1] if index else 0 : self._ends[index]]
-        readings = Readings(self._named[index], values)
-        return CaptureSample(capture=self._captures[index], at_ns=self._at_ns[index], readings=readings)
+    def _items(self, indices: Iterable[int]) -> Iterator[CaptureSample]:
+        for index in indices:
+            values = self._values[self._ends[index - 1] if index else 0 : self._ends[index]]
+            readings = Readings(self._named[index], values)
+            yield CaptureSample(capture=self._captures[index], at_ns=self._at_ns[index], readings=readings)
 
 
 class Spool:
@@ -150,7 +132,7 @@ class Spool:
         return self._file
 
 
-class Seconds(_Kept[LoadSecond]):
+class Seconds(LazySequence[LoadSecond]):
     """Seconds of one load, what is in them as the bytes that came over the wire."""
 
     def __init__(self, spool: Spool | None = None) -> None:
@@ -173,15 +155,16 @@ class Seconds(_Kept[LoadSecond]):
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def _item(self, index: int) -> LoadSecond:
-        return LoadSecond(
-            second=self._numbers[index],
-            window=self._windows[index],
-            start_ns=self._start_ns[index],
-            duration_s=self._durations_s[index],
-            transactions=Loads.from_bytes(self._spool.get(self._loads[index])),
-            bins=self._spool.get(self._bins[index]),
-        )
+    def _items(self, indices: Iterable[int]) -> Iterator[LoadSecond]:
+        for index in indices:
+            yield LoadSecond(
+                second=self._numbers[index],
+                window=self._windows[index],
+                start_ns=self._start_ns[index],
+                duration_s=self._durations_s[index],
+                transactions=Loads.from_bytes(self._spool.get(self._loads[index])),
+                bins=self._spool.get(self._bins[index]),
+            )
 
 
 JUMP_MAX = 3600
@@ -406,16 +389,25 @@ def write(gathering: Gathering, directory: Path) -> None:
         folder.mkdir(exist_ok=True)
         suffix = gathering.suffixes.get(key, ".txt")
         name = f"{stem}-{gathering.names.get(key, 'load')}-{gathering.hosts[key]}{suffix}"
-        beside = folder / f".{name}"
-        beside.write_text(INERT + text if suffix == ".html" else text, encoding="utf-8")
-        beside.replace(folder / name)
+        with _replaced(folder / name) as beside:
+            beside.write_text(INERT + text if suffix == ".html" else text, encoding="utf-8")
+
+
+@contextmanager
+def _replaced(path: Path) -> Iterator[Path]:
+    """A file beside this one, which takes its place when it is whole."""
+    beside = path.with_name(f".{path.name}")
+    try:
+        yield beside
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def _write_table(rows: Iterator[dict[str, Any]], path: Path) -> None:
     """Write rows a group at a time: as Python's dictionaries all at once, fifteen million readings would take ten
     gigabytes."""
-    first = next(rows, None)
-    if first is None:
+    if (first := next(rows, None)) is None:
         return
     rows = chain([first], rows)
     try:
@@ -424,16 +416,18 @@ def _write_table(rows: Iterator[dict[str, Any]], path: Path) -> None:
     except ModuleNotFoundError:
         _write_lines(rows, _lines_beside(path))
         return
-    schema = pa.schema([(name, _arrow_type(type(value))) for name, value in first.items()])
-    beside = path.with_name(f".{path.name}")
-    at_once = ROWS_AT_ONCE // 8 if list in map(type, first.values()) else ROWS_AT_ONCE
-    try:
-        with pq.ParquetWriter(beside, schema, compression="zstd", write_page_checksum=True) as writer:
-            while batches := _batches(islice(rows, at_once), schema):
-                writer.write_table(pa.Table.from_batches(batches, schema=schema))
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    schema = _schema(path)
+    at_once = ROWS_AT_ONCE // 8 if list in _columns_of(path).values() else ROWS_AT_ONCE
+
+    def batches() -> Iterator[Any]:
+        group = islice(rows, at_once)
+        while part := list(islice(group, OBJECTS_AT_ONCE)):
+            yield pa.RecordBatch.from_pylist(part, schema=schema)
+
+    options = {"compression": "zstd", "write_page_checksum": True}
+    with _replaced(path) as beside, pq.ParquetWriter(beside, schema, **options) as writer:
+        while found := list(batches()):
+            writer.write_table(pa.Table.from_batches(found, schema=schema))
 
 
 def _lines_beside(path: Path) -> Path:
@@ -442,13 +436,8 @@ def _lines_beside(path: Path) -> Path:
 
 
 def _write_lines(rows: Iterator[dict[str, Any]], path: Path) -> None:
-    beside = path.with_name(f".{path.name}")
-    try:
-        with gzip.open(beside, "wt", encoding="utf-8", compresslevel=4) as out:
-            out.writelines(f"{json.dumps(row, separators=(',', ':'))}\n" for row in rows)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with _replaced(path) as beside, gzip.open(beside, "wt", encoding="utf-8", compresslevel=4) as out:
+        out.writelines(f"{json.dumps(row, separators=(',', ':'))}\n" for row in rows)
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
@@ -572,21 +561,11 @@ def read_series(path: Path, metrics: Sequence[str]) -> dict[tuple[str, str], Ser
     return {(hosts.dictionary[a].as_py(), named.dictionary[b].as_py()): (at, value) for (a, b), at, value in each}
 
 
-def _batches(rows: Iterator[dict[str, Any]], schema: Any) -> list[Any]:
-    """Rows as Arrow's batches; [] without rows."""
-    import pyarrow as pa  # noqa: PLC0415  # as above
-
-    batches = []
-    while part := list(islice(rows, OBJECTS_AT_ONCE)):
-        batches.append(pa.RecordBatch.from_pylist(part, schema=schema))
-    return batches
-
-
-def _arrow_type(kind: type) -> Any:
-    import pyarrow as pa  # noqa: PLC0415  # as above
-
+def _schema(path: Path) -> Any:
+    """The columns of a file of samples as a `pyarrow.Schema`."""
+    pa = errors.loaded("pyarrow", f"reading {path.name}")
     kinds = {str: pa.string(), int: pa.int64(), float: pa.float64(), list: pa.list_(pa.int64())}
-    return kinds[kind]
+    return pa.schema([(name, kinds[kind]) for name, kind in _columns_of(path).items()])
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None, filters: Any = None) -> Any:
@@ -600,8 +579,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None, filters: Any = 
         return None
     pa, pq = (errors.loaded(name, f"reading {path.name}") for name in ("pyarrow", "pyarrow.parquet"))
     if not path.is_file():
-        schema = pa.schema([(name, _arrow_type(kind)) for name, kind in _columns_of(path).items()])
-        return pa.Table.from_pylist(_read_lines(lines), schema=schema)
+        return pa.Table.from_pylist(_read_lines(lines), schema=_schema(path))
     with _unharmed(path):
         _check_columns(path, pq.read_schema(path), columns or ())
         chosen = None if columns is None else list(columns)
@@ -621,7 +599,7 @@ def _unharmed(path: Path) -> Iterator[None]:
 
 
 def _check_columns(path: Path, found: Any, columns: Sequence[str] = ()) -> None:
-    types = {name: _arrow_type(kind) for name, kind in _columns_of(path).items()}
+    types = {one.name: one.type for one in _schema(path)}
     if any(types.get(field.name) != field.type for field in found) or not set(columns) <= set(found.names):
         raise _unreadable(path, "its columns are not those that were written")
 
