@@ -205,38 +205,29 @@ def run_row(card: RunCard, reference: str) -> tuple[Text, ...]:
 def plan_detail(card: PlanCard) -> Text:
     """A plan in a few lines: its stages, or its problems."""
     sign, style = PLAN_STATES[card.state]
-    text = Text().append(f"{sign} {safe(card.name)}", style=style)
-    if card.state == "fine":
-        text.append(f"  about {clock(card.seconds)}, {number(float(card.iterations))} iterations", style=MUTED)
-    if card.title:
-        text.append(f"\n{safe(card.title)}", style="bold")
-    for line in card.lines:
-        text.append(f"\n{safe(line)}")
-    return text
+    about = (
+        f"  about {clock(card.seconds)}, {number(float(card.iterations))} iterations" if card.state == "fine" else ""
+    )
+    title = f"\n{safe(card.title)}" if card.title else ""
+    lines = "".join(f"\n{safe(line)}" for line in card.lines)
+    return Text.assemble((f"{sign} {safe(card.name)}", style), (about, MUTED), (title, "bold"), lines)
 
 
 def run_detail(card: RunCard) -> Text:
     """A run in a few lines: its end, its verdicts, the evidence of those that did not pass, its ladders by rung."""
     sign, style = RUN_STATES[card.state]
-    text = Text().append(safe(card.name), style="bold")
-    text.append(f"  {sign} {card.state}", style=style)
-    text.append(f" {clock(card.seconds)}" if card.seconds else "", style=MUTED)
-    text.append(f"\n{safe(card.title)}" if card.title else "")
-    text.append(f"\n{safe(card.reason)}" if card.reason else "")
+    parts = [(safe(card.name), "bold"), (f"  {sign} {card.state}", style)]
+    parts.append((f" {clock(card.seconds)}" if card.seconds else "", MUTED))
+    parts += [(f"\n{safe(line)}", "") for line in (card.title, card.reason) if line]
     for verdict in card.verdicts:
         mark, colour = OUTCOMES[verdict.outcome]
-        text.append(f"\n{mark} {verdict.outcome} ", style=colour)
-        text.append(safe(verdict.title or verdict.id))
+        parts += [(f"\n{mark} {verdict.outcome} ", colour), (safe(verdict.title or verdict.id), "")]
         if verdict.outcome != "PASS":
-            text.append(f"\n    {safe('; '.join(without_notes(verdict.evidence)))}", style=MUTED)
+            parts.append((f"\n    {safe('; '.join(without_notes(verdict.evidence)))}", MUTED))
     for ladder in card.ladders:
-        text.append(f"\n{safe(ladder.stage)}, TPS by threads: ")
-        text.append(spark(ladder.tps))
-        points = (f"{rung}: {number(tps)}" for rung, tps in zip(ladder.rungs, ladder.tps, strict=True))
-        text.append(f"  {'  '.join(points)}", style=MUTED)
-    for answer in card.found:
-        text.append(f"\n{safe(answer)}")
-    return text
+        points = (f"  {rung}: {number(tps)}" for rung, tps in zip(ladder.rungs, ladder.tps, strict=True))
+        parts += [(f"\n{safe(ladder.stage)}, TPS by threads: {spark(ladder.tps)}", ""), ("".join(points), MUTED)]
+    return Text.assemble(*parts, *(f"\n{safe(answer)}" for answer in card.found))
 
 
 NOTHING = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
@@ -26,7 +27,7 @@ from proveout.core.numbers import (
     sought,
     without_notes,
 )
-from proveout.proto.events import PopulateFinished, SearchFinished, VerdictForeseen, VerdictReached
+from proveout.proto.events import PopulateFinished, SearchFinished, VerdictForeseen
 from proveout.tui import charts, live_load
 from proveout.tui.charts import Bar
 from proveout.tui.header import bar
@@ -195,53 +196,44 @@ SHOWN_MAX = 400
 
 def verdict_text(view: RunView, width: int, *_: int) -> Text:
     """Reached verdicts, then provisional ones, each with its evidence in a line, then those that are undecided."""
-    text = Text()
-
-    def head(verdict: VerdictReached | VerdictForeseen, before: str, after: str) -> None:
-        sign, style = OUTCOMES[verdict.outcome]
-        text.append(f"{before}{sign} {verdict.outcome}{after} ", style=style)
-        text.append(safe(verdict.id), style="bold")
-        text.append(f"  {safe(verdict.title)}\n")
-
-    for verdict in view.verdicts:
-        head(verdict, "", "")
-        text.append(f"    {safe(verdict.evidence)}\n", style=MUTED)
-    for early in view.foreseen:
-        head(early, PROVISIONAL, " so far")
-        line = Text(f"    provisional: {safe('; '.join(without_notes(early.evidence)))}", style=MUTED, no_wrap=True)
-        line.truncate(max(width, 20), overflow="ellipsis")
-        text.append_text(line).append("\n")
-    for name in view.planned_verdicts:
-        if name not in view.judged_ids:
-            text.append(f"· {safe(name)}  undecided\n", style=MUTED)
-    return text if text else Text("This plan has no verdicts yet.")
+    parts: list[tuple[str, str]] = []
+    for one in (*view.verdicts, *view.foreseen):
+        sign, style = OUTCOMES[one.outcome]
+        evidence = f"    {safe(one.evidence)}"
+        before, after = "", ""
+        if isinstance(one, VerdictForeseen):
+            before, after = PROVISIONAL, " so far"
+            evidence = f"    provisional: {safe('; '.join(without_notes(one.evidence)))}"
+            wide = max(width, 20)
+            evidence = evidence if cell_len(evidence) <= wide else f"{set_cell_size(evidence, wide - 1)}…"
+        parts += [(f"{before}{sign} {one.outcome}{after} ", style), (safe(one.id), "bold")]
+        parts += [(f"  {safe(one.title)}\n", ""), (f"{evidence}\n", MUTED)]
+    undecided = (name for name in view.planned_verdicts if name not in view.judged_ids)
+    parts += [(f"· {safe(name)}  undecided\n", MUTED) for name in undecided]
+    return Text.assemble(*parts or ["This plan has no verdicts yet."])
 
 
 def tuning_text(view: RunView, *_: int) -> Text:
     """Every tuning on every host with its state and its diff."""
-    text = Text()
+    parts: list[tuple[str, str]] = []
     for one in view.tunings.values():
         style = sign_style(one.sign)
-        text.append(f"{one.sign} ", style=style)
-        text.append(f"{safe(one.host)}: {safe(one.name)}", style="bold")
-        text.append(f" ({safe(one.operation)})  ", style=MUTED)
-        text.append(f"{one.describe(ended=view.ended is not None)}\n", style=style)
-        for line in one.lines:
-            text.append(f"    {safe(line)}\n", style=DIFF.get(line.lstrip()[:1], MUTED))
-    return text if text else Text("No host has been tuned." if view.run_id else "")
+        parts += [(f"{one.sign} ", style), (f"{safe(one.host)}: {safe(one.name)}", "bold")]
+        parts += [(f" ({safe(one.operation)})  ", MUTED), (f"{one.describe(ended=view.ended is not None)}\n", style)]
+        parts += [(f"    {safe(line)}\n", DIFF.get(line.lstrip()[:1], MUTED)) for line in one.lines]
+    return Text.assemble(*parts or ["No host has been tuned." if view.run_id else ""])
 
 
 def log_text(view: RunView, wanted: str) -> Text:
     """The lines that match, newest first."""
-    lines = [line for line in reversed(view.log) if matches(wanted, line.level, line.host, line.text)][:SHOWN_MAX]
-    text = Text()
-    for line in lines:
+    parts: list[tuple[str, str]] = []
+    lines = (line for line in reversed(view.log) if matches(wanted, line.level, line.host, line.text))
+    for line in islice(lines, SHOWN_MAX):
         sign, style = LEVELS[line.level]
-        text.append(f"{datetime.fromtimestamp(line.unix_s).astimezone():%H:%M:%S} ", style=MUTED)
-        text.append(f"{sign} ", style=style)
-        text.append(f"{safe(line.host)}: " if line.host else "")
-        text.append(f"{safe(line.text)}\n", style=style)
-    return text if text else Text("No event matches." if wanted else "Nothing has happened yet.")
+        parts.append((f"{datetime.fromtimestamp(line.unix_s).astimezone():%H:%M:%S} ", MUTED))
+        host = f"{safe(line.host)}: " if line.host else ""
+        parts += [(f"{sign} ", style), (host, ""), (f"{safe(line.text)}\n", style)]
+    return Text.assemble(*parts or ["No event matches." if wanted else "Nothing has happened yet."])
 
 
 class Events(Vertical):

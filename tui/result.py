@@ -75,10 +75,8 @@ def interval_bar(claim: Claim, width: int, style: str = "") -> Text:
 
 def outcome_text(result: Result) -> Text:
     """The answer in words, then the sentence of the run's end with the number of verdicts by outcome."""
-    text = Text(no_wrap=False, overflow="fold")
-    if result.answer:
-        text.append(f"{safe(result.answer)}\n", style="bold")
-    return text.append(f"{STATES[result.tone]} {safe(result.outcome)}", style=f"bold {STYLES[result.tone]}".strip())
+    end = (f"{STATES[result.tone]} {safe(result.outcome)}", f"bold {STYLES[result.tone]}".strip())
+    return Text.assemble((f"{safe(result.answer)}\n" if result.answer else "", "bold"), end, overflow="fold")
 
 
 # ---- headline numbers --------------------------------------------------------------------------------------------
@@ -201,29 +199,22 @@ def _lines(verdict: VerdictReached, claims: Sequence[Claim], columns: _Columns) 
 
 def evidence_text(verdict: VerdictReached) -> Text:
     """The title in full, the check with its place in the plan, and the evidence, a line for each sentence."""
-    text = Text(overflow="fold")
-    text.append(f"{_outcome(verdict, words=True)} ", style=f"bold {_style(verdict)}")
-    text.append(safe(verdict.id), style="bold")
-    text.append(f"  {safe(verdict.title)}\n")
-    if verdict.check:
-        where = f"  ({safe(Path(verdict.file).name)}:{verdict.line})" if verdict.file and verdict.line else ""
-        text.append(f"{safe(verdict.check)}{where}\n", style=MUTED)
-    for piece in pieces(verdict.evidence):
-        text.append(f"· {safe(piece)}\n")
-    return text
+    where = f"  ({safe(Path(verdict.file).name)}:{verdict.line})" if verdict.file and verdict.line else ""
+    return Text.assemble(
+        (f"{_outcome(verdict, words=True)} ", f"bold {_style(verdict)}"),
+        (safe(verdict.id), "bold"),
+        f"  {safe(verdict.title)}\n",
+        (f"{safe(verdict.check)}{where}\n" if verdict.check else "", MUTED),
+        *(f"· {safe(piece)}\n" for piece in pieces(verdict.evidence)),
+        overflow="fold",
+    )
 
 
 def notes_text(result: Result) -> Text:
     """The notes of the run, and the command that continues it."""
-    text = Text(overflow="fold")
-    if result.notes:
-        text.append("Notes of the run\n", style="bold")
-    for note in result.notes:
-        text.append("! ", style=STYLES["warn"])
-        text.append(f"{safe(note)}\n")
-    if result.next_step:
-        text.append(f"Continue with: {safe(result.next_step)}\n", style="bold")
-    return text
+    notes = [part for note in result.notes for part in (("! ", STYLES["warn"]), f"{safe(note)}\n")]
+    next_step = f"Continue with: {safe(result.next_step)}\n" if result.next_step else ""
+    return Text.assemble(("Notes of the run\n" if notes else "", "bold"), *notes, (next_step, "bold"), overflow="fold")
 
 
 WAITING = "The run has not ended. Its result is shown here when it has; the verdicts so far are in the pane Verdicts."
