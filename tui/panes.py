@@ -27,7 +27,7 @@ from proveout.core.numbers import (
     sought,
     without_notes,
 )
-from proveout.proto.events import PopulateFinished, SearchFinished, VerdictForeseen
+from proveout.proto.events import PopulateFinished, SearchFinished, VerdictForeseen, VerdictReached
 from proveout.tui import charts, live_load
 from proveout.tui.charts import Bar
 from proveout.tui.header import bar
@@ -197,7 +197,8 @@ SHOWN_MAX = 400
 def verdict_text(view: RunView, width: int, *_: int) -> Text:
     """Reached verdicts, then provisional ones, each with its evidence in a line, then those that are undecided."""
     parts: list[tuple[str, str]] = []
-    for one in (*view.verdicts, *view.foreseen):
+    shown: list[VerdictReached | VerdictForeseen] = [*view.verdicts, *view.foreseen]
+    for one in shown:
         sign, style = OUTCOMES[one.outcome]
         evidence = f"    {safe(one.evidence)}"
         before, after = "", ""
@@ -210,7 +211,7 @@ def verdict_text(view: RunView, width: int, *_: int) -> Text:
         parts += [(f"  {safe(one.title)}\n", ""), (f"{evidence}\n", MUTED)]
     undecided = (name for name in view.planned_verdicts if name not in view.judged_ids)
     parts += [(f"· {safe(name)}  undecided\n", MUTED) for name in undecided]
-    return Text.assemble(*parts or ["This plan has no verdicts yet."])
+    return Text.assemble(*parts or [("This plan has no verdicts yet.", "")])
 
 
 def tuning_text(view: RunView, *_: int) -> Text:
@@ -221,7 +222,7 @@ def tuning_text(view: RunView, *_: int) -> Text:
         parts += [(f"{one.sign} ", style), (f"{safe(one.host)}: {safe(one.name)}", "bold")]
         parts += [(f" ({safe(one.operation)})  ", MUTED), (f"{one.describe(ended=view.ended is not None)}\n", style)]
         parts += [(f"    {safe(line)}\n", DIFF.get(line.lstrip()[:1], MUTED)) for line in one.lines]
-    return Text.assemble(*parts or ["No host has been tuned." if view.run_id else ""])
+    return Text.assemble(*parts or [("No host has been tuned." if view.run_id else "", "")])
 
 
 def log_text(view: RunView, wanted: str) -> Text:
@@ -233,7 +234,7 @@ def log_text(view: RunView, wanted: str) -> Text:
         parts.append((f"{datetime.fromtimestamp(line.unix_s).astimezone():%H:%M:%S} ", MUTED))
         host = f"{safe(line.host)}: " if line.host else ""
         parts += [(f"{sign} ", style), (host, ""), (f"{safe(line.text)}\n", style)]
-    return Text.assemble(*parts or ["No event matches." if wanted else "Nothing has happened yet."])
+    return Text.assemble(*parts or [("No event matches." if wanted else "Nothing has happened yet.", "")])
 
 
 class Events(Vertical):
