@@ -88,7 +88,9 @@ def _compile(
     add_pools(scope, root.get("pools"))
     tunings = compile_tunings(scope, root.get("tuning"), "tuning")
     drafts = interleave(scope, in_order(compile_stages(scope, root.get("stages"), root, places), problems))
-    report = _report(root, problems)
+    node = root.get("report")
+    given = None if node is None else validate(models.ReportEntry, node, "report", problems)
+    report = given or models.ReportEntry.model_validate({})
     draft = dataclasses.replace(_plan(root, scope, drafts, report), tunings=tunings)
     turning = {item.id: _turning(item) for item in drafts if isinstance(item.stage, Ladder)}
     steps = {item.id: (turning[item.step_of], item.step_of) for item in drafts if item.step_of in turning}
@@ -205,12 +207,6 @@ class _Head(Strict):
     title: Title = ""
     on_loss: models.OnLoss = "rerun"
     preflight: models.Preflight = True
-
-
-def _report(root: Map, problems: Problems) -> models.ReportEntry:
-    node = root.get("report")
-    model = None if node is None else validate(models.ReportEntry, node, "report", problems)
-    return model or models.ReportEntry.model_validate({})
 
 
 def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], report: models.ReportEntry) -> Plan:

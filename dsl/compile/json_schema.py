@@ -193,7 +193,9 @@ def _value(node: Any, templates: bool) -> Any:
     if default is None or isinstance(default, dict) or (_is_typed(options) and not isinstance(default, str)):
         node.pop("default", None)  # no default, or one in base units, which a plan cannot write
     extra = [GROUPED] if any(option.get("type") in ("integer", "number") for option in options) else []
-    if templates and (any(_is_not_text(option) for option in options) or _is_typed(options)):
+    if templates and (
+        any(option.get("type") in _NOT_TEXT or "enum" in option for option in options) or _is_typed(options)
+    ):
         extra.append(TEMPLATE)
     if not extra:
         return node
@@ -211,7 +213,3 @@ def _options(node: dict[str, Any]) -> list[dict[str, Any]]:
 def _is_typed(options: list[dict[str, Any]]) -> bool:
     """Whether a value is written with its unit."""
     return any("pattern" in option for option in options)
-
-
-def _is_not_text(option: dict[str, Any]) -> bool:
-    return option.get("type") in _NOT_TEXT or "enum" in option

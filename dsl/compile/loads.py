@@ -202,7 +202,9 @@ def _named_load(names: StageNames, entry: Measured, name: str, load: LoadEntry) 
     if isinstance(load.rate, str):
         here.problem("the rate of a load of its own cannot be an expression", "rate", hint="rate: 5/s")
     share, think = Fraction(1) if _take_turns(entry) else load.share, think_time(here, load.think)
-    if think is not None and (rate is not None or (load.share is not None and _is_open(entry))):
+    phases = getattr(entry, "phases", None) or ()
+    is_open = getattr(entry, "rate", None) is not None or any(phase.threads is None for phase in phases)
+    if think is not None and (rate is not None or (load.share is not None and is_open)):
         here.problem(NO_THINK, "think", hint="leave `think` or the rate away")
     return Load(
         name=name,
@@ -214,11 +216,6 @@ def _named_load(names: StageNames, entry: Measured, name: str, load: LoadEntry) 
         where=body.where,
         **(made | {"workload": _ranged(here, name, load)}),
     )
-
-
-def _is_open(entry: Measured) -> bool:
-    phases = getattr(entry, "phases", None) or ()
-    return getattr(entry, "rate", None) is not None or any(phase.threads is None for phase in phases)
 
 
 def _distribution(arrival: str | None) -> Distribution:

@@ -249,16 +249,11 @@ MEASURE: Window = "measure"
 
 @record
 class WindowDeclaration:
-    """A window of an iteration: its key in plans, its name for people, and the word behind its length in `explain`.
-
-    `optional`: texts leave it out where it is 0. `has_load`: whether transactions begin in it.
-    """
+    """A window of an iteration: its key in plans, its name for people, and the word behind its length in `explain`."""
 
     name: Window
     title: str
     stated: str
-    optional: bool = False
-    has_load: bool = True
 
 
 WINDOWS = (
@@ -273,11 +268,6 @@ AFTER_MEASURE: tuple[Window, ...] = get_args(Window)[get_args(Window).index(MEAS
 def lengths_s(windows: object) -> dict[WindowDeclaration, float]:
     """The lengths of the windows in their order, s: of `Windows`, or of an event with fields of the same names."""
     return {one: getattr(windows, f"{one.name}_s") for one in WINDOWS}
-
-
-def stated_s(windows: object) -> dict[WindowDeclaration, float]:
-    """The lengths that texts state, s."""
-    return {one: length_s for one, length_s in lengths_s(windows).items() if length_s or not one.optional}
 
 
 def measured_from_s(windows: object) -> float:

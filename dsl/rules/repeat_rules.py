@@ -58,7 +58,9 @@ def compared(text: str, ladders: Collection[str]) -> tuple[tuple[str, ...], ...]
     (('a', 'b'),)
     """
     try:
-        found = [_names_in(parse(leaf), ladders) for leaf in _leaves(comparisons(text))]
+        leaves = [walk(parse(leaf)) for leaf in _leaves(comparisons(text))]
+        read = ([one.name for one in leaf if isinstance(one, Name) and one.name in ladders] for leaf in leaves)
+        found = [tuple(dict.fromkeys(names)) for names in read]
     except ExpressionFault:
         return ()
     return tuple(dict.fromkeys(names for names in found if len(names) > 1))
@@ -77,10 +79,6 @@ def _leaves(node: Logic) -> Iterator[str]:
             return
     for part in below:
         yield from _leaves(part)
-
-
-def _names_in(node: Syntax, ladders: Collection[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one.name for one in walk(node) if isinstance(one, Name) and one.name in ladders))
 
 
 def hints(plan: Plan) -> tuple[PlanProblem, ...]:
@@ -169,17 +167,15 @@ def _take_turns(problems: Problems, ladder: Ladder, members: Sequence[Ladder]) -
     first = members[0]
     if (ladder.repeat, ladder.repeat_min) != (first.repeat, first.repeat_min):
         message = f"`{ladder.id}` and `{first.id}` take turns, but are not repeated alike"
-        problems.add(ladder.where, message, key="stages", hint=f"repeat: {_written(first)}")
+        auto = first.repeat_min is not None
+        written = f"auto({first.repeat_min}..{first.repeat})" if auto else str(first.repeat)
+        problems.add(ladder.where, message, key="stages", hint=f"repeat: {written}")
     waits = ladder.arrival.rate if isinstance(ladder.arrival, Open) else None
     needed = set(waits.needs) if isinstance(waits, Expression) else set()
     for other in members:
         if other.id in needed:
             message = f"the rate of `{ladder.id}` waits for the end of `{other.id}`, with which it takes turns"
             problems.add(ladder.where, message, key="stages", hint="order: ladder")
-
-
-def _written(ladder: Ladder) -> str:
-    return str(ladder.repeat) if ladder.repeat_min is None else f"auto({ladder.repeat_min}..{ladder.repeat})"
 
 
 def _decidable(problems: Problems, stages: Sequence[Stage], verdicts: Sequence[Check]) -> None:
