@@ -204,6 +204,9 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
             _declare(one, entry, Declared(name=one.name, kind="system", where=one.start))
     for check in (_check_propagation, _check_standbys, _check_fronts):
         check(scope, entries)
+    while lost := [one.name for one in scope.systems.values() if one.follows and one.follows not in scope.systems]:
+        for name in lost:  # what it follows is not there, or has a problem of its own
+            del scope.systems[name]
     for system in scope.systems.values():
         one, key = entries[system.name], "instances" if system.instances else "dsn"
         if system.restore:
