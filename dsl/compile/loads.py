@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from proveout.core.data_classes import record
 from proveout.core.errors import Where
@@ -26,7 +26,19 @@ from proveout.dsl.compile.symbols import StageNames
 from proveout.dsl.plan import slices
 from proveout.dsl.plan.phases import POINTS_MAX, SLICES_MAX, Level
 from proveout.dsl.plan.scalars import RATE_MAX, WEEK_S, setting_text
-from proveout.dsl.plan.stages import OWN_SESSIONS, Arrival, Closed, Ladder, Load, Open, Phased, Sessions, Think, Windows
+from proveout.dsl.plan.stages import (
+    OWN_SESSIONS,
+    Access,
+    Arrival,
+    Closed,
+    Ladder,
+    Load,
+    Open,
+    Phased,
+    Sessions,
+    Think,
+    Windows,
+)
 from proveout.dsl.plan.topology import Expression, System
 from proveout.dsl.rules import session_settings
 from proveout.dsl.rules.ladder_rules import level_problems, load_problems
@@ -49,12 +61,6 @@ from proveout.dsl.workloads.kinds import has_own_arrival, is_in_order, with_rang
 
 Of: TypeAlias = Literal["rate", "threads"]
 Distribution: TypeAlias = Literal["constant", "poisson"]
-_ACCESS: Mapping[str, Literal["", "any", "read_write", "read_only"]] = {
-    "": "",
-    "any": "any",
-    "read-write": "read_write",
-    "read-only": "read_only",
-}
 NO_THINK = "a schedule of arrivals has no think times"
 EXCLUDED_BY = {
     "phases": ("measure", "rate", "passes", "within"),
@@ -149,7 +155,7 @@ def _sessions(names: StageNames, target: System, stage: Measured, load: SessionK
     of_stage, own = stage.sessions or OWN_SESSIONS, load.sessions or OWN_SESSIONS
     sessions = Sessions(
         on_disconnect=load.on_disconnect or stage.on_disconnect or "reconnect",
-        access=_ACCESS[load.access or stage.access or ""],
+        access=cast("Access", (load.access or stage.access or "").replace("-", "_")),
         pool=own.pool or of_stage.pool,
         connect_every=own.connect_every or of_stage.connect_every,
     )

@@ -442,6 +442,7 @@ ConnectEvery: TypeAlias = Annotated[
 ]
 
 
+Access: TypeAlias = Literal["", "any", "read_write", "read_only"]
 OnDisconnect: TypeAlias = Literal["reconnect", "retry", "fail"]
 """Rules for the loss of a connection: the transaction under way is an error, and the terminal connects again
 (`reconnect`); it runs again with the same inputs (`retry`); or the load ends (`fail`)."""
@@ -453,7 +454,7 @@ class Sessions(Element):
 
     on_disconnect: OnDisconnect = "reconnect"  # the rule for a lost one
     # The member of the system to connect to; "" is that of the dsn, of several instances each terminal's own.
-    access: Literal["", "any", "read_write", "read_only"] = ""
+    access: Access = ""
     pool: int = key(  # 0: one for each terminal
         0,
         text="Connections in total, over all clients: a transaction waits for a free one, first come, first served. "
