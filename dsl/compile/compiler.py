@@ -200,8 +200,6 @@ def _check_head(document: Map, problems: Problems) -> Map:
 
 
 class _Head(Strict):
-    """The head of every plan: the keys that describe the plan as a whole."""
-
     proveout: models.Version
     name: PlanName
     title: Title = ""
@@ -279,7 +277,6 @@ class _Expressions:
         return dataclasses.replace(stage, **checked) if checked else stage
 
     def number(self, value: Any, draft: Draft, *path: str) -> Any:
-        """A number, or the expression of one with its names checked."""
         if not isinstance(value, Expression):
             return value
         return self.check(value, draft.body, path, self.before(draft), "number")
@@ -301,7 +298,6 @@ class _Expressions:
         return tuple(found)
 
     def before(self, draft: Draft) -> Group:
-        """The results of the stages before `draft`."""
         position = self.drafts.index(draft)
         earlier = [item.stage for item in self.drafts[:position] if item.stage is not None]
         scope = self.results(earlier)
@@ -397,7 +393,6 @@ class _Expressions:
         return tuple(found), tuple(checks)
 
     def charts(self, entries: Sequence[BaseModel]) -> tuple[Chart, ...]:
-        """The charts of the report, each number as an expression."""
         scope = self.results(self.plan.stages)
         found: list[Chart] = []
         for index, entry in enumerate(entries):
@@ -463,17 +458,14 @@ def _grouped(text: str) -> str:
 
 
 def _turning(draft: Draft) -> str:
-    """The ladder as the plan names it: of the cells of a matrix, and of loads that run alone."""
     return draft.cell.of if draft.cell is not None else draft.id if draft.stage is None else whole_ladder(draft.stage)
 
 
 def _names(draft: Draft) -> tuple[str, ...]:
-    """Return the names of a stage in expressions: its id, and that of its matrix."""
     return (draft.id,) if draft.cell is None else (draft.id, draft.cell.of)
 
 
 def _place(scalar: Node, expression: Expression, offset: int) -> Where:
-    """Return the position in its file of the character `offset` of an expression."""
     if not isinstance(scalar, Scalar):
         return expression.where
     inside = scalar.text.find(expression.text)

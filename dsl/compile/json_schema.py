@@ -109,7 +109,6 @@ def _definitions(models: list[type[BaseModel]]) -> dict[str, Any]:
 
 
 def _workloads() -> list[type[BaseModel]]:
-    """The parameter model of each kind, with the `kind` itself."""
     fields: dict[str, Any] = {kind: (Literal[kind], ...) for kind in BUILT_IN}
     return [
         create_model(f"{kind.capitalize()}Workload", __base__=built_in(kind).parameters, kind=fields[kind])
@@ -118,13 +117,11 @@ def _workloads() -> list[type[BaseModel]]:
 
 
 def _tunings() -> list[type[BaseModel]]:
-    """The model of each tuning: the keys of every tuning, with one operation."""
     return [_change(kind, "Tuning", TUNING_KEYS) for kind in TUNING_KEYS]
 
 
 @cache
 def _changes() -> list[type[BaseModel]]:
-    """The models of the changes that only a fault can have."""
     return [_change(kind, "Fault", FAULT_KEYS) for kind, name in FAULT_KEYS.items() if OPERATIONS[name].of_fault]
 
 
@@ -211,5 +208,4 @@ def _options(node: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _is_typed(options: list[dict[str, Any]]) -> bool:
-    """Whether a value is written with its unit."""
     return any("pattern" in option for option in options)

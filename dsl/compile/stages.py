@@ -356,14 +356,12 @@ class _Stages(StageNames):
         return tuple(given)
 
     def rise(self, rungs: Sequence[int], key: str) -> None:
-        """A problem where the rungs of a ladder do not rise."""
         twice = next((rung for rung in rungs if rungs.count(rung) > 1), None)
         if list(rungs) != sorted(set(rungs)):
             what = "the rungs of a ladder go up" if twice is None else f"{twice} stands twice"
             self.problem(f"{key}: {what}", key, hint=f"each rung once, rising: {sorted(set(rungs))}")
 
     def seed(self, given: int | None, order: str) -> int | None:
-        """The seed of a shuffled order."""
         if given is not None and order != "shuffled":
             self.problem("nothing is drawn by this seed", "seed", hint="order: shuffled")
         return (1 if given is None else given) if order == "shuffled" else None

@@ -68,7 +68,6 @@ def _add_secrets(scope: Scope, section: Node | None) -> None:
 
 
 def _places(one: Entry, words: Sequence[str]) -> Iterator[str]:
-    """The hosts that a secret names."""
     for word in words:
         try:
             yield str(destinations.place(word))

@@ -325,7 +325,6 @@ def _path(plan: Plan, subject: str) -> str:
 
 
 def _places(plan: Plan, section: str) -> Mapping[str, Where]:
-    """The places of the things of a section, by name."""
     if section == "stages":
         return {stage.id: stage.where for stage in plan.stages}
     if section == "tuning":

@@ -157,8 +157,6 @@ def _one_or_many(value: object) -> object:
 
 
 def _typed(parse: Callable[[Any], float], low: float, high: float, bounds: str, schema: Mapping[str, Any]) -> Form:
-    """A number with its unit, within its bounds."""
-
     def read(value: object) -> object:
         try:
             number = parse(value)

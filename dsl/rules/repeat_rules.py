@@ -99,7 +99,6 @@ def hints(plan: Plan) -> tuple[PlanProblem, ...]:
 
 
 def _way_out(ladders: Sequence[Ladder]) -> str:
-    """The keys that have the ladders take turns."""
     if len({None if one.cell is None else one.cell.of for one in ladders}) == 1 and ladders[0].apart:
         return f"the cells run one after the other: {ladders[0].apart}"
     first, second = ladders[:2]
