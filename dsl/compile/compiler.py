@@ -88,7 +88,9 @@ def _compile(
     add_pools(scope, root.get("pools"))
     tunings = compile_tunings(scope, root.get("tuning"), "tuning")
     drafts = interleave(scope, in_order(compile_stages(scope, root.get("stages"), root, places), problems))
-    report = _report(root, problems)
+    node = root.get("report")
+    given = None if node is None else validate(models.ReportEntry, node, "report", problems)
+    report = given or models.ReportEntry.model_validate({})
     draft = dataclasses.replace(_plan(root, scope, drafts, report), tunings=tunings)
     turning = {item.id: _turning(item) for item in drafts if isinstance(item.stage, Ladder)}
     steps = {item.id: (turning[item.step_of], item.step_of) for item in drafts if item.step_of in turning}
@@ -198,19 +200,11 @@ def _check_head(document: Map, problems: Problems) -> Map:
 
 
 class _Head(Strict):
-    """The head of every plan: the keys that describe the plan as a whole."""
-
     proveout: models.Version
     name: PlanName
     title: Title = ""
     on_loss: models.OnLoss = "rerun"
     preflight: models.Preflight = True
-
-
-def _report(root: Map, problems: Problems) -> models.ReportEntry:
-    node = root.get("report")
-    model = None if node is None else validate(models.ReportEntry, node, "report", problems)
-    return model or models.ReportEntry.model_validate({})
 
 
 def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], report: models.ReportEntry) -> Plan:
@@ -283,7 +277,6 @@ class _Expressions:
         return dataclasses.replace(stage, **checked) if checked else stage
 
     def number(self, value: Any, draft: Draft, *path: str) -> Any:
-        """A number, or the expression of one with its names checked."""
         if not isinstance(value, Expression):
             return value
         return self.check(value, draft.body, path, self.before(draft), "number")
@@ -305,7 +298,6 @@ class _Expressions:
         return tuple(found)
 
     def before(self, draft: Draft) -> Group:
-        """The results of the stages before `draft`."""
         position = self.drafts.index(draft)
         earlier = [item.stage for item in self.drafts[:position] if item.stage is not None]
         scope = self.results(earlier)
@@ -401,7 +393,6 @@ class _Expressions:
         return tuple(found), tuple(checks)
 
     def charts(self, entries: Sequence[BaseModel]) -> tuple[Chart, ...]:
-        """The charts of the report, each number as an expression."""
         scope = self.results(self.plan.stages)
         found: list[Chart] = []
         for index, entry in enumerate(entries):
@@ -467,17 +458,14 @@ def _grouped(text: str) -> str:
 
 
 def _turning(draft: Draft) -> str:
-    """The ladder as the plan names it: of the cells of a matrix, and of loads that run alone."""
     return draft.cell.of if draft.cell is not None else draft.id if draft.stage is None else whole_ladder(draft.stage)
 
 
 def _names(draft: Draft) -> tuple[str, ...]:
-    """Return the names of a stage in expressions: its id, and that of its matrix."""
     return (draft.id,) if draft.cell is None else (draft.id, draft.cell.of)
 
 
 def _place(scalar: Node, expression: Expression, offset: int) -> Where:
-    """Return the position in its file of the character `offset` of an expression."""
     if not isinstance(scalar, Scalar):
         return expression.where
     inside = scalar.text.find(expression.text)

@@ -109,7 +109,6 @@ def _definitions(models: list[type[BaseModel]]) -> dict[str, Any]:
 
 
 def _workloads() -> list[type[BaseModel]]:
-    """The parameter model of each kind, with the `kind` itself."""
     fields: dict[str, Any] = {kind: (Literal[kind], ...) for kind in BUILT_IN}
     return [
         create_model(f"{kind.capitalize()}Workload", __base__=built_in(kind).parameters, kind=fields[kind])
@@ -118,13 +117,11 @@ def _workloads() -> list[type[BaseModel]]:
 
 
 def _tunings() -> list[type[BaseModel]]:
-    """The model of each tuning: the keys of every tuning, with one operation."""
     return [_change(kind, "Tuning", TUNING_KEYS) for kind in TUNING_KEYS]
 
 
 @cache
 def _changes() -> list[type[BaseModel]]:
-    """The models of the changes that only a fault can have."""
     return [_change(kind, "Fault", FAULT_KEYS) for kind, name in FAULT_KEYS.items() if OPERATIONS[name].of_fault]
 
 
@@ -193,7 +190,9 @@ def _value(node: Any, templates: bool) -> Any:
     if default is None or isinstance(default, dict) or (_is_typed(options) and not isinstance(default, str)):
         node.pop("default", None)  # no default, or one in base units, which a plan cannot write
     extra = [GROUPED] if any(option.get("type") in ("integer", "number") for option in options) else []
-    if templates and (any(_is_not_text(option) for option in options) or _is_typed(options)):
+    if templates and (
+        any(option.get("type") in _NOT_TEXT or "enum" in option for option in options) or _is_typed(options)
+    ):
         extra.append(TEMPLATE)
     if not extra:
         return node
@@ -209,9 +208,4 @@ def _options(node: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _is_typed(options: list[dict[str, Any]]) -> bool:
-    """Whether a value is written with its unit."""
     return any("pattern" in option for option in options)
-
-
-def _is_not_text(option: dict[str, Any]) -> bool:
-    return option.get("type") in _NOT_TEXT or "enum" in option

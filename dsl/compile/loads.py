@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from proveout.core.data_classes import record
 from proveout.core.errors import Where
@@ -26,7 +26,19 @@ from proveout.dsl.compile.symbols import StageNames
 from proveout.dsl.plan import slices
 from proveout.dsl.plan.phases import POINTS_MAX, SLICES_MAX, Level
 from proveout.dsl.plan.scalars import RATE_MAX, WEEK_S, setting_text
-from proveout.dsl.plan.stages import OWN_SESSIONS, Arrival, Closed, Ladder, Load, Open, Phased, Sessions, Think, Windows
+from proveout.dsl.plan.stages import (
+    OWN_SESSIONS,
+    Access,
+    Arrival,
+    Closed,
+    Ladder,
+    Load,
+    Open,
+    Phased,
+    Sessions,
+    Think,
+    Windows,
+)
 from proveout.dsl.plan.topology import Expression, System
 from proveout.dsl.rules import session_settings
 from proveout.dsl.rules.ladder_rules import level_problems, load_problems
@@ -49,12 +61,6 @@ from proveout.dsl.workloads.kinds import has_own_arrival, is_in_order, with_rang
 
 Of: TypeAlias = Literal["rate", "threads"]
 Distribution: TypeAlias = Literal["constant", "poisson"]
-_ACCESS: Mapping[str, Literal["", "any", "read_write", "read_only"]] = {
-    "": "",
-    "any": "any",
-    "read-write": "read_write",
-    "read-only": "read_only",
-}
 NO_THINK = "a schedule of arrivals has no think times"
 EXCLUDED_BY = {
     "phases": ("measure", "rate", "passes", "within"),
@@ -149,7 +155,7 @@ def _sessions(names: StageNames, target: System, stage: Measured, load: SessionK
     of_stage, own = stage.sessions or OWN_SESSIONS, load.sessions or OWN_SESSIONS
     sessions = Sessions(
         on_disconnect=load.on_disconnect or stage.on_disconnect or "reconnect",
-        access=_ACCESS[load.access or stage.access or ""],
+        access=cast("Access", (load.access or stage.access or "").replace("-", "_")),
         pool=own.pool or of_stage.pool,
         connect_every=own.connect_every or of_stage.connect_every,
     )
@@ -202,7 +208,9 @@ def _named_load(names: StageNames, entry: Measured, name: str, load: LoadEntry) 
     if isinstance(load.rate, str):
         here.problem("the rate of a load of its own cannot be an expression", "rate", hint="rate: 5/s")
     share, think = Fraction(1) if _take_turns(entry) else load.share, think_time(here, load.think)
-    if think is not None and (rate is not None or (load.share is not None and _is_open(entry))):
+    phases = getattr(entry, "phases", None) or ()
+    is_open = getattr(entry, "rate", None) is not None or any(phase.threads is None for phase in phases)
+    if think is not None and (rate is not None or (load.share is not None and is_open)):
         here.problem(NO_THINK, "think", hint="leave `think` or the rate away")
     return Load(
         name=name,
@@ -214,11 +222,6 @@ def _named_load(names: StageNames, entry: Measured, name: str, load: LoadEntry) 
         where=body.where,
         **(made | {"workload": _ranged(here, name, load)}),
     )
-
-
-def _is_open(entry: Measured) -> bool:
-    phases = getattr(entry, "phases", None) or ()
-    return getattr(entry, "rate", None) is not None or any(phase.threads is None for phase in phases)
 
 
 def _distribution(arrival: str | None) -> Distribution:
@@ -425,22 +428,13 @@ def _number(text: str) -> float | None:
 # ---- phases and arrival ----------------------------------------------------------------------------------------------
 
 
-@record
-class Phases:
-    """The phases of a ladder: their levels, of one kind, and their names with their lengths."""
-
-    of: Of
-    levels: tuple[Level, ...]
-    lengths: tuple[tuple[str, float], ...]
-
-    @property
-    def measure_s(self) -> float:
-        """The length of all, seconds."""
-        return sum(length for _, length in self.lengths)
+Lengths: TypeAlias = tuple[tuple[str, float], ...]
+"""The names and the lengths of phases, s."""
 
 
-def compile_phases(names: StageNames, entry: LadderKeys, rungs: Sequence[int]) -> Phases | None:
-    """The phases of a ladder that has some; None when one of them is not possible."""
+def compile_phases(names: StageNames, entry: LadderKeys, rungs: Sequence[int]) -> tuple[Phased, Lengths] | None:
+    """The phases of a ladder that has some: of rates arrival is open, of threads closed. None when one of them is not
+    possible."""
     _exclude(names, "phases")
     if names.body.get("pool") is not None and entry.pool != "local":
         names.problem("phases are measured in the local pool only", "pool", hint="leave `pool` out")
@@ -461,26 +455,35 @@ def compile_phases(names: StageNames, entry: LadderKeys, rungs: Sequence[int]) -
             return None
     levels = tuple(level for _, level in made)
     lengths = tuple((label, level.for_s) for label, level in zip(labels, levels, strict=True))
-    phases = Phases(of=kinds[0], levels=levels, lengths=lengths)
-    return phases if _are_possible(names, phases, min(rungs)) else None
+    if not _are_possible(names, kinds[0], levels, lengths, min(rungs)):
+        return None
+    is_open = kinds[0] == "rate"
+    if entry.arrival is not None and is_open == (entry.arrival == "closed"):
+        kind, hint = ("rates", "arrival: poisson") if is_open else ("threads", "arrival: closed")
+        names.problem(f"phases of {kind} have no {entry.arrival} arrival", "arrival", hint=f"{hint}, or none")
+    if is_open and entry.think is not None:
+        names.problem(NO_THINK, "think", hint="leave `think` away")
+    think = think_time(names, entry.think)
+    return Phased(levels=levels, of=kinds[0], distribution=_distribution(entry.arrival), think=think), lengths
 
 
-def _are_possible(names: StageNames, phases: Phases, rung: int) -> bool:
+def _are_possible(names: StageNames, of: Of, levels: Sequence[Level], lengths: Lengths, rung: int) -> bool:
     """Whether the rates of the levels are below the highest one, their threads within the lowest rung."""
-    highest = RATE_MAX if phases.of == "rate" else float(rung)
+    highest = RATE_MAX if of == "rate" else float(rung)
     fine = True
-    for number, level in enumerate(phases.levels):
+    for number, level in enumerate(levels):
         for one in level_problems(level, highest):
             message, hint, fine = one.message, one.way_out, False
-            if phases.of == "threads" and level.highest > highest:
+            if of == "threads" and level.highest > highest:
                 message = f"the phase has up to {level.highest:g} threads, but the lowest rung {threads(rung)}"
                 hint = "fewer active threads, or higher rungs"
             names.problem(message, "phases", number, hint=hint)
-    if phases.measure_s > WEEK_S:
+    measure_s = sum(length_s for _, length_s in lengths)
+    if measure_s > WEEK_S:
         names.problem("the phases are longer than 7d together", "phases", hint="shorter phases")
         fine = False
-    windows = Windows(ramp_up_s=0.0, measure_s=phases.measure_s, ramp_down_s=0.0, phases=phases.lengths)
-    return fine and not names.object_to(load_problems(phases.levels, windows, highest), "phases")
+    windows = Windows(ramp_up_s=0.0, measure_s=measure_s, ramp_down_s=0.0, phases=lengths)
+    return fine and not names.object_to(load_problems(levels, windows, highest), "phases")
 
 
 def _phase(names: StageNames, phase: PhaseEntry, number: int) -> tuple[Of, Level] | None:
@@ -529,10 +532,10 @@ def _from_table(names: StageNames, phase: PhaseEntry, file: str, number: int) ->
 _TEMPLATE = re.compile(r"\$\{(.*)\}", re.DOTALL)
 
 
-def compile_arrival(names: StageNames, entry: LadderKeys, phases: Phases | None) -> Arrival | None:
+def compile_arrival(names: StageNames, entry: LadderKeys, phases: tuple[Phased, Lengths] | None) -> Arrival | None:
     """The arrival of a ladder, whose `phases` are compiled; None when it is not possible."""
     if entry.phases is not None:
-        return None if phases is None else _phased(names, entry, phases)
+        return None if phases is None else phases[0]
     if entry.rate is None:
         if entry.arrival in ("constant", "poisson"):
             names.problem(f"arrival {entry.arrival} needs a `rate`", "arrival", hint="rate: 500/s")
@@ -546,18 +549,6 @@ def compile_arrival(names: StageNames, entry: LadderKeys, phases: Phases | None)
         return _ramp(names, entry.rate, distribution, entry.measure or 1.0)
     rate = compile_rate(names, entry.rate, "rate")
     return None if rate is None else Open(rate=rate, distribution=distribution)
-
-
-def _phased(names: StageNames, entry: LadderKeys, phases: Phases) -> Phased:
-    """The arrival of phases: of a rate it is open, of threads closed."""
-    is_open = phases.of == "rate"
-    if entry.arrival is not None and is_open == (entry.arrival == "closed"):
-        kind, hint = ("rates", "arrival: poisson") if is_open else ("threads", "arrival: closed")
-        names.problem(f"phases of {kind} have no {entry.arrival} arrival", "arrival", hint=f"{hint}, or none")
-    if is_open and entry.think is not None:
-        names.problem(NO_THINK, "think", hint="leave `think` away")
-    think = think_time(names, entry.think)
-    return Phased(levels=phases.levels, of=phases.of, distribution=_distribution(entry.arrival), think=think)
 
 
 def _ramp(names: StageNames, entry: RateRamp, distribution: Distribution, measure_s: float) -> Phased | None:

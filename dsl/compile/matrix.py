@@ -197,7 +197,6 @@ class _Expansion:
         return True
 
     def cell(self, item: Map, body: Map, one: tuple[str, Cell, Mapping[str, Scalar]]) -> Iterator[tuple[Node, Place]]:
-        """The stages of one cell."""
         name, cell, values = one
         own = CellValues(values=values, problems=self.problems, path=self.path)
         filled = self.variants.named(own.node(_without(body, "matrix")), cell, own)
@@ -442,7 +441,6 @@ class _Turns:
         return tuple(one.id for one in self.drafts if (one.step_of, one.side) == (ladder, side))
 
     def with_steps(self, ladder: Ladder) -> Ladder:
-        """The ladder with the ids of the steps of its turns."""
         before, each, after = (self.steps(ladder.id, side) for side in ("before", EACH, "after"))
         return replace(ladder, before=before + each, after=after)
 

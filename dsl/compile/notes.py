@@ -75,7 +75,6 @@ def _section(root: Map, path: tuple[str, ...]) -> Map:
 
 
 def _under(node: Node, keys: set[str]) -> Iterator[str]:
-    """The texts of the values of some keys, anywhere below a node."""
     entries = node.entries if isinstance(node, Map) else ()
     for key, value in entries:
         yield from _texts(value, None) if key.text in keys else _under(value, keys)

@@ -407,7 +407,6 @@ def _ratios(tree: metrics.Tree, what: str, fixed: Why | bool, unsolved: Why | bo
 
 
 def _add_faults(names: _Names, plan: Plan, stage: Ladder | Search, leaf: Leaf, load: str = "") -> None:
-    """The numbers of the faults of a stage, or of one of its loads."""
     faults = stage.faults if isinstance(stage, Ladder) else ()
     shares = [part for part in parts(stage) if (part.name == load if load else not part.beside)]
     programs = [part.stage.workload for part in shares if plan.workload(part.stage.workload).kind == "program"]

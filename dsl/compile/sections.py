@@ -133,7 +133,6 @@ def _one_host(one: Entry, hosts: Sequence[str] | None, does: str, what: str) -> 
 
 
 def _exporter(one: Entry, capture: Capture) -> Capture | None:
-    """A capture of kind prometheus."""
     hosts, form = _hosts(one, capture, "an exporter"), "metrics: [{name: node_load1}]"
     for name in CAPTURES["prometheus"].keys:
         if not is_given(one.body, name):
@@ -245,7 +244,6 @@ SAMPLE_S = 5.0
 
 
 def _command(one: Entry, capture: Capture) -> Capture | None:
-    """A capture of kind command: the numbers of a program's output, each time it is run."""
     hosts = _hosts(one, capture, "a host", "on: db1")
     fine = _one_host(one, hosts, "run", "command")
     if not capture.values:
@@ -263,7 +261,6 @@ def _command(one: Entry, capture: Capture) -> Capture | None:
 
 
 def _measured_values(one: Entry, values: Sequence[MeasuredValue], *, of_stage: bool = False) -> bool:
-    """Whether the values of `metrics:` are possible."""
     wrong = False
     for value in values:
         at = ("metrics", value.name)

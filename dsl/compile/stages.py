@@ -14,8 +14,8 @@ from proveout.core.data_classes import dataclass
 from proveout.core.numbers import Sought
 from proveout.dsl import engines
 from proveout.dsl.compile.loads import (
+    Lengths,
     Loads,
-    Phases,
     check_interference,
     check_loads,
     check_versus,
@@ -285,7 +285,7 @@ class _Stages(StageNames):
         rungs = self.rungs(entry)
         phases = compile_phases(self, entry, rungs or (THREADS_MAX,)) if entry.phases is not None else None
         arrival = compile_arrival(self, entry, phases)
-        windows = self.windows(entry, phases)
+        windows = self.windows(entry, None if phases is None else phases[1])
         longest = replace(windows, measure_s=WEEK_S) if self.partial else windows
         faults = compile_faults(self, longest)
         if loads is None or rungs is None or pool is None or captures is None:
@@ -321,7 +321,7 @@ class _Stages(StageNames):
         partner = self.partner(entry.with_, stage.order)
         return replace(stage, workers=workers, seed=self.seed(entry.seed, stage.order), interleaved_with=partner)
 
-    def windows(self, entry: stage_models.LadderKeys, phases: Phases | None) -> Windows:
+    def windows(self, entry: stage_models.LadderKeys, phases: Lengths | None) -> Windows:
         """Three lengths, the middle one perhaps in phases, or passes over a set of queries."""
         given = [key.text for key, _ in self.body.entries]
         loads = list((entry.loads or {}).values())
@@ -333,13 +333,13 @@ class _Stages(StageNames):
             return Windows(ramp_up_s=0.0, measure_s=entry.within, ramp_down_s=0.0, passes=entry.passes)
         if phases is None and self.body.get("recovered_within") is not None:
             self.problem("`recovered_within` is for phases", "recovered_within", hint="phases: […]")
-        measure_s = entry.measure or 1.0 if phases is None else phases.measure_s
+        measure_s = entry.measure or 1.0 if phases is None else sum(length_s for _, length_s in phases)
         return Windows(
             ramp_up_s=entry.ramp_up.most_s,
             ramp_up_least_s=entry.ramp_up.least_s,
             measure_s=measure_s,
             ramp_down_s=entry.ramp_down,
-            phases=() if phases is None else phases.lengths,
+            phases=phases or (),
         )
 
     def rungs(self, entry: stage_models.LadderKeys) -> tuple[int, ...] | None:
@@ -356,14 +356,12 @@ class _Stages(StageNames):
         return tuple(given)
 
     def rise(self, rungs: Sequence[int], key: str) -> None:
-        """A problem where the rungs of a ladder do not rise."""
         twice = next((rung for rung in rungs if rungs.count(rung) > 1), None)
         if list(rungs) != sorted(set(rungs)):
             what = "the rungs of a ladder go up" if twice is None else f"{twice} stands twice"
             self.problem(f"{key}: {what}", key, hint=f"each rung once, rising: {sorted(set(rungs))}")
 
     def seed(self, given: int | None, order: str) -> int | None:
-        """The seed of a shuffled order."""
         if given is not None and order != "shuffled":
             self.problem("nothing is drawn by this seed", "seed", hint="order: shuffled")
         return (1 if given is None else given) if order == "shuffled" else None

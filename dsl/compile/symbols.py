@@ -299,8 +299,12 @@ def as_meant(document: Map, problems: Problems) -> Map:
     section = document.get("stages")
     if not isinstance(section, Seq):
         return document
-    items = tuple(_stage(item, problems) for item in section.items)
-    return put(document, "stages", Seq(items=items, where=section.where))
+    items = list(section.items)
+    for index, item in enumerate(items):
+        keys = item.keys() if isinstance(item, Map) else ()
+        if isinstance(item, Map) and not _STAGES.get(keys[0] if keys else "", frozenset()).isdisjoint(keys[1:]):
+            items[index] = nested(item, keys[1:], problems)
+    return put(document, "stages", Seq(items=tuple(items), where=section.where))
 
 
 def put(node: Map, name: str, value: Node) -> Map:
@@ -314,14 +318,6 @@ def _below(node: Map, path: tuple[str, ...], known: Collection[str], problems: P
         return node
     inner = _below(below, path[1:], known, problems) if path[1:] else nested(below, known, problems)
     return put(node, path[0], inner)
-
-
-def _stage(item: Node, problems: Problems) -> Node:
-    if not isinstance(item, Map) or len(item.entries) < 2:
-        return item
-    known = _STAGES.get(item.entries[0][0].text)
-    whole = known is not None and any(key in known for key in item.keys()[1:])
-    return nested(item, item.keys()[1:], problems) if whole else item
 
 
 def nested(node: Map, known: Collection[str], problems: Problems) -> Map:

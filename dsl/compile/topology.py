@@ -68,7 +68,6 @@ def _add_secrets(scope: Scope, section: Node | None) -> None:
 
 
 def _places(one: Entry, words: Sequence[str]) -> Iterator[str]:
-    """The hosts that a secret names."""
     for word in words:
         try:
             yield str(destinations.place(word))
@@ -204,6 +203,9 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
             _declare(one, entry, Declared(name=one.name, kind="system", where=one.start))
     for check in (_check_propagation, _check_standbys, _check_fronts):
         check(scope, entries)
+    while lost := [one.name for one in scope.systems.values() if one.follows and one.follows not in scope.systems]:
+        for name in lost:  # what it follows is not there, or has a problem of its own
+            del scope.systems[name]
     for system in scope.systems.values():
         one, key = entries[system.name], "instances" if system.instances else "dsn"
         if system.restore:
@@ -217,10 +219,12 @@ def _is_fine(one: Entry, entry: System, host: Host | None) -> bool:
     """Whether the rest of the plan can be checked with it."""
     if entry.engine not in engines.ENGINES and not _is_announced(one, entry):
         return False
-    before, engine = len(one.scope.problems.found), engines.of(entry.engine)
+    before = len(one.scope.problems.found)
     _check_address(one, entry)
-    if entry.provision == "embedded" and engine.has_driver:
-        one.object_to(host_rules.provision_problems(entry.engine), "provision")
+    found = list(host_rules.program_problems(entry))
+    if entry.standby_of is not None and entry.provision is None and ("standby_of",) not in [it.at for it in found]:
+        found.append(Objection("a standby has `provision: embedded`", _OWN_GROUP, ("standby_of",)))
+    one.object_to(found)
     if entry.provision is not None and host is not None and not host.is_local:
         what = "an embedded system" if entry.provision == "embedded" else "a PgBouncer"
         message = f"{what} needs a host with `address: local`; `{host.name}` is at {host.address}"
@@ -228,14 +232,6 @@ def _is_fine(one: Entry, entry: System, host: Host | None) -> bool:
     if entry.synchronous and entry.standby_of is None:
         hint = "standby_of: the name of its primary"
         one.problem("`synchronous` is for a standby", "synchronous", hint=hint)
-    if entry.standby_of is not None:
-        found = list(host_rules.standby_problems(entry.engine)) if engine.has_driver else []
-        if not found and entry.provision is None:
-            found = [Objection("a standby has `provision: embedded`", _OWN_GROUP)]
-        one.object_to(found, "standby_of")
-    one.object_to(host_rules.version_problems(entry), "version")
-    key = "provision" if entry.provision == PGBOUNCER else "in_front_of"
-    one.object_to(host_rules.pooler_problems(entry.engine, entry.provision, entry.in_front_of), key)
     for name in ("standby_of", "propagates_to", "session") if entry.provision == PGBOUNCER else ():
         if one.body.get(name) is not None:
             hint = f"give it at `{entry.in_front_of}`" if entry.in_front_of and name != "session" else "leave it away"

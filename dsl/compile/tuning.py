@@ -288,7 +288,6 @@ def _fault(scope: Scope, node: Node, path: str, windows: Windows) -> Fault | Non
 
 
 def _begins(one: Entry) -> bool:
-    """Whether it is clear when a fault begins."""
     given = [key for key in BEGINS if is_given(one.body, key)]
     if not given:
         one.problem("when does this fault begin?", hint="at: 20s, or between, or when")

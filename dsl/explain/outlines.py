@@ -35,7 +35,7 @@ from proveout.dsl.plan.stages import (
     Stage,
     Think,
     Tool,
-    stated_s,
+    lengths_s,
 )
 from proveout.dsl.plan.topology import RARE_EVERY_S, Expression
 from proveout.dsl.rules import resets
@@ -411,7 +411,7 @@ def _windows(stage: Ladder | Tool) -> str:
     if windows.passes:
         passes = f"{windows.passes} pass{'es' if windows.passes > 1 else ''} over the set by each thread"
         return f"{passes}, run to completion within {length(windows.measure_s)}"
-    lengths = {one: length(length_s) for one, length_s in stated_s(windows).items()}
+    lengths = {one: length(length_s) for one, length_s in lengths_s(windows).items()}
     stated = ", ".join(f"{text} {one.stated}" for one, text in lengths.items())
     if windows.ramp_up_least_s is None:
         return stated

@@ -143,11 +143,13 @@ Values: TypeAlias = Annotated[
 """Numbers by name."""
 
 
-def _value_text(value: str | float | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-WaitedFor: TypeAlias = Annotated[str, Form(written=str | int | float | bool, after=_value_text)]
+WaitedFor: TypeAlias = Annotated[
+    str,
+    Form(
+        written=str | int | float | bool,
+        after=lambda value: str(value).lower() if isinstance(value, bool) else str(value),
+    ),
+]
 
 
 @record

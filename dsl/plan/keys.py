@@ -167,7 +167,6 @@ def _checks(record: type) -> tuple[tuple[str, tuple[Any, ...], Check], ...]:
 
 
 def _check(hint: Any, bounds: Mapping[str, Any] = MappingProxyType({})) -> Check | None:
-    """The check of a value of this type, None where it has no bounds."""
     forms = [one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Form)]
     limits = {name: limit for one in (*(one.bounds for one in forms), bounds) for name, limit in one.items()}
     broken = [(*BROKEN[name], limit) for name, limit in limits.items() if name in BROKEN]

@@ -69,7 +69,6 @@ def _read(annotation: Any, value: Any) -> Any:
 
 
 def _plain(annotation: Any) -> Any:
-    """A type without its Annotated."""
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 

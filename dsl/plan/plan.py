@@ -122,11 +122,9 @@ class ChartPoint:
     number: Expression
 
 
-def _of(value: object) -> object:
-    return {"of": value} if isinstance(value, str) else value
-
-
-Divisor: TypeAlias = Annotated[RelativeTo, Form(before=_of, or_text=True)]
+Divisor: TypeAlias = Annotated[
+    RelativeTo, Form(before=lambda value: {"of": value} if isinstance(value, str) else value, or_text=True)
+]
 ByLabel: TypeAlias = Annotated[Mapping[str, Text], Form(written=dict[str, Text], min_length=1)]
 
 
@@ -303,7 +301,8 @@ def position(plan: Plan, subject: str, engine: str = "", line: int = 0) -> Where
     for tried in forms:
         for found in plan.positions:
             if found.path == tried:
-                return _lower(found.where, line - 1) if line > 1 and found.literal else found.where
+                lower = line - 1 if line > 1 and found.literal else 0
+                return Where(file=found.where.file, line=found.where.line + lower, column=found.where.column)
     section, _, rest = path.partition(".")
     places = _places(plan, section)
     names = [name for name in places if rest == name or rest.startswith(f"{name}.")]
@@ -320,7 +319,6 @@ def _path(plan: Plan, subject: str) -> str:
 
 
 def _places(plan: Plan, section: str) -> Mapping[str, Where]:
-    """The places of the things of a section, by name."""
     if section == "stages":
         return {stage.id: stage.where for stage in plan.stages}
     if section == "tuning":
@@ -335,7 +333,3 @@ def all_tunings(plan: Plan) -> Iterator[Tuning]:
     for stage in plan.stages:
         if isinstance(stage, Tune):
             yield from stage.tunings
-
-
-def _lower(where: Where, lines: int) -> Where:
-    return Where(file=where.file, line=where.line + lines, column=where.column)

@@ -109,15 +109,7 @@ def is_cluster(address: str) -> bool:
 def provision_problems(engine: str) -> Iterator[Objection]:
     """Refuse engines that cannot be started."""
     if engines.of(engine).embedded is None:
-        yield Objection(f"proveout cannot start {engine}", "start it yourself and give its dsn")
-
-
-def version_problems(system: System) -> Iterator[Objection]:
-    """A version is chosen among those of the programs of a server."""
-    if system.version is not None and not (system.provision == "embedded" and engines.of(system.engine).versions):
-        able = engines.able(lambda one: one.versions)
-        message = f"`version` is of a system of {able} with `provision: embedded`"
-        yield Objection(message, "leave it away")
+        yield Objection(f"proveout cannot start {engine}", "start it yourself and give its dsn", ("provision",))
 
 
 def setting_problems(engine: str, name: str, value: str, provision: str | None = None) -> Iterator[Objection]:
@@ -152,17 +144,6 @@ def _pooler_setting(name: str, value: str) -> Iterator[Objection]:
         yield Objection(f"the value of `{name}` is a whole number from {low} to {high}")
 
 
-def pooler_problems(engine: str, provision: str | None, in_front_of: str | None) -> Iterator[Objection]:
-    """A PgBouncer: it is in front of a PostgreSQL."""
-    if provision == PGBOUNCER and in_front_of is None:
-        message = "a PgBouncer is in front of a PostgreSQL that proveout starts"
-        yield Objection(message, "in_front_of: the name of that system")
-    if provision != PGBOUNCER and in_front_of is not None:
-        yield Objection("`in_front_of` is for a PgBouncer", "provision: pgbouncer")
-    if provision == PGBOUNCER and engine != "postgres":
-        yield Objection(f"a PgBouncer is in front of PostgreSQL, not of {engine}", "engine: postgres")
-
-
 def _sqlite_setting(name: str, _value: str) -> str | None:
     if name in SQLITE_SETTINGS:
         return None
@@ -177,15 +158,35 @@ _SETTINGS: Mapping[str, Callable[[str, str], str | None]] = {
 }
 
 
+def program_problems(system: System) -> Iterator[Objection]:
+    """The programs of a system: those of its engine and version, of a standby, of a PgBouncer."""
+    engine, embedded = engines.of(system.engine), system.provision == "embedded"
+    if embedded:
+        yield from provision_problems(system.engine)
+    if system.version is not None and not (embedded and engine.versions):
+        message = f"`version` is of a system of {engines.able(lambda one: one.versions)} with `provision: embedded`"
+        yield Objection(message, "leave it away", ("version",))
+    if system.standby_of is not None and not engine.standbys:
+        message = f"proveout starts standbys of {engines.able(lambda one: one.standbys)}, not of {system.engine}"
+        yield Objection(message, "give a replicated database of your own by its dsn", ("standby_of",))
+    if system.provision != PGBOUNCER:
+        if system.in_front_of is not None:
+            yield Objection("`in_front_of` is for a PgBouncer", "provision: pgbouncer", ("in_front_of",))
+        return
+    if system.in_front_of is None:
+        message = "a PgBouncer is in front of a PostgreSQL that proveout starts"
+        yield Objection(message, "in_front_of: the name of that system", ("provision",))
+    if system.engine != "postgres":
+        message = f"a PgBouncer is in front of PostgreSQL, not of {system.engine}"
+        yield Objection(message, "engine: postgres", ("provision",))
+
+
 def system_problems(system: System) -> Iterator[Objection]:
     """A system that proveout is to start."""
     yield from provision_problems(system.engine)
-    yield from version_problems(system)
+    yield from program_problems(system)
     if system.provision is None or system.dsn is not None or system.instances:
         yield Objection(f"system {system.name} is not one to be started: it has a dsn, or no `provision`")
-    if system.standby_of is not None:
-        yield from standby_problems(system.engine)
-    yield from pooler_problems(system.engine, system.provision, system.in_front_of)
     if system.in_front_of is not None and (system.standby_of is not None or system.propagates_to is not None):
         yield Objection(f"system {system.name} is a PgBouncer: it has no data to replicate")
     for name, value in system.settings:
@@ -200,14 +201,6 @@ def copied_problems(system: System) -> Iterator[Objection]:
     if not system.can_be_restored or system.settings or system.instances or system.follows or system.propagates_to:
         yield Objection(f"system {system.name} is not a file that agents copy")
     yield from endpoint_problems(system.name, system.engine, str(system.dsn))
-
-
-def standby_problems(engine: str) -> Iterator[Objection]:
-    """A standby of a system that proveout starts."""
-    if not engines.of(engine).standbys:
-        able = engines.able(lambda one: one.standbys)
-        message = f"proveout starts standbys of {able}, not of {engine}"
-        yield Objection(message, "give a replicated database of your own by its dsn")
 
 
 def dsn_problems(engine: str, dsn: str) -> Iterator[Objection]:

@@ -58,14 +58,12 @@ def compared(text: str, ladders: Collection[str]) -> tuple[tuple[str, ...], ...]
     (('a', 'b'),)
     """
     try:
-        found = [_names_in(parse(leaf.text), ladders) for leaf, _ in leaves(comparisons(text))]
+        walked = [walk(parse(leaf.text)) for leaf, _ in leaves(comparisons(text))]
+        read = ([one.name for one in leaf if isinstance(one, Name) and one.name in ladders] for leaf in walked)
+        found = [tuple(dict.fromkeys(names)) for names in read]
     except ExpressionFault:
         return ()
     return tuple(dict.fromkeys(names for names in found if len(names) > 1))
-
-
-def _names_in(node: Syntax, ladders: Collection[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one.name for one in walk(node) if isinstance(one, Name) and one.name in ladders))
 
 
 def hints(plan: Plan) -> tuple[PlanProblem, ...]:
@@ -86,7 +84,6 @@ def hints(plan: Plan) -> tuple[PlanProblem, ...]:
 
 
 def _way_out(ladders: Sequence[Ladder]) -> str:
-    """The keys that have the ladders take turns."""
     if len({None if one.cell is None else one.cell.of for one in ladders}) == 1 and ladders[0].apart:
         return f"the cells run one after the other: {ladders[0].apart}"
     first, second = ladders[:2]
@@ -154,17 +151,15 @@ def _take_turns(problems: Problems, ladder: Ladder, members: Sequence[Ladder]) -
     first = members[0]
     if (ladder.repeat, ladder.repeat_min) != (first.repeat, first.repeat_min):
         message = f"`{ladder.id}` and `{first.id}` take turns, but are not repeated alike"
-        problems.add(ladder.where, message, key="stages", hint=f"repeat: {_written(first)}")
+        auto = first.repeat_min is not None
+        written = f"auto({first.repeat_min}..{first.repeat})" if auto else str(first.repeat)
+        problems.add(ladder.where, message, key="stages", hint=f"repeat: {written}")
     waits = ladder.arrival.rate if isinstance(ladder.arrival, Open) else None
     needed = set(waits.needs) if isinstance(waits, Expression) else set()
     for other in members:
         if other.id in needed:
             message = f"the rate of `{ladder.id}` waits for the end of `{other.id}`, with which it takes turns"
             problems.add(ladder.where, message, key="stages", hint="order: ladder")
-
-
-def _written(ladder: Ladder) -> str:
-    return str(ladder.repeat) if ladder.repeat_min is None else f"auto({ladder.repeat_min}..{ladder.repeat})"
 
 
 def _decidable(problems: Problems, stages: Sequence[Stage], verdicts: Sequence[Check]) -> None:

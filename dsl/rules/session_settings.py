@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
+from typing import get_args
 
 from proveout.core.data_classes import record
 from proveout.dsl import engines
 from proveout.dsl.engines import Dialect
-from proveout.dsl.plan.stages import Sessions
+from proveout.dsl.plan.stages import Access, Sessions
 from proveout.dsl.rules import settings as rules_settings
 from proveout.dsl.rules.host_rules import Objection, setting_problems
 from proveout.dsl.rules.settings import Setting, Table, table
@@ -327,5 +328,5 @@ def session_problems(engine: str, sessions: Sessions, instances: int) -> Iterato
             message = f"each thread keeps to its own instance, so connections are not shared or renewed by `{key}`"
             way_out = "access: any, read-write or read-only: then every thread may use every instance"
             yield Objection(message, way_out, at=("sessions", key))
-    if sessions.access not in ("", "any", "read_write", "read_only"):
+    if sessions.access not in get_args(Access):
         yield Objection(f"{sessions.access[:40]!r} is not an access")
