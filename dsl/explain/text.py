@@ -12,8 +12,7 @@ from itertools import groupby
 from proveout.core.data_classes import record
 from proveout.core.numbers import count_of
 from proveout.core.units import format_duration
-from proveout.dsl.explain.changes import TuningLine, TuningSum
-from proveout.dsl.explain.timetable import CellLine, HostPart, StageLine, Timetable
+from proveout.dsl.explain.timetable import CellLine, HostPart, StageLine, Timetable, TuningLine, TuningSum
 from proveout.dsl.plan.topology import Value
 
 Lines = tuple[str, ...]

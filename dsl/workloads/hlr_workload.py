@@ -24,7 +24,7 @@ from proveout.dsl.workloads.random_streams import (
     nurand_mask,
     words,
 )
-from proveout.dsl.workloads.transactions import WHOLE, Bind, Declared, digits, whole
+from proveout.dsl.workloads.transactions import WHOLE, Bind, Declared, digits, figures, whole
 
 COLLISION_DRAWS = 2**18
 
@@ -73,7 +73,7 @@ class HlrWorkload(Declared):
             "location": whole(1, 2**32 - 1),
             "bit": whole(0, 1),
             "data_a": whole(0, 255),
-            "numberx": Bind("U15", lambda random, count, _: digits(random.integers(0, 10**15, count), 15)),
+            "numberx": figures(15),
             "type": whole(1, types_of(self.parameters)),
             "start": Bind(WHOLE, lambda random, count, _: 8 * random.integers(0, len(START_TIMES), count)),
             "end": whole(1, len(END_TIMES)),

@@ -104,6 +104,10 @@ class Ranged(Strict):
             raise ValueError(f"range [{first}, {last}] does not lie within the {keys} 1..{getattr(self, number)}")
         return self
 
+    def span(self, each: int) -> tuple[int, int]:
+        """The first and the last row that the load touches, of a table with `each` rows for a key."""
+        return (self.first - 1) * each + 1, self.last * each
+
     @property
     def first(self) -> int:
         """The lowest key that the load touches."""

@@ -134,16 +134,6 @@ class Prepaid(Ranged):
     def accounts(self) -> int:
         return self.population * self.accounts_per_customer
 
-    @property
-    def first_account(self) -> int:
-        """The lowest account that the load touches."""
-        return (self.first - 1) * self.accounts_per_customer + 1
-
-    @property
-    def last_account(self) -> int:
-        """The highest account that the load touches."""
-        return self.last * self.accounts_per_customer
-
 
 # Money is conserved: the balances sum to the opening balances and the movements of the history. That is an invariant,
 # and so is that no account is overdrawn. A debit that is more than there is fails *logically*, as does an authorisation

@@ -45,7 +45,7 @@ from proveout.dsl.workloads.transactions import (
     constant,
     counting,
     derived,
-    digits,
+    figures,
     whole,
 )
 
@@ -164,12 +164,12 @@ class PrepaidWorkload(Declared):
     def binds(self, transaction: str, stream: int) -> Mapping[str, Bind]:
         """Accounts and customers of the load's range, all alike; a search is shorter at the end of the range."""
         parameters, kinds = self.parameters, AMOUNTS[self.parameters.profile]
-        last = parameters.last_account
+        first, last = parameters.span(parameters.accounts_per_customer)
         return {
-            "account": whole(parameters.first_account, last),
+            "account": whole(first, last),
             "customer": whole(parameters.first, parameters.last),
-            "addr": Bind("U15", lambda random, count, _: digits(random.integers(0, 10**15, count), 15)),
-            "zip": Bind("U5", lambda random, count, _: digits(random.integers(0, 10**5, count), 5)),
+            "addr": figures(15),
+            "zip": figures(5),
             "amount": Bind(WHOLE, lambda random, count, _: amounts(random, count, kinds)),
             "needed": derived(WHOLE, lambda drawn: np.maximum(0, -drawn["amount"])),
             "session": constant(WHOLE, stripe(stream)),
@@ -185,7 +185,8 @@ class PrepaidWorkload(Declared):
 
     @property
     def sample(self) -> float:
-        return self.parameters.last_account - self.parameters.first_account + 1
+        first, last = self.parameters.span(self.parameters.accounts_per_customer)
+        return last - first + 1
 
     @cached_property
     def population(self) -> Population:

@@ -76,10 +76,12 @@ class TpcbWorkload(Declared):
     def binds(self, transaction: str, stream: int) -> Mapping[str, Bind]:
         """As in pgbench, account, teller and branch of a transaction are drawn apart, each of all alike, and so is the
         amount: an account's own branch is another one as a rule."""
-        first, last = self.parameters.first - 1, self.parameters.last
-        each = {"aid": self.parameters.accounts_per_branch, "bid": 1, "tid": TELLERS_PER_BRANCH}
-        rows = {name: whole(first * count + 1, last * count) for name, count in each.items()}
-        return {**rows, "delta": whole(-DELTA_MAX, DELTA_MAX)}
+        own = self.parameters
+        each = {"aid": own.accounts_per_branch, "bid": 1, "tid": TELLERS_PER_BRANCH}
+        return {
+            **{name: whole(*own.span(count)) for name, count in each.items()},
+            "delta": whole(-DELTA_MAX, DELTA_MAX),
+        }
 
     def failures(self, transaction: str) -> tuple[float, float]:
         return 0.0, 0.0

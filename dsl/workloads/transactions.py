@@ -154,6 +154,11 @@ def digits(numbers: Ints, width: int) -> Column:
     return (figures + ord("0")).astype(np.uint32).view(f"U{width}").reshape(-1)
 
 
+def figures(width: int) -> Bind:
+    """Texts of so many digits, all alike."""
+    return Bind(f"U{width}", lambda random, count, _: digits(random.integers(0, 10**width, count), width))
+
+
 def bound(one: Sql, binds: Mapping[str, Bind]) -> BoundStatement:
     """The statement, where these are its transaction's binds."""
     text, names = sql_text.positional(one.text)

@@ -117,6 +117,7 @@ def test_sets_replace_the_population_once_and_then_again() -> None:
     inserted, deleted = keys(SETS + 1)
     assert present.isdisjoint(inserted)
     assert present.issuperset(deleted)
+    assert len({tuple(keys(SETS * cycle + 1)[0]) for cycle in range(8)}) == 4, "generations"
 
 
 def test_rows_of_a_set_follow_the_rules_of_the_population() -> None:
