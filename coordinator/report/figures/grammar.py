@@ -370,7 +370,7 @@ _Drawn: TypeAlias = tuple[list[dict[str, Any]], list[Spec], int]
 
 @record
 class _Look:
-    """What the panels of a figure share; `ratios` is the axis of ratios."""
+    """The parts that the panels of a figure share; `ratios` is the axis of ratios."""
 
     place: str
     color: Spec
