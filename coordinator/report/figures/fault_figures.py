@@ -27,10 +27,10 @@ from proveout.coordinator.report.figures.figure import (
 from proveout.coordinator.report.figures.grammar import figure
 from proveout.coordinator.report.figures.latency_figures import Choice, choices
 from proveout.coordinator.report.figures.rung_timeline import (
-    APART,
     CHOICES_MAX,
     WIDTH,
     Rows,
+    below,
     ends_of,
     left,
     lines_of,
@@ -429,10 +429,7 @@ def _spec(choice: Choice, parts: Sequence[Sequence[_Phase]], unit: str) -> Spec:
         panels.append((70, [shaded, *lines_of(offered, only, y, [_OFFERED], what="threads", shape="linear")]))
     if times := responses(choice):
         panels.append((130, [*under, *times]))
-    charts = [_ribbon(bands, only)]
-    for at, (height, layers) in enumerate(panels, 1):
-        charts.append(panel(over_time(layers, time_axis(titled=at == len(panels))), WIDTH, height))
-    return grid(charts, columns=1, spacing=6, resolve=APART, **choice.params)
+    return below(_ribbon(bands, only), panels, choice)
 
 
 def _bands(shown: Sequence[LoadSeries], parts: Sequence[Sequence[_Phase]]) -> Rows:

@@ -34,8 +34,6 @@ from proveout.core.numbers import column, number, percent, safe, seconds
 
 CHOICES_MAX = 6
 WIDTH = 700
-APART = {"scale": {"color": "independent", "strokeDash": "independent"}}
-"""Panels with colours and dashes of their own."""
 _RAMPS = "#dadde0"
 Rows: TypeAlias = list[dict[str, Any]]
 """`of` a choice, `t` seconds, the value `v` and its text `shown`, `what` it is, and the `piece` of its line."""
@@ -59,13 +57,18 @@ def rung_timeline(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
 
 
 def _spec(choice: Choice, timeline: Timeline) -> Spec:
-    brushed = {"domain": {"param": "brush"}}
-    drawn = [(height, layers) for height, layers in _panels(choice, timeline) if layers]
-    charts = [_strip(choice)]
-    for at, (height, layers) in enumerate(drawn, 1):
-        x = time_axis(scale=brushed, titled=at == len(drawn))
-        charts.append(panel(over_time([_ramps(choice), *layers], x), WIDTH, height))
-    return grid(charts, columns=1, spacing=8, resolve=APART, **choice.params)
+    drawn = [(height, [_ramps(choice), *layers]) for height, layers in _panels(choice, timeline) if layers]
+    return below(_strip(choice), drawn, choice, {"domain": {"param": "brush"}})
+
+
+def below(first: Spec, panels: Sequence[tuple[int, list[Spec]]], choice: Choice, scale: Spec | None = None) -> Spec:
+    """Panels, (height, layers), below each other and below the `first` on one axis of time."""
+    charts = [
+        panel(over_time(layers, time_axis(titled=at == len(panels), scale=scale)), WIDTH, height)
+        for at, (height, layers) in enumerate(panels, 1)
+    ]
+    apart = {"scale": {"color": "independent", "strokeDash": "independent"}}
+    return grid([first, *charts], columns=1, spacing=8, resolve=apart, **choice.params)
 
 
 # ---- panels ------------------------------------------------------------------------------------------------------
