@@ -55,14 +55,13 @@ def to_xml(results: RunResults) -> str:
     """The suite as XML text, ends with a newline."""
     name = results.run.name if results.run else "proveout"
     cases = list(_cases(results))
-    started = timestamp(results.started_unix_s)
-    totals = _totals(name, cases, results.ended.seconds if results.ended else 0.0)
+    started, seconds = timestamp(results.started_unix_s), results.ended.seconds if results.ended else 0.0
     facts = (
         {"run": results.run.run_id, "digest": results.run.digest, "version": results.run.version} if results.run else {}
     )
     facts = {"outcome": results.ended.reason} | facts if results.ended else facts
     facts = {"answer": words[0]} | facts if (words := answer(results)) else facts
-    return _suite(name, cases, totals | ({"timestamp": started.rstrip("Z")} if started else {}), facts)
+    return _suite(name, cases, facts, seconds, {"timestamp": started.rstrip("Z")} if started else {})
 
 
 @record
@@ -87,12 +86,15 @@ def of_plans(plans: Iterable[CheckedPlan]) -> str:
         )
         for plan in plans
     ]
-    return _suite("proveout", cases, _totals("proveout", cases, 0.0), {})
+    return _suite("proveout", cases, {}, 0.0, {})
 
 
-def _suite(name: str, cases: list[Case], totals: dict[str, str], facts: dict[str, str]) -> str:
+def _suite(name: str, cases: list[Case], facts: dict[str, str], seconds: float, began: dict[str, str]) -> str:
+    marks = (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
+    counts = {word: str(sum(case.mark == mark for case in cases)) for word, mark in marks}
     suites = ET.Element("testsuites")
-    suite = ET.SubElement(suites, "testsuite", totals)
+    about = {"name": _clean(name), "tests": str(len(cases)), **counts, "time": f"{seconds:.3f}", **began}
+    suite = ET.SubElement(suites, "testsuite", about)
     properties = ET.SubElement(suite, "properties") if facts else suite
     for key, value in facts.items():
         ET.SubElement(properties, "property", {"name": key, "value": _clean(value)})
@@ -100,18 +102,6 @@ def _suite(name: str, cases: list[Case], totals: dict[str, str], facts: dict[str
         _element(suite, name, case)
     ET.indent(suites)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
-
-
-def _totals(name: str, cases: list[Case], seconds: float) -> dict[str, str]:
-    totals = {mark: sum(case.mark == mark for case in cases) for mark in ("failure", "error", "skipped")}
-    return {
-        "name": _clean(name),
-        "tests": str(len(cases)),
-        "failures": str(totals["failure"]),
-        "errors": str(totals["error"]),
-        "skipped": str(totals["skipped"]),
-        "time": f"{seconds:.3f}",
-    }
 
 
 def _element(suite: ET.Element, name: str, case: Case) -> None:

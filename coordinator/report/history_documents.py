@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -50,7 +51,8 @@ from proveout.coordinator.report.document import (
     Value,
     kept,
 )
-from proveout.coordinator.report.figures.figure import GREY, Figure, Spec, chart, layer, tips, whiskers
+from proveout.coordinator.report.figures.figure import Figure
+from proveout.coordinator.report.figures.grammar import Point, of_points
 from proveout.coordinator.report.json_documents import timestamp
 from proveout.core.data_classes import record
 from proveout.core.distributions import t_quantile
@@ -256,51 +258,34 @@ def explain_data(plan: Plan, records: Sequence[NoiseRecord]) -> list[dict[str, o
     ]
 
 
-SCALES = {"_us": (1e3, "ms"), "_s": (1.0, "s")}
-
-
 def trend_figure(history: MetricHistory, label: str = "") -> Figure:
     """The figure; `label` is the name of a label for the horizontal axis, "" for time."""
-    factor, unit = next((found for end, found in SCALES.items() if history.metric.endswith(end)), (1.0, "1/s"))
-    values: list[dict[str, Any]] = []
-    rows = []
+    levels = {run.run: level.mean for level in history.levels for run in history.runs[level.first : level.last + 1]}
+    signs = {change.run.run: f" {DIRECTIONS[change.direction][0]}" for change in history.changes}
+    name = history.metric.rpartition(".")[2]
+    points, rows = [], []
     for run, one, status in zip(history.runs, history.points, history.decisions.statuses, strict=True):
-        ends: dict[str, float | None] = {"lower": None, "upper": None}
+        place, value = at(run, label), math.exp(one.value)
+        estimate = {"mean": value}
         if one.variance is not None:
             half = t_quantile(one.repeats - 1) * math.sqrt(one.variance / one.repeats)
-            lower, upper = one.value - half, min(one.value + half, 700)
-            ends = {"lower": math.exp(lower) / factor, "upper": math.exp(upper) / factor}
-        place, value = at(run, label), math.exp(one.value)
-        shown = quantity(value, history.metric.rpartition(".")[2])
-        about = {"run": run.run, "status": status, "shown": shown}
-        values.append({"kind": "run", "at": place, "value": value / factor, **about, **ends})
-        rows.append((run.run, place, shown, str(one.repeats), status))
-    values += (
-        {"kind": "level", "at": at(run, label), "value": level.mean / factor, "level": position}
-        for position, level in enumerate(history.levels)
-        for run in history.runs[level.first : level.last + 1]
-    )
-    values += (
-        {
-            "kind": "change",
-            "at": at(change.run, label),
-            "run": change.run.run,
-            "change": ratio_text({"mean": 1.0 + (change.effect or change.found).change}),
-            "value": math.exp(history.points[change.found.index].value) / factor,
-            "status": "acknowledged" if change.acknowledged else change.direction,
-        }
-        for change in history.changes
-    )
-    return Figure(
-        name="trend",
+            estimate |= {"lower": math.exp(one.value - half), "upper": math.exp(min(one.value + half, 700))}
+        points.append(
+            Point(panel=history.metric, metric=name, at=place + signs.get(run.run, ""), estimate=estimate,
+                  tick=levels[run.run], line=True)
+        )  # fmt: skip
+        rows.append((run.run, place, quantity(value, name), str(one.repeats), status))
+    made = of_points(
+        points,
+        f"{history.metric}, {where(history)}",
+        "Points: runs, with the 95 % interval over their repeats. Dashed: the level between change points; the first "
+        "run of a new level has a sign in its name.",
+        label,
         of=(history.stage, str(history.threads or ""), history.metric),
-        title=f"{history.metric}, {where(history)}",
-        caption="Points: runs, with the 95 % interval over their repeats. Lines: the level between change points; a "
-        "dashed rule marks the first run of a new level.",
-        spec=_chart(values, f"{history.metric}, {unit}", label),
-        heads=("run", "at", history.metric, "repeats", "status"),
-        rows=tuple(rows),
+        log=True,
+        numbers=(("run", "at", history.metric, "repeats", "status"), tuple(rows)),
     )
+    return replace(made, name="trend")
 
 
 def where(history: MetricHistory) -> str:
@@ -313,28 +298,6 @@ def at(run: RunSummary, label: str) -> str:
     if label:
         return safe(run.labels.get(label, "")) or run.run
     return datetime.fromtimestamp(run.started_unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _chart(values: list[dict[str, Any]], title: str, label: str) -> Spec:
-    x: Spec = {"field": "at", "type": "temporal", "title": None, "axis": {"labelOverlap": True, "grid": False}}
-    if label:
-        order = list(dict.fromkeys(value["at"] for value in values if value["kind"] == "run"))
-        x |= {"type": "ordinal", "sort": order, "title": label, "axis": {"labelOverlap": "greedy", "labelAngle": -45}}
-    y: Spec = {"field": "value", "type": "quantitative", "title": title, "scale": {"zero": False}}
-    runs, levels, changes = ([{"filter": f"datum.kind == '{kind}'"}] for kind in ("run", "level", "change"))
-    rule = {"strokeDash": [5, 4], "strokeWidth": 1.5, "color": "#b3446c"}
-    dot = {"filled": True, "size": 45, "opacity": 1, "color": "#0b6e99"}
-    of_change, of_run = (
-        tips(run="run", change="new / old", status=""),
-        tips(run="run", at="at", shown=title, status="status"),
-    )
-    level = {"field": "level", "type": "nominal"}
-    layers = [layer("line", {"strokeWidth": 2.5, "color": "#e08a00"}, only=levels, x=x, y=y, detail=level)]
-    if any(value["kind"] == "change" for value in values):
-        layers.insert(0, layer("rule", rule, only=changes, x=x, tooltip=of_change))
-    if any(value.get("lower") is not None for value in values):
-        layers.append(whiskers({"x": x}, "y", y, {"color": {"value": GREY}}))
-    return chart(values, [*layers, layer("point", dot, only=runs, x=x, y=y, tooltip=of_run)], height=260)
 
 
 FORMAT = "proveout.trend/1"

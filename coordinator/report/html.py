@@ -41,10 +41,6 @@ from proveout.proto.events import Claim, HeadlineNumber
 WIDTH, HEIGHT = 200, 22
 _EDGE = 8.0
 _MIDDLE = HEIGHT / 2.0
-_LOG_FROM = 20.0
-"""From this ratio of the largest to the smallest number on the axis is logarithmic."""
-_FARTHEST = 1e3
-"""An interval is drawn to this many times the value and the limit at most."""
 
 
 def claim_svg(claim: Claim) -> str:
@@ -79,24 +75,14 @@ def claim_svg(claim: Claim) -> str:
 def _axis(numbers: list[float], claim: Claim) -> Callable[[float], float]:
     """number -> pixel, at the edge for a number beyond the axis."""
     assert claim.mean is not None and claim.bound is not None  # noqa: S101
-    positive = [number for number in numbers if number > 0.0]
-    core = [number for number in (claim.mean, claim.bound) if number > 0.0]
-    is_log = len(positive) == len(numbers) and max(positive) >= _LOG_FROM * min(positive)
-    if is_log:
-        low = max(min(positive), min(core) / _FARTHEST)
-        high = min(max(positive), max(core) * _FARTHEST)
-        scale: Callable[[float], float] = math.log
-    else:
-        reach = 4.0 * (abs(claim.mean - claim.bound) or abs(claim.mean) or 1.0)
-        centre = (claim.mean + claim.bound) / 2.0
-        low, high = max(min(numbers), centre - reach * 4), min(max(numbers), centre + reach * 4)
-        scale = float
-    low, high = scale(low), scale(high)
+    reach = 16.0 * (abs(claim.mean - claim.bound) or abs(claim.mean) or 1.0)
+    centre = (claim.mean + claim.bound) / 2.0
+    low, high = max(min(numbers), centre - reach), min(max(numbers), centre + reach)
     margin = 0.08 * (high - low) or abs(high) * 0.1 or 1.0
     low, high = low - margin, high + margin
 
     def place(number: float) -> float:
-        at = _EDGE + (scale(number) - low) / (high - low) * (WIDTH - 2 * _EDGE)
+        at = _EDGE + (number - low) / (high - low) * (WIDTH - 2 * _EDGE)
         return min(max(at, 0.0), float(WIDTH))
 
     return place

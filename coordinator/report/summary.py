@@ -485,17 +485,10 @@ def _bounded(text: str, operator: str, limit: str, scope: Mapping[str, Any]) -> 
     least = lower_bound(text, scope)
     same = notation(metric_of(text), least.value if least else None, exact=[] if bound is None else [bound])
     sign = f"{_SIGNS[operator]} {same.text(bound)}" if bound is not None else ""
+    claim = Claim(of=text, value="no data", limit=sign, operator=operator, bound=bound)
     if least is None:
-        return Claim(of=text, value="no data", limit=sign, operator=operator, bound=bound)
-    return Claim(
-        of=text,
-        value=f"≥ {same.text(least.value)}",
-        limit=sign,
-        operator=operator,
-        mean=least.value,
-        lower=least.lower,
-        bound=bound,
-    )
+        return claim
+    return replace(claim, value=f"≥ {same.text(least.value)}", mean=least.value, lower=least.lower)
 
 
 _COMPARED = re.compile(r"(?P<of>.+?) = (?P<value>.+), limit (?P<sign><=|>=|<|>|==|!=) (?P<limit>.+?): (?P<why>.+)")

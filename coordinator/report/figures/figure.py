@@ -218,7 +218,8 @@ def logarithmic(field: str, title: str, values: Sequence[float], *, margin: floa
         if len(ticks) <= TICKS_MAX:
             break
     # Vega writes no more labels at a logarithmic axis than `tickCount`, also of given values
-    axis = {"values": ticks, "format": "~r", "tickCount": 10 * TICKS_MAX, **more.pop("axis", {})}
+    few = {} if len(ticks) > 1 else {"values": None, "tickCount": 5}
+    axis = {"values": ticks, "format": "~r", "tickCount": 10 * TICKS_MAX, **few, **more.pop("axis", {})}
     scale = {"type": "log", "domain": [least, most], "nice": False}
     return quantity(field, title, scale=scale, axis=axis, **more)
 

@@ -417,7 +417,12 @@ def _panel(points: Sequence[Point], look: _Look) -> _Drawn:
     scale = _domain(values, line=line)
     number = quantity("value", title, scale=scale, **({"axis": {"format": "%"}} if unit == "%" else {}))
     if look.log:
-        number = logarithmic("value", title, [value["value"] for value in values], margin=1.6)
+        reach = [
+            min(max(end, value["value"] / WIDEST), value["value"] * WIDEST)
+            for value in values
+            for end in (value[name] or value["value"] for name in ("value", "lower", "upper"))
+        ]
+        number = logarithmic("value", title, reach, margin=max(1.01, (max(reach) / min(reach)) ** 0.1))
     places = {value["at"] for value in values}
     bars = 1 if look.stacked else max(sum(value["at"] == at for value in values) for at in places)
     height = max(90, len(places) * (16 + 15 * bars)) if look.lying else 230

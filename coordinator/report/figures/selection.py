@@ -15,10 +15,9 @@ from typing import Any
 
 from proveout.coordinator.report.figures import (
     fault_figures,
-    latency_figures,
     load_figures,
     matrix_figures,
-    rung_timeline,
+    over_time_figures,
     stage_figures,
     system_figures,
 )
@@ -35,9 +34,8 @@ from proveout.dsl.schema.models import FIGURES, OTHERS
 
 MODULES: Mapping[str, ModuleType] = {
     "Throughput and loads": load_figures,
-    "Response times": latency_figures,
+    "Response times and rungs over time": over_time_figures,
     "Hosts, waits and replication": system_figures,
-    "One rung over time": rung_timeline,
     "Stages and query sets": stage_figures,
     "Matrices and searches": matrix_figures,
     "Faults": fault_figures,

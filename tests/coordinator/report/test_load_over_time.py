@@ -15,10 +15,14 @@ from records import begun
 from synthetic_run import results_of
 
 from proveout.coordinator.report.figures import timeline as figures_timeline
-from proveout.coordinator.report.figures.fault_figures import POINTS_MAX, _course, phases
-from proveout.coordinator.report.figures.latency_figures import latency_heat_map
 from proveout.coordinator.report.figures.matrix_figures import matrix_overview, search
-from proveout.coordinator.report.figures.rung_timeline import rung_timeline
+from proveout.coordinator.report.figures.over_time_figures import (
+    POINTS_MAX,
+    _course,
+    latency_heat_map,
+    phases,
+    rung_timeline,
+)
 from proveout.coordinator.report.figures.system_figures import wait_events
 from proveout.coordinator.report.figures.timeline import Timeline, read_timeline
 from proveout.coordinator.results.results import RunResults, load_results

@@ -127,20 +127,6 @@ def test_a_chart_has_its_results_as_places_and_a_panel_for_each_metric() -> None
     assert f"| {row[0]} | {row[1]} | {row[2]} |" in text
 
 
-def test_a_number_divides_all_numbers_of_a_chart() -> None:
-    results = results_of("hlr-cache-lab")
-    relative, *_ = charts_of(results)
-    first = results.stages["baseline"].rungs[0].tree["loads"]["one"]["transactions"]
-    base = first["InsertCallForwarding"]["response"]["avg_us"]["mean"]
-    read = first["GetAccessData"]["response"]["avg_us"]["mean"]
-    found = {series: value for series, at, value in shown(next(charts(relative))) if at == "2"}
-    assert found["InsertCallForwarding"] == 1.0
-    assert found["GetAccessData"] == pytest.approx(read / base, rel=0.01) != 1.0
-    assert (
-        "relative to baseline.at(2).loads.one.transactions.InsertCallForwarding.response.avg_us = 1" in relative.caption
-    )
-
-
 def test_all_numbers_of_a_chart_relative_to_one_transaction_with_its_threads() -> None:
     results = results_of("hlr-cache-embedded")
     (figure,) = (one for one in charts_of(results) if one.of == ("relative-latency",))

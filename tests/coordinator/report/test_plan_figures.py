@@ -112,7 +112,7 @@ def test_the_charts_of_the_plan_come_first_then_the_figures_that_it_names_and_th
     assert [one.name for one in first[:charts]] == [NAME] * charts
     assert list(dict.fromkeys(one.name for one in first[charts:])) == results.plan["figures"]
     assert {one.slug for one in (*first, *(one for of in folded.values() for one in of))} == {one.slug for one in found}
-    assert {"Hosts, waits and replication", "Response times"} <= folded.keys()
+    assert {"Hosts, waits and replication", "Response times and rungs over time"} <= folded.keys()
     assert results.run is not None
     unnamed = replace(results, run=replace(results.run, plan={**results.plan, "figures": []}))
     first, _ = selection.shown(unnamed, selection.figures(unnamed, synthetic_timeline(unnamed))[0])

@@ -182,6 +182,7 @@ def test_the_answer_is_over_all_rungs(
         assert {name: across[name] for name in ("better", "worse", "undecided") if across[name]} == by_rung
     tile = tiles(compared)[0]
     assert tile.about == ", ".join(f"{name} at {len(rungs)}" for name, rungs in by_rung.items()) + " of 5 rungs"
+    assert tile.tone == ("warn" if "worse" in by_rung else "good")
 
 
 def test_long_ids_stand_in_the_legend_alone(plan: Plan) -> None:
