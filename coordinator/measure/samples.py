@@ -440,9 +440,12 @@ def _write_lines(rows: Iterator[dict[str, Any]], path: Path) -> None:
         out.writelines(f"{json.dumps(row, separators=(',', ':'))}\n" for row in rows)
 
 
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """The rows of such a file. SamplesUnreadable when it is damaged."""
-    wanted = _columns_of(path)
+def _lines(parquet: Path) -> list[dict[str, Any]] | None:
+    """The rows that were written without pyarrow; None where there are none, or beside a parquet file.
+    SamplesUnreadable when they are damaged."""
+    path, wanted = _lines_beside(parquet), _columns_of(parquet)
+    if parquet.is_file() or not path.is_file():
+        return None
     rows: list[dict[str, Any]] = []
     try:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
@@ -457,7 +460,7 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _columns_of(path: Path) -> Mapping[str, type]:
-    return _FILES.get(path.name.split(".")[-3 if path.suffix == ".gz" else -2], _LOAD)
+    return _FILES.get(path.name.split(".")[-2], _LOAD)
 
 
 Series: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
@@ -467,12 +470,10 @@ Series: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 def read_rows(path: Path, columns: Sequence[str] | None = None, metrics: Sequence[str] = ()) -> list[dict[str, Any]]:
     """The rows of a file of samples, by the name of its parquet file; of captures those of some `metrics` alone; []
     without a file. SamplesUnreadable for a damaged one."""
-    lines = _lines_beside(path)
-    if path.is_file() or not lines.is_file():
+    if (found := _lines(path)) is None:
         table = read_table(path, columns, [("metric", "in", list(metrics))] if metrics else None)
         rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
         return rows
-    found = _read_lines(lines)
     if metrics:
         found = [row for row in found if row["metric"] in metrics]
     return found if columns is None else [{name: row[name] for name in columns} for row in found]
@@ -481,9 +482,8 @@ def read_rows(path: Path, columns: Sequence[str] | None = None, metrics: Sequenc
 def each_row(path: Path, chosen: Chosen) -> Iterator[dict[str, Any]]:
     """The rows of a file of samples one after the other, of those that `chosen` leaves; none without a file.
     SamplesUnreadable for a damaged one."""
-    lines = _lines_beside(path)
     if not path.is_file():
-        rows = _read_lines(lines) if lines.is_file() else []
+        rows = _lines(path) or []
         yield from compress(rows, chosen(np.array([row["coordinator_ns"] for row in rows], np.int64)).tolist())
         return
     pq = errors.loaded("pyarrow.parquet", f"reading {path.name}")
@@ -516,8 +516,7 @@ def read_columns(path: Path, columns: Sequence[str]) -> dict[str, npt.NDArray[An
     """Columns of a file of samples as arrays; of one of lists all of them, one after the other, and their lengths under
     `lengths`. None without a file. SamplesUnreadable for a damaged one."""
     found: dict[str, npt.NDArray[Any]] = {}
-    lines = _lines_beside(path)
-    if path.is_file() or not lines.is_file():
+    if (rows := _lines(path)) is None:
         table = read_table(path, columns)
         if table is None:
             return None
@@ -528,7 +527,6 @@ def read_columns(path: Path, columns: Sequence[str]) -> dict[str, npt.NDArray[An
                 column = column.flatten()
             found[name] = column.to_numpy(zero_copy_only=False)
         return found
-    rows = _read_lines(lines)
     for name in columns:
         values = [row[name] for row in rows]
         if _LOAD.get(name) is list:
@@ -574,12 +572,11 @@ def read_table(path: Path, columns: Sequence[str] | None = None, filters: Any = 
 
     Pages have checksums since format 2 of the journal; of older files only the form is checked.
     """
-    lines = _lines_beside(path)
-    if not path.is_file() and not lines.is_file():
+    if (rows := _lines(path)) is None and not path.is_file():
         return None
     pa, pq = (errors.loaded(name, f"reading {path.name}") for name in ("pyarrow", "pyarrow.parquet"))
-    if not path.is_file():
-        return pa.Table.from_pylist(_read_lines(lines), schema=_schema(path))
+    if rows is not None:
+        return pa.Table.from_pylist(rows, schema=_schema(path))
     with _unharmed(path):
         _check_columns(path, pq.read_schema(path), columns or ())
         chosen = None if columns is None else list(columns)
