@@ -148,20 +148,10 @@ class Authority:
         """A certificate for the holder of `key`: the role as a URI, the names and IP addresses, and what it may be used
         for."""
         kind = role.partition("/")[0]
-        names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(f"{URI}{role}")]
-        names += [_general_name(address) for address in addresses]
-        return self._sign(f"proveout {kind}", names, USES[kind], key)
-
-    def _sign(
-        self,
-        common_name: str,
-        names: Sequence[x509.GeneralName],
-        uses: Sequence[x509.ObjectIdentifier],
-        key: PublicKey,
-    ) -> x509.Certificate:
-        builder = _builder(common_name, self.certificate.subject, key, self.validity)
+        names = (x509.UniformResourceIdentifier(f"{URI}{role}"), *map(_general_name, addresses))
+        builder = _builder(f"proveout {kind}", self.certificate.subject, key, self.validity)
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+        builder = builder.add_extension(x509.ExtendedKeyUsage(USES[kind]), critical=False)
         return builder.sign(self._key, hashes.SHA256())
 
 
@@ -291,7 +281,6 @@ class Issued:
 
     serial: int
     member: Member
-    begins_unix_s: int
     ends_unix_s: int
     how: str
     revoked_unix_s: int | None
@@ -418,18 +407,19 @@ class Ledger:
 
     def issued(self) -> tuple[Issued, ...]:
         """All certificates, the newest last."""
+        columns = "serial, role, name, addresses, ends_unix_s, how, revoked_unix_s"
+        query = f"SELECT {columns} FROM issued ORDER BY begins_unix_s, role, name, serial"  # noqa: S608 - constants
         with self._lock:
-            rows = self._db.execute("SELECT * FROM issued ORDER BY begins_unix_s, role, name, serial").fetchall()
+            rows = self._db.execute(query).fetchall()
         return tuple(
             Issued(
                 serial=int(serial, 16),
                 member=Member(role=role, name=name, addresses=tuple(json.loads(addresses))),
-                begins_unix_s=begins,
                 ends_unix_s=ends,
                 how=how,
                 revoked_unix_s=revoked,
             )
-            for serial, role, name, addresses, begins, ends, how, revoked in rows
+            for serial, role, name, addresses, ends, how, revoked in rows
         )
 
     def revoke(self, who: str) -> tuple[Issued, ...]:

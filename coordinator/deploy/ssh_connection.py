@@ -58,7 +58,7 @@ exit {no_python}
 
 
 class HostError(ProveoutError):
-    """A host cannot be reached, or refuses a step; `where` is its name."""
+    """A host cannot be reached, or refuses a step. Its name is that of the `Outcome`."""
 
 
 @record
@@ -146,9 +146,7 @@ class Connection:
                 limit=LINE_MAX,
             )  # fmt: skip
         except OSError as error:
-            raise HostError(
-                f"ssh cannot be started: {error.strerror}", where=target.name, way_out="Install OpenSSH's client."
-            ) from error
+            raise HostError(f"ssh cannot be started: {error.strerror}", way_out="Install OpenSSH's client.") from error
         made = cls(target, process)
         try:
             await made._write(_program())
@@ -203,11 +201,11 @@ class Connection:
             async with asyncio.timeout(timeout_s):
                 line = await self._line()
         except TimeoutError:
-            raise HostError(f"no answer within {timeout_s:.0f} s", where=self.target.name) from None
+            raise HostError(f"no answer within {timeout_s:.0f} s") from None
         if not line:
             raise await self._ended()
         if "error" in line:
-            raise HostError(line["error"], where=self.target.name, way_out=line.get("way_out", ""))
+            raise HostError(line["error"], way_out=line.get("way_out", ""))
         return dict(line["ok"])
 
     async def _line(self) -> dict[str, Any]:
@@ -229,7 +227,7 @@ class Connection:
         await self._reading
         lines = [line.strip() for line in self._errors.decode(errors="replace").splitlines() if line.strip()]
         what, way_out = reason(code, lines)
-        return HostError(what, where=self.target.name, way_out=way_out)
+        return HostError(what, way_out=way_out)
 
 
 REASONS: tuple[tuple[int | str, str, str], ...] = (

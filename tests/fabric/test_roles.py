@@ -19,7 +19,7 @@ import grpc
 import grpc.aio
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from eventually import eventually_async
@@ -49,7 +49,10 @@ HELLO_OF_ROLES = codec.coordinator_envelope(replace(HELLO, run_id="roles", lease
 def credentials_of(who: str, authority: Authority) -> Credentials | None:
     def named(name: x509.GeneralName) -> Credentials:
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = authority._sign("coordinator", [name], (ExtendedKeyUsageOID.CLIENT_AUTH,), key.public_key())
+        builder = certificates._builder("x", authority.certificate.subject, key.public_key(), authority.validity)
+        builder = builder.add_extension(x509.SubjectAlternativeName([name]), critical=False)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        certificate = builder.sign(authority._key, hashes.SHA256())
         pem = certificate.public_bytes(serialization.Encoding.PEM)
         return Credentials(ca=authority.pem, certificate=pem, key=certificates._key_pem(key))
 
