@@ -212,16 +212,12 @@ async def run_generator(context: TaskContext, spec: RunLoad) -> LoadResult:
     model = of_workload(spec.workload)
     assert isinstance(model, workload_program.Program)  # noqa: S101 - the kind of the workload
     checked(spec, model)
-    folder = await asyncio.to_thread(_folder, context)
+    user = _unprivileged()
+    folder = await asyncio.to_thread(ToolFolder.enter, context.work_dir, None if user.inherited else user.uid)
     try:
         return await _Generator(context, spec, model, folder).run()
     finally:
         await asyncio.to_thread(folder.leave)
-
-
-def _folder(context: TaskContext) -> ToolFolder:
-    user = _unprivileged()
-    return ToolFolder.enter(context.work_dir, None if user.inherited else user.uid)
 
 
 def _unprivileged() -> Privileges:
