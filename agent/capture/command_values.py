@@ -266,13 +266,15 @@ class SampledProgram:
 
 
 class CommandObserver:
-    """Runs a program for each sample; see `adapter.Observer`. One that fails costs its sample."""
+    """Runs a program for each sample; see `adapter.Observer`. One that fails costs its sample. Raw outputs are added to
+    `outputs`."""
 
-    def __init__(self, spec: RunCapture, program: SampledProgram, loop: asyncio.AbstractEventLoop) -> None:
-        self._capture, self._program, self._loop = spec.capture, program, loop
+    def __init__(
+        self, spec: RunCapture, program: SampledProgram, loop: asyncio.AbstractEventLoop, outputs: list[str]
+    ) -> None:
+        self._capture, self._program, self._loop, self._outputs = spec.capture, program, loop, outputs
         self._running: Future[bytes] | None = None
         self._ended = False
-        self._outputs: list[str] = []
         self._left = KEPT_MAX
         try:
             self._read()
@@ -283,11 +285,9 @@ class CommandObserver:
         at = datetime.now(UTC)
         output = self._on_loop(self._program.output())
         self._keep(at, output)
-        _, values = values_of(output, self._capture.command, self._capture.values)
-        found = dict(values)
-        return [
-            Reading(metric=measured_name("command", value), value=found[value.name]) for value in self._capture.values
-        ]
+        values = self._capture.values
+        found = dict(values_of(output, self._capture.command, values)[1])
+        return [Reading(metric=measured_name("command", value), value=found[value.name]) for value in values]
 
     def _on_loop(self, work: Coroutine[Any, Any, bytes]) -> bytes:
         """Run on the agent's loop, and wait for it in this thread."""
@@ -302,19 +302,12 @@ class CommandObserver:
         more = f"# later outputs are not kept: this file has {KEPT_MAX:,} bytes\n"
         self._outputs.append(text if self._left > 0 else more)
 
-    def look(self, tick: Tick) -> Sequence[Reading] | None:
+    def look(self, _: Tick) -> Sequence[Reading] | None:
         """One reading for each value; None when the program fails or a value cannot be read."""
-        if not tick.report:
-            return []
         try:
             return None if self._ended else self._read()
         except (TaskFault, asyncio.CancelledError, TimeoutError):  # the last two by `abort`
             return None
-
-    @property
-    def outputs(self) -> str:
-        """The raw outputs so far."""
-        return "".join(self._outputs)
 
     def abort(self) -> None:
         """End the program that runs, and start no other."""
@@ -330,15 +323,10 @@ class CommandObserver:
 async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
     """Run the program for each sample until finished. TaskFault when the first run gives no values."""
     loop = asyncio.get_running_loop()
-    made: list[CommandObserver] = []
+    outputs: list[str] = []
     program = SampledProgram(context.policy, spec.capture.command)
-
-    def make() -> CommandObserver:
-        made.append(CommandObserver(spec, program, loop))
-        return made[0]
-
     try:
-        result = await observe(context, spec, make)
+        result = await observe(context, spec, lambda: CommandObserver(spec, program, loop, outputs))
     finally:
         await program.close()
-    return replace(result, output="".join(observer.outputs for observer in made))
+    return replace(result, output="".join(outputs))

@@ -90,12 +90,6 @@ def parse_network(text: str) -> Iterator[Reading]:
             yield from _named("network", {metric: int(fields[at]) for metric, at in _NETWORK.items()}, name.strip())
 
 
-def network_namespace() -> Iterator[Reading]:
-    """The inode of this process' network namespace: processes with the same one reach each other by `lo`."""
-    with suppress(OSError):
-        yield Reading(metric="network.namespace", value=float(NETWORK_NAMESPACE.stat().st_ino))
-
-
 def parse_pressure(text: str, resource: str) -> Iterator[Reading]:
     """The `some` line of a /proc/pressure file: its total, in µs; none where the kernel has no PSI."""
     first = text.partition("\n")[0]
@@ -123,7 +117,9 @@ class Counters:
             *((f"/proc/pressure/{name}", partial(parse_pressure, resource=name)) for name in ("cpu", "io", "memory")),
         ]
         self._files = [(descriptor, parse) for path, parse in parsers if (descriptor := _open(path)) is not None]
-        self._namespace = list(network_namespace())
+        self._namespace: list[Reading] = []  # its inode: processes with the same one reach each other by `lo`
+        with suppress(OSError):
+            self._namespace = [Reading(metric="network.namespace", value=float(NETWORK_NAMESPACE.stat().st_ino))]
 
     def close(self) -> None:
         for descriptor, _ in self._files:

@@ -27,6 +27,7 @@ TEXT_SHOWN = 60
 COLUMNS_SHOWN = 8
 
 TAKE: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "only": lambda numbers: numbers[0],
     "last": lambda numbers: numbers[-1],
     "sum": math.fsum,
     "avg": lambda numbers: math.fsum(numbers) / len(numbers),
@@ -87,7 +88,7 @@ def _read(table: ValueTable, value: MeasuredValue) -> float:
     if value.take == "only" and len(numbers) > 1:
         way_out = "select one row with `where`, or set `take` to last, sum, avg, min or max"
         raise NoValue(f"{len(numbers)} rows, and a metric is one number", way_out)
-    return numbers[0] if value.take == "only" else float(TAKE[value.take](numbers))
+    return TAKE[value.take](numbers)
 
 
 def number(found: Any) -> float:
@@ -255,10 +256,8 @@ class QueryObserver:
                 yield Reading(metric=before, value=asked_s - first_s)
                 yield Reading(metric=after, value=answered_s - asked_s)
 
-    def look(self, tick: Tick) -> Sequence[Reading] | None:
+    def look(self, _: Tick) -> Sequence[Reading] | None:
         """One reading for each value; None when one cannot be read."""
-        if not tick.report:
-            return []
         asked_s = time.monotonic()
         try:
             if self._session is None and not self._ended:
@@ -282,8 +281,7 @@ class QueryObserver:
     def abort(self) -> None:
         """Break off the query under way, and open no other connection."""
         self._ended = True
-        session = self._session
-        if session is not None:
+        if session := self._session:
             session.abort()
 
     def close(self) -> None:

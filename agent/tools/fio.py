@@ -82,7 +82,9 @@ async def run_fio(context: TaskContext, spec: RunFio) -> LoadResult:
     armed = await Program.arm(run_argv(program, spec), work_dir, privileges)
     try:
         context.armed()
-        t0_ns = await _started(context, armed)
+        t0_ns = await context.started()
+        await asyncio.sleep(max((t0_ns - time.monotonic_ns()) / 1e9, 0.0))
+        await armed.go()
         limit_s = (t0_ns - time.monotonic_ns()) / 1e9 + spec.windows.total_s + OVERTIME_S
         try:
             async with asyncio.timeout(limit_s):
@@ -171,14 +173,6 @@ async def _report_growth(context: TaskContext, folder: ToolFolder, needed: int) 
 # ---- the run -------------------------------------------------------------------------------------------------------
 
 
-async def _started(context: TaskContext, armed: Program) -> int:
-    """Wait for T0, then start fio."""
-    t0_ns = await context.started()
-    await asyncio.sleep(max((t0_ns - time.monotonic_ns()) / 1e9, 0.0))
-    await armed.go()
-    return t0_ns
-
-
 async def _follow(context: TaskContext, armed: Program, spec: RunFio, t0_ns: int) -> LoadResult:
     documents, course, found = Documents(), FioRun(spec.windows, t0_ns), False
     kinds = [name for name, there in (("read", spec.job.reads), ("write", spec.job.writes)) if there]
@@ -241,11 +235,6 @@ def lay_out_argv(program: str, job: FioJob) -> tuple[str, ...]:
     return (program, "--eta=never", "--create_only=1", *_common(job), "--rw=read", *_sections(job, 0))
 
 
-def file_name(number: int) -> str:
-    """The file of job `number`, in the work folder of fio."""
-    return f"job{number}.dat"
-
-
 def _common(job: FioJob) -> tuple[str, ...]:
     return (
         "--name=global",
@@ -272,7 +261,7 @@ def _sections(job: FioJob, first_slice: int) -> Iterator[str]:
     for number in range(job.jobs):
         yield f"--name=job{number}"
         if not job.devices:
-            yield f"--filename={file_name(number)}"
+            yield f"--filename=job{number}.dat"
             continue
         # A colon ends a file name in fio.
         yield f"--filename={job.devices[number % len(job.devices)].replace(':', chr(92) + ':')}"

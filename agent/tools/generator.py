@@ -212,16 +212,12 @@ async def run_generator(context: TaskContext, spec: RunLoad) -> LoadResult:
     model = of_workload(spec.workload)
     assert isinstance(model, workload_program.Program)  # noqa: S101 - the kind of the workload
     checked(spec, model)
-    folder = await asyncio.to_thread(_folder, context)
+    user = _unprivileged()
+    folder = await asyncio.to_thread(ToolFolder.enter, context.work_dir, None if user.inherited else user.uid)
     try:
         return await _Generator(context, spec, model, folder).run()
     finally:
         await asyncio.to_thread(folder.leave)
-
-
-def _folder(context: TaskContext) -> ToolFolder:
-    user = _unprivileged()
-    return ToolFolder.enter(context.work_dir, None if user.inherited else user.uid)
 
 
 def _unprivileged() -> Privileges:
@@ -333,7 +329,7 @@ class _Generator:
         text = output.decode(errors="replace")
         match form:
             case "sysbench":
-                return generator_output.sysbench(text, windows.ramp_up_s, t0_ns, start_ns), ()
+                return generator_output.sysbench(text, t0_ns, start_ns), ()
             case "pgbench":
                 return generator_output.pgbench(self._logs(), windows, t0_ns, ahead_ns), ()
             case "hammerdb":
@@ -352,7 +348,6 @@ class _Generator:
             start_ns=start_ns,
             end_ns=start_ns + round(windows.measure_s * 1e9),
             load=load_of(round(values["tpm"] / 60.0 * windows.measure_s)),
-            seconds=(),
         )
         return measured, tuple(values.items())
 
@@ -366,7 +361,6 @@ class _Generator:
             start_ns=self._ended_ns - run.runtime_ms * 1_000_000,
             end_ns=self._ended_ns,
             load=load_of(run.ios, histogram.merge(side.response for side in run.sides.values()), run.errors),
-            seconds=(),
         )
         return measured, tuple(values.items())
 

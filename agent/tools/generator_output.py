@@ -49,7 +49,7 @@ class Measured:
     start_ns: int
     end_ns: int
     load: TransactionLoad
-    seconds: tuple[LoadSecond, ...]
+    seconds: tuple[LoadSecond, ...] = ()
 
 
 def garbled(program: str, why: str) -> TaskFault:
@@ -125,7 +125,7 @@ def _seconds(
 # ---- sysbench --------------------------------------------------------------------------------------------------------
 
 
-def sysbench(output: str, ramp_up_s: float, t0_ns: int, start_ns: int) -> Measured:
+def sysbench(output: str, t0_ns: int, start_ns: int) -> Measured:
     """The window of a run that began at `start_ns`. TaskFault `fault`."""
     found = {name: pattern.search(output) for name, pattern in _SUMMARY.items()}
     missing = next((name for name, match in found.items() if match is None), None)
@@ -139,7 +139,7 @@ def sysbench(output: str, ramp_up_s: float, t0_ns: int, start_ns: int) -> Measur
         start_ns=start_ns,
         end_ns=start_ns + round(numbers["seconds"] * 1e9),
         load=load_of(ok, _bins(bins, numbers), int(numbers["errors"])),
-        seconds=tuple(_reported(output, ramp_up_s, t0_ns, start_ns)),
+        seconds=tuple(_reported(output, t0_ns, start_ns)),
     )
 
 
@@ -155,7 +155,7 @@ def _bins(bins: Sequence[tuple[str, str]], numbers: dict[str, float]) -> Histogr
     )
 
 
-def _reported(output: str, ramp_up_s: float, t0_ns: int, start_ns: int) -> Iterator[LoadSecond]:
+def _reported(output: str, t0_ns: int, start_ns: int) -> Iterator[LoadSecond]:
     for match in _SECOND.finditer(output):
         begins_ns = start_ns + (int(match[1]) - 1) * 1_000_000_000
         yield LoadSecond(
@@ -230,7 +230,6 @@ def _summary(
         start_ns=first_ns,
         end_ns=first_ns + round(windows.measure_s * 1e9),
         load=load_of(round(ok), failed=round(own.get("errors", 0.0))),
-        seconds=(),
     )
     return measured, tuple(found.items())
 

@@ -104,7 +104,12 @@ def claims_of(tunings: Sequence[Tuning], endpoints: Sequence[Endpoint]) -> froze
     found: set[str] = set()
     for tuning in tunings:
         if tuning.system:
-            found |= _system_claim(reached.get(tuning.system))
+            endpoint = reached.get(tuning.system)
+            if endpoint is not None and not endpoint.provisioned:  # the run has started the others
+                differs = (
+                    f"{endpoint.engine} {public(endpoint) or endpoint.system}"  # between systems, and has no secrets
+                )
+                found.add(f"system:{hashlib.sha256(differs.encode()).hexdigest()[:32]}")
             found |= {MACHINE} if tuning.restart else set()
             continue
         names = _names(tuning)
@@ -123,14 +128,6 @@ def _names(tuning: Tuning) -> tuple[str, ...]:
     if tuning.operation != "sysctl" or values.get("file") is not None:
         return ()
     return tuple(str(name) for name, _ in values.get("settings") or ())
-
-
-def _system_claim(endpoint: Endpoint | None) -> set[str]:
-    """The claim on an external system; none for a system that the run has started."""
-    if endpoint is None or endpoint.provisioned:
-        return set()
-    differs = f"{endpoint.engine} {public(endpoint) or endpoint.system}"  # between systems, and has no secrets
-    return {f"system:{hashlib.sha256(differs.encode()).hexdigest()[:32]}"}
 
 
 @record

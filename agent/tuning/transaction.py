@@ -553,14 +553,10 @@ def _refused_by(
     tuning: Tuning, outcome: TuningOutcome, operation: Operation | None, fault: ProveoutError
 ) -> TuningState:
     """The state after a fault; with the place of the plan's text where a database refused that."""
-    state = _state(tuning, outcome, (_text(fault),))
+    way_out = f" ({fault.way_out})" if fault.way_out else ""
+    where = f"{fault.where}: " if fault.where and not isinstance(fault, TaskFault) else ""
+    state = _state(tuning, outcome, (f"{where}{fault.what}{way_out}",))
     if operation is None or not isinstance(fault, TaskFault) or not fault.subject:
         return state
     subject = operation.subject_of(fault.subject)
     return replace(state, subject=subject, line=fault.line) if subject else state
-
-
-def _text(fault: ProveoutError) -> str:
-    way_out = f" ({fault.way_out})" if fault.way_out else ""
-    where = f"{fault.where}: " if fault.where and not isinstance(fault, TaskFault) else ""
-    return f"{where}{fault.what}{way_out}"

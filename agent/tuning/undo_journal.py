@@ -140,10 +140,6 @@ _COLUMNS = ", ".join(_FIELDS[1:])
 _INSERT = f"INSERT INTO change ({_COLUMNS}) VALUES ({', '.join('?' * len(_FIELDS[1:]))})"  # noqa: S608 - constants
 
 
-def _no_holders() -> Mapping[str, Holder]:
-    return {}
-
-
 @dataclass(slots=True)
 class UndoJournal:
     """The journal in `directory`. TaskFault `disk_full` if it cannot be written: then nothing may be changed.
@@ -154,7 +150,7 @@ class UndoJournal:
 
     directory: Path
     holder: Holder = field(default_factory=Holder)
-    others: Callable[[], Mapping[str, Holder]] = _no_holders
+    others: Callable[[], Mapping[str, Holder]] = dict
     _db: sqlite3.Connection | None = field(default=None, init=False)
     _lock: FileLock | None = field(default=None, init=False)
     _unwritten: dict[int, str | None] = field(default_factory=dict, init=False)

@@ -145,6 +145,8 @@ def test_a_second_has_the_new_operations_and_counts_restart_with_the_window() ->
     indices = histogram.indices_of(np.asarray([2048, 4096], dtype=np.int64)).tolist()
     assert dict(zip(response.indices, response.counts, strict=True)) == dict(zip(indices, (5, 25), strict=True))
     assert response.sum_ns == 5 * 2048 + 25 * 4096
+    reset = it.take(snapshot(document(side(4, {2048: 4}, 500)), ["read"]), 104 * S + S * 7 // 10)
+    assert reset and reset.transactions[0].counts.ok == 4
 
 
 def test_the_result_is_the_last_snapshot_with_the_lateness_of_fio() -> None:

@@ -88,7 +88,7 @@ Latency (ms):
 
 def test_a_run_of_sysbench_is_the_measure_window() -> None:
     start_ns = T0_NS + S + 5_000_000
-    found = sysbench(SYSBENCH, 1.0, T0_NS, start_ns)
+    found = sysbench(SYSBENCH, T0_NS, start_ns)
     assert found.load.counts.ok == 3 and found.load.counts.error_count == 1
     assert found.start_ns == start_ns
     assert found.end_ns - found.start_ns == pytest.approx(2.0054 * S)
@@ -102,7 +102,7 @@ def test_a_run_of_sysbench_is_the_measure_window() -> None:
 def test_an_incomplete_report_is_a_fault(gone: str, words: str) -> None:
     text = "\n".join(line for line in SYSBENCH.splitlines() if gone not in line)
     with pytest.raises(TaskFault, match=words):
-        sysbench(text, 0.0, T0_NS, T0_NS)
+        sysbench(text, T0_NS, T0_NS)
 
 
 def rung(folder: Path) -> Any:

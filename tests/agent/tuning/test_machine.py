@@ -286,6 +286,8 @@ def test_a_lock_file_that_its_holder_removes_is_not_locked_twice(tmp_path: Path)
     for text in ("", "{}", "[1]", '{"run": "r", "epoch": "1", "host": "h", "pid": "x", "claims": []}'):
         (tmp_path / "lock").write_text(text)
         assert holder_of(tmp_path) == Holder(), "no valid content, no holder"
+        with pytest.raises(Held):
+            machines.refuse(tmp_path, Holder(claims=(MACHINE,)))
 
 
 def test_one_transaction_at_a_time(tmp_path: Path) -> None:
