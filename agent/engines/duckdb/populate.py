@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from proveout.agent.engines.duckdb.driver import faults, open_database
 from proveout.agent.engines.row_values import scaled
-from proveout.agent.engines.table import TableLoader, column_names
+from proveout.agent.engines.table import COMMENT, TableLoader, column_names
+from proveout.dsl.rules import settings
 from proveout.dsl.workloads.base import Population, Table
 
 CHUNK_UNITS = 50_000
@@ -25,22 +26,27 @@ ROWS = "proveout_rows"
 
 
 class DuckdbLoader(TableLoader):
-    """See `TableLoader`; it drops tables of others too."""
+    """See `TableLoader`."""
 
     whole_number = "BIGINT"
     DIALECT = "duckdb"
+    ELSEWHERE = "use another file, give the workload's table another name"
 
     def __init__(self, dsn: str, population: Population) -> None:
         super().__init__(population)
         self._dsn = dsn
+        self.PLACE = f"the file {settings.split_dsn(dsn)[0]}"
         with self._doing("open it"):
             self._connection = open_database(dsn)
 
     def prepare(self) -> None:
-        """Drop earlier tables, then create new ones, empty."""
-        self._drop_ours()
-        for statement in self._population.before["duckdb"]:
-            self.execute(statement)
+        """Drop our earlier tables, create new ones, empty, and mark them; in one transaction."""
+        with self._doing("commit the new tables"), self._transaction():
+            self._drop_ours()
+            for statement in self._population.before["duckdb"]:
+                self.execute(statement)
+            for table in self._population.tables:
+                self.execute(f"COMMENT ON TABLE {table.name} IS '{COMMENT}'")
 
     def table_exists(self, name: str) -> bool:
         return bool(self.rows(f"SELECT 1 FROM duckdb_tables() WHERE lower(table_name) = '{name.lower()}'"))  # noqa: S608
@@ -67,7 +73,7 @@ class DuckdbLoader(TableLoader):
         try:
             yield
             self._run("COMMIT")
-        except duckdb.Error:
+        except BaseException:
             with contextlib.suppress(duckdb.Error):
                 self._run("ROLLBACK")
             raise
@@ -79,6 +85,14 @@ class DuckdbLoader(TableLoader):
             self._run(f"INSERT INTO {table.name} ({column_names(table)}) SELECT * FROM {ROWS}")  # noqa: S608
             self._connection.unregister(ROWS)
             yield rows.num_rows
+
+    def _foreign(self, table: Table) -> str:
+        kinds = (("table", "duckdb_tables()"), ("view", "duckdb_views()"))
+        found = " UNION ALL ".join(
+            f"SELECT '{kind}', comment FROM {of} WHERE lower({kind}_name) = '{table.name.lower()}'"  # noqa: S608
+            for kind, of in kinds
+        )
+        return next((str(kind) for kind, comment in self.rows(found) if comment != COMMENT), "")
 
 
 def arrow_table(table: Table, first: int, count: int) -> pa.Table:

@@ -310,16 +310,15 @@ async def write_out(endpoint: Endpoint) -> None:
         raise
 
 
-class SizeCatalogue:
+class SizeCatalogue(CaptureSession):
     """The sizes of tables, toast tables and indexes; see `adapter.Catalogue`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._session = CaptureSession(endpoint, "sizes")
-        self.abort, self.close = self._session.abort, self._session.close
+        super().__init__(endpoint, "sizes")
 
     def parts(self) -> Sequence[Sequence[Any]] | None:
         """Return one row per part; None when the query fails."""
-        return self._session.rows(SIZES)
+        return self.rows(SIZES)
 
 
 class PostgresQueries:

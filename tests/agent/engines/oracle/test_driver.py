@@ -146,6 +146,10 @@ def test_ora_01017_and_ora_12541(oracle: str) -> None:
         OracleDriver().connect(f"hlr/wrong@{target}")
     assert (raised.value.code, raised.value.kind) == ("ORA-01017", FailureKind.LOST)
     assert "wrong" not in raised.value.what
+    endpoint = Endpoint(system="db", engine="oracle", dsn=f"hlr/wrong@{target}")
+    with pytest.raises(TaskFault, match="ORA-01017") as refused, connected(endpoint, "sql"):
+        pass
+    assert (refused.value.code, "CREATE SESSION" in refused.value.way_out) == ("refused", True)
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         port = nobody.getsockname()[1]
