@@ -16,9 +16,8 @@ from proveout.core.data_classes import field, record
 from proveout.core.errors import NOWHERE, Where
 from proveout.core.numbers import threads
 from proveout.dsl.plan.keys import OMITTED, Element, key, keys_of
-from proveout.dsl.plan.loads import targets
 from proveout.dsl.plan.scalars import Form, Name, OptionalText, Percentage, Text, Threads, Title
-from proveout.dsl.plan.stages import Condition, Measuring, Stage, Tool, Tune, Tuning
+from proveout.dsl.plan.stages import Condition, Ladder, Measuring, Stage, Tool, Tune, Tuning
 from proveout.dsl.plan.topology import (
     Capture,
     Declared,
@@ -247,7 +246,11 @@ class Plan:
     def target_host(self, stage: Measuring) -> str:
         """The host whose CPU is "the" CPU of the stage: that of its (first) target; of a tool the first that it runs
         on."""
-        return stage.clients[0] if isinstance(stage, Tool) else self.system(targets(stage)[0]).host
+        if isinstance(stage, Tool):
+            return stage.clients[0]
+        alone = stage.alone if isinstance(stage, Ladder) else ""
+        running = (load.target for load in stage.loads if alone in ("", load.name))
+        return self.system(next(running, stage.target)).host
 
     def condition(self, stage_id: str) -> Condition | None:
         """The condition of the stage; None when it always runs."""

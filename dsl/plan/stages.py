@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
 from proveout.core.data_classes import field, record
 from proveout.core.errors import NOWHERE, Where
@@ -38,10 +38,7 @@ from proveout.dsl.plan.scalars import (
     Text,
     Variation,
 )
-from proveout.dsl.plan.topology import Expression, Value, WrittenExpression
-
-if TYPE_CHECKING:
-    from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.topology import Expression, System, Value, WrittenExpression
 
 
 @record
@@ -497,6 +494,14 @@ class Outline:
     work: tuple[tuple[str, str], ...] = ()
 
 
+class Named(Protocol):
+    """A plan, as its stages see it: the things that they name."""
+
+    def system(self, name: str) -> System: ...
+
+    def stage(self, stage_id: str) -> Stage: ...
+
+
 class StageKind(Element):
     """A kind of stage, beyond the fields of its record, with the answers of most kinds. Not a dataclass, so that those
     that inherit from it are cheap to define.
@@ -526,7 +531,7 @@ class StageKind(Element):
         """Its changes to machines, those of its faults too."""
         return ()
 
-    def outline(self, plan: Plan) -> Outline:
+    def outline(self, plan: Named) -> Outline:
         """The stage for `explain`; that of kinds that need more than the plan is in `dsl.explain.outlines`."""
         raise NotImplementedError(type(self).__name__)
 
@@ -786,7 +791,7 @@ class Sql(StageKind):
     def rewrites(self) -> tuple[str, ...]:
         return (self.system,)
 
-    def outline(self, plan: Plan) -> Outline:
+    def outline(self, plan: Named) -> Outline:
         count, system = len(self.statements), plan.system(self.system)
         what = f"{count} statement{'' if count == 1 else 's'}" if count else "a wait" if not self.query else "a query"
         detail = [f"{self.repeat} times"] if self.repeat > 1 else []
@@ -823,7 +828,7 @@ class CommandRun(StageKind):
     prepares = True
     is_timed = False
 
-    def outline(self, plan: Plan) -> Outline:
+    def outline(self, plan: Named) -> Outline:
         command, names = self.command, ", ".join(value.name for value in self.values)
         within = format_duration(command.within_s)
         detail = (
@@ -878,7 +883,7 @@ class Pause(StageKind):
     around_turns = "repeated"
     prepares = True
 
-    def outline(self, plan: Plan) -> Outline:
+    def outline(self, plan: Named) -> Outline:
         return Outline(title=f"wait {length(self.duration_s)}", seconds=self.duration_s)
 
 
@@ -897,7 +902,7 @@ class Tune(StageKind):
     def changes(self) -> tuple[Tuning, ...]:
         return self.tunings
 
-    def outline(self, plan: Plan) -> Outline:
+    def outline(self, plan: Named) -> Outline:
         hosts, names = hosts_of(self.tunings), ", ".join(tuning.name for tuning in self.tunings)
         work = tuple((host, "tune") for host in hosts)
         return Outline(title=f"tune {', '.join(hosts)}: {names}", seconds=tunings_s(self.tunings), work=work)
@@ -913,7 +918,7 @@ class Revert(StageKind):
     kind: Literal["revert"] = "revert"
     around_turns = "takes back"
 
-    def outline(self, plan: Plan) -> Outline:
+    def outline(self, plan: Named) -> Outline:
         tune = plan.stage(self.tune)
         tunings = tune.tunings if isinstance(tune, Tune) else ()
         title = f"set back what {self.tune} has changed: {', '.join(tuning.name for tuning in tunings)}"
@@ -934,7 +939,7 @@ class Restart(StageKind):
     kind: Literal["restart"] = "restart"
     around_turns = "taken back"
 
-    def outline(self, plan: Plan) -> Outline:
+    def outline(self, plan: Named) -> Outline:
         wanted = ", ".join(f"{name} = {value}" for name, value in self.settings)
         title = f"restart {self.system} with {wanted or 'the settings of the plan'}"
         return Outline(title=title, seconds=3.0, work=((plan.system(self.system).host, f"restart {self.system}"),))
@@ -956,7 +961,7 @@ class Reboot(StageKind):
     prepares = True
     is_timed = False
 
-    def outline(self, plan: Plan) -> Outline:
+    def outline(self, plan: Named) -> Outline:
         detail = (
             f"waits for the agents for at most {format_duration(self.within_s)}",
             "changes of the run stay in place; those that the kernel has lost are made again",
@@ -981,7 +986,7 @@ class Drop(StageKind):
     def rewrites(self) -> tuple[str, ...]:
         return self.systems
 
-    def outline(self, plan: Plan) -> Outline:
+    def outline(self, plan: Named) -> Outline:
         names = ", ".join(self.systems)
         title = f"drop the tables of {self.workload} from {names}"
         work = ((self.clients[0], f"drop tables in {names}"),)
