@@ -34,7 +34,7 @@ from proveout.dsl.plan.stages import (
     Tuning,
 )
 from proveout.dsl.plan.topology import Capture, Expression, System
-from proveout.dsl.rules.load_rules import programs
+from proveout.dsl.rules.repeat_rules import programs
 from proveout.dsl.workloads.kinds import expected_rows
 from proveout.proto.wire.tasks import (
     ApplyTuning,
