@@ -102,16 +102,8 @@ def rows(results: RunResults) -> Iterator[Row]:
                 path, is_all = _in_load_path(load), numbers["transaction"] in (ALL, in_load(load, ALL))
                 on = about | {"target": targets.get(load, target)}
                 sets = {name: number_at(item.metrics, *path, name) for name in SETS if is_all and name in blank}
-                yield (
-                    on
-                    | numbers
-                    | sets
-                    | (
-                        {name: number_at(item.metrics, *name.split(".")) for name in costs}
-                        if is_all and not load
-                        else {}
-                    )
-                )
+                spent = {name: number_at(item.metrics, *name.split(".")) for name in costs if is_all and not load}
+                yield on | numbers | sets | spent
                 if is_all:
                     for row in _phase_rows(item, path):
                         named = {"transaction": in_load(load, row["transaction"] or ALL)}
