@@ -133,7 +133,7 @@ class Files:
         try:
             with self._folder(path) as (folder, name):
                 prefix = _temporary_prefix(name)
-                names = [one.name for one in os.scandir(folder)]
+                names = os.listdir(folder)  # noqa: PTH208 - a descriptor has no `iterdir`
                 left = [one for one in names if one.startswith(prefix) and _LEFT.search(one)]
                 for one in left:
                     os.unlink(one, dir_fd=folder)
