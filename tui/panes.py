@@ -27,7 +27,7 @@ from proveout.core.numbers import (
     sought,
     without_notes,
 )
-from proveout.proto.events import PopulateFinished, SearchFinished, VerdictForeseen
+from proveout.proto.events import PopulateFinished, SearchFinished, VerdictForeseen, VerdictReached
 from proveout.tui import charts, live_load
 from proveout.tui.charts import Bar
 from proveout.tui.header import bar
@@ -196,8 +196,9 @@ SHOWN_MAX = 400
 
 def verdict_text(view: RunView, width: int, *_: int) -> Text:
     """Reached verdicts, then provisional ones, each with its evidence in a line, then those that are undecided."""
-    parts: list[tuple[str, str]] = []
-    for one in (*view.verdicts, *view.foreseen):
+    parts: list[str | tuple[str, str]] = []
+    verdicts: tuple[VerdictReached | VerdictForeseen, ...] = (*view.verdicts, *view.foreseen)
+    for one in verdicts:
         sign, style = OUTCOMES[one.outcome]
         evidence = f"    {safe(one.evidence)}"
         before, after = "", ""
@@ -215,7 +216,7 @@ def verdict_text(view: RunView, width: int, *_: int) -> Text:
 
 def tuning_text(view: RunView, *_: int) -> Text:
     """Every tuning on every host with its state and its diff."""
-    parts: list[tuple[str, str]] = []
+    parts: list[str | tuple[str, str]] = []
     for one in view.tunings.values():
         style = sign_style(one.sign)
         parts += [(f"{one.sign} ", style), (f"{safe(one.host)}: {safe(one.name)}", "bold")]
@@ -226,7 +227,7 @@ def tuning_text(view: RunView, *_: int) -> Text:
 
 def log_text(view: RunView, wanted: str) -> Text:
     """The lines that match, newest first."""
-    parts: list[tuple[str, str]] = []
+    parts: list[str | tuple[str, str]] = []
     lines = (line for line in reversed(view.log) if matches(wanted, line.level, line.host, line.text))
     for line in islice(lines, SHOWN_MAX):
         sign, style = LEVELS[line.level]
