@@ -26,8 +26,7 @@ from textual.app import App
 from textual.pilot import Pilot
 
 from proveout.cli.headless import LiveLinePrinter
-from proveout.cli.home_services import LocalServices
-from proveout.cli.run_session import LocalRun, replay
+from proveout.cli.screen_services import LocalRun, LocalServices, replay
 from proveout.coordinator.live.ticks import Moved
 from proveout.coordinator.storage.journal import read
 from proveout.coordinator.storage.run_directory import RunDirectory

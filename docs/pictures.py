@@ -24,8 +24,7 @@ from typing import Any
 from picture_gallery import EARLIER_S, Until, gallery, photograph
 from textual.app import App
 
-from proveout.cli.home_services import LocalServices
-from proveout.cli.run_session import LocalRun, replay
+from proveout.cli.screen_services import LocalRun, LocalServices, replay
 from proveout.coordinator.storage.journal import read
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.proto.events import IterationFinished, IterationStarted, Stamped

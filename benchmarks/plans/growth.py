@@ -260,7 +260,7 @@ def again(recorded: Recorded, runs: Path, count: int) -> None:
 
 async def watched(directory: RunDirectory) -> None:
     """Show a run that has ended until its result is on the screen."""
-    from proveout.cli.run_session import LocalRun
+    from proveout.cli.screen_services import LocalRun
     from proveout.cli.watch import source
     from proveout.tui.run_app import RunApp
 

@@ -11,7 +11,7 @@ import pytest
 from proveout.agent import diagnosis
 from proveout.agent.diagnosis import Finding
 from proveout.cli import execute
-from proveout.cli.home_services import LocalServices
+from proveout.cli.screen_services import LocalServices
 
 ROOT = Path(__file__).parents[2]
 PLANS = ROOT / "plans"

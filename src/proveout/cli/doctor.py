@@ -155,7 +155,7 @@ def doctor(
 
 
 def _of_plan(path: Path, overrides: dict[str, str], inventory: Path | None, access: Access) -> Iterator[Finding]:
-    from proveout.cli.home_services import tunes_here
+    from proveout.cli.screen_services import tunes_here
     from proveout.dsl.compile.compiler import compile_plan
 
     plan = compile_plan(path, overrides=overrides, inventory=inventory)

@@ -114,7 +114,7 @@ def _environment(directory: RunDirectory) -> Iterator[str]:
 
 
 def _row(directory: RunDirectory) -> tuple[str, ...]:
-    from proveout.cli.home_services import run_card
+    from proveout.cli.screen_services import run_card
     from proveout.core.numbers import safe
 
     card = run_card(directory.path)

@@ -130,7 +130,7 @@ def tell(fd: int | None, directory: Path) -> None:
 
 
 def _watched(child: RunProcess, directory: Path) -> int:
-    from proveout.cli.run_session import LocalRun
+    from proveout.cli.screen_services import LocalRun
     from proveout.coordinator.live.event_feed import Tail
     from proveout.coordinator.storage.run_directory import RunDirectory
 
@@ -153,7 +153,7 @@ def _watched(child: RunProcess, directory: Path) -> int:
 
 def summary(directory: Path) -> None:
     """Print the summary of a run, and the path of its report; of one that is under way how to see it again."""
-    from proveout.cli.run_session import report_path
+    from proveout.cli.screen_services import report_path
     from proveout.coordinator.report import terminal
     from proveout.coordinator.report.run_document import run_summary
     from proveout.coordinator.storage.journal import is_driven

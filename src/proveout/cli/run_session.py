@@ -1,4 +1,4 @@
-"""Run a plan to its end for `run` and `resume`, and serve the screen of a run with its result, replay and report.
+"""Run a plan to its end for `run`, `resume` and `noise`.
 
 Data flow: a plan, a run directory, its journal -> `coordinator.run` with printers -> result files -> exit code.
 """
@@ -15,26 +15,28 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from proveout import __version__
 from proveout.cli import outputs as files
+from proveout.cli.headless import HeadlessPrinter, LiveLinePrinter, QuietPrinter
 from proveout.cli.options import PKI_VARIABLE, Access, Annotations, Unusable, pki_folder
+from proveout.coordinator import exporter
+from proveout.coordinator.agents.endpoints import external_endpoints
+from proveout.coordinator.certificates import Credentials
+from proveout.coordinator.exporter import Listening
+from proveout.coordinator.live import event_feed
+from proveout.coordinator.report import brought_in
+from proveout.coordinator.run import Listener, RunOptions, run
+from proveout.coordinator.storage import run_directory
+from proveout.coordinator.storage.journal import Journal, read
+from proveout.coordinator.storage.run_directory import Command, RunDirectory
+from proveout.dsl.explain.timetable import estimate_s
+from proveout.dsl.plan.iteration_order import NoiseArms
+from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import Stamped
-from proveout.tui import services as shown
-from proveout.tui.services import Pace, Replay
-
-if TYPE_CHECKING:
-    from proveout.cli.headless import HeadlessPrinter
-    from proveout.coordinator.certificates import Credentials
-    from proveout.coordinator.exporter import Listening
-    from proveout.coordinator.results.results import RunResults
-    from proveout.coordinator.run import Listener, RunOptions
-    from proveout.coordinator.storage.journal import Journal
-    from proveout.coordinator.storage.run_directory import Command, RunDirectory
-    from proveout.dsl.plan.iteration_order import NoiseArms
-    from proveout.dsl.plan.plan import Plan
-    from proveout.proto.wire.tasks import Endpoint
-    from proveout.tui.services import Comparison
+from proveout.proto.signing import DENIED, Denied
+from proveout.proto.wire.tasks import Endpoint
+from proveout.tui.run_view import reduce
 
 
 def raise_file_limit(plan: Plan) -> None:
@@ -65,8 +67,6 @@ def remote_credentials(plan: Plan, named: Path | str | None) -> Credentials | No
 
     PkiError, Unusable, ProveoutError.
     """
-    from proveout.coordinator.certificates import Credentials
-    from proveout.proto.signing import DENIED, Denied
 
     remote = [host for host in plan.hosts if not host.is_local]
     if not remote:
@@ -86,8 +86,6 @@ def printer(*, headless: bool, quiet: bool = False, earlier: Sequence[Stamped] =
     """Progress on standard output: lines, on a terminal with a table and a line that are rewritten; `quiet` has errors
     and the end. `earlier` are the events of earlier sessions.
     """
-    from proveout.cli.headless import HeadlessPrinter, LiveLinePrinter, QuietPrinter
-    from proveout.tui.run_view import reduce
 
     moving = not headless and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     made = HeadlessPrinter(sys.stdout)
@@ -116,8 +114,6 @@ def begin(
 
     Nothing is written before the command line has passed: PkiError, Unusable, ProveoutError.
     """
-    from proveout.coordinator.report import brought_in
-    from proveout.coordinator.storage import run_directory
 
     pki = pki_folder(named.pki)
     found, policy = _access(plan, pki), checked_policy(named.policy)
@@ -153,7 +149,6 @@ def again(plan: Plan, directory: RunDirectory, command: Command, *, crashed: boo
 
 
 def _access(plan: Plan, pki: Path | str | None) -> tuple[Mapping[str, Endpoint], Credentials | None]:
-    from proveout.coordinator.agents.endpoints import external_endpoints
 
     credentials = remote_credentials(plan, pki)
     raise_file_limit(plan)
@@ -169,9 +164,6 @@ def _options(
     crashed: bool = False,
     preflight: bool = True,
 ) -> RunOptions:
-    from proveout import __version__
-    from proveout.coordinator.run import RunOptions
-    from proveout.dsl.explain.timetable import estimate_s
 
     external, credentials = access
     return RunOptions(
@@ -204,10 +196,6 @@ def execute(
 
 
 async def _run(options: RunOptions, journal: Journal, show: HeadlessPrinter, metrics: Listening | None) -> int:
-    from proveout.coordinator import exporter
-    from proveout.coordinator.live import event_feed
-    from proveout.coordinator.run import run
-    from proveout.coordinator.storage.journal import read
 
     interrupts: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
@@ -234,77 +222,3 @@ def _interrupt(interrupts: asyncio.Queue[None], show: HeadlessPrinter) -> None:
     interrupts.put_nowait(None)
     show.leave()
     sys.stderr.write("\nproveout: stopping everything; a second interrupt stops at once\n")
-
-
-NOTES_MAX = 20
-
-
-class LocalRun:
-    """The services of a run in a directory of this machine; `speed` is that of its replay. `report_address`: where a
-    browser finds the report, "" for its path."""
-
-    def __init__(self, directory: RunDirectory, speed: float = 10.0, *, report_address: str = "") -> None:
-        self._directory, self._speed, self._report_address = directory, speed, report_address
-
-    def result(self) -> shown.Result:
-        """The result as it is recorded now. JournalFault."""
-        return run_result(self._directory.results(), self._directory)
-
-    def replay(self) -> Replay:
-        """A replay from the beginning. JournalFault."""
-        return replay(self._directory, self._speed)
-
-    def report(self) -> str:
-        """The path or address of the HTML report, "" while there is none."""
-        path = report_path(self._directory)
-        return (self._report_address or str(path)) if path.is_file() else ""
-
-    def others(self) -> Sequence[tuple[str, str]]:
-        """The other runs beside this one, newest first."""
-        from proveout.coordinator.storage import run_directory
-
-        try:
-            found = run_directory.all_runs(self._directory.path.parent)
-        except OSError:
-            return ()
-        return [(one.name, str(one.path)) for one in found if one.path != self._directory.path]
-
-    def compare(self, reference: str, other: str, *, despite: bool) -> Comparison:
-        """Two runs side by side; "" is this run. JournalFault, or ProveoutError when one has not begun."""
-        from proveout.cli.home_services import compared
-
-        here = str(self._directory.path)
-        return compared(reference or here, other or here, despite=despite)
-
-
-def report_path(directory: RunDirectory) -> Path:
-    return directory.path / "report.html"
-
-
-def replay(directory: RunDirectory, speed: float, *, at_end: bool = False) -> Replay:
-    """A replay of the run's journal and samples, from its beginning, or paused at its end. JournalFault."""
-    from proveout.coordinator.live.ticks import Moved
-    from proveout.coordinator.storage.journal import read
-
-    events = read(directory.path)
-    return Replay(events, Pace(speed=speed), moving=Moved(events, directory.samples), at_end=at_end)
-
-
-def run_result(results: RunResults, directory: RunDirectory) -> shown.Result:
-    """The result of a run, finished or broken off, from its events."""
-    from proveout.coordinator.report.summary import answer, claims, end_sentence, headline, resume_command
-    from proveout.coordinator.report.tables import notices, validity_notes
-
-    told = answer(results)
-    outcome, tone = end_sentence(results, answered=told is not None)
-    notes = [*validity_notes(results), *notices(results)]
-    more = [f"and {len(notes) - NOTES_MAX} more in the report"] if len(notes) > NOTES_MAX else []
-    return shown.Result(
-        outcome=outcome,
-        tone=tone,
-        answer=told[0] if told else "",
-        headline=headline(results),
-        verdicts=tuple((one, claims(one, results)) for one in results.verdicts),
-        notes=(*notes[:NOTES_MAX], *more),
-        next_step=resume_command(results, directory.path),
-    )

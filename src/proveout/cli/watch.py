@@ -50,7 +50,7 @@ def watch(
     """
     from proveout.cli import options
     from proveout.cli import run as cli_run
-    from proveout.cli.run_session import LocalRun
+    from proveout.cli.screen_services import LocalRun
     from proveout.coordinator.storage import run_directory
 
     if not (web or served):
@@ -70,7 +70,7 @@ def watch(
 
 def source(directory: RunDirectory, speed: float) -> Source:
     """The live events while a coordinator runs, else a replay that begins at its end."""
-    from proveout.cli.run_session import replay
+    from proveout.cli.screen_services import replay
     from proveout.coordinator.live.event_feed import Tail
     from proveout.coordinator.storage.journal import is_driven
 
@@ -128,7 +128,7 @@ def tui(
     Exit code 0, or 2 when there is no terminal or a place that was named does not exist.
     """
     from proveout.cli import run
-    from proveout.cli.home_services import LocalServices
+    from proveout.cli.screen_services import LocalServices
 
     run.need_terminal()
     from proveout.tui.home import HomeApp, HomeView, Place
@@ -152,7 +152,7 @@ def tui(
 def carried_out(choice: Choice, runs: Path) -> str:
     """Execute the choice, to its end or until its screen is left; the error, "" for none."""
     from proveout.cli import run
-    from proveout.cli.run_session import LocalRun
+    from proveout.cli.screen_services import LocalRun
     from proveout.coordinator.storage.run_directory import RunDirectory
     from proveout.tui.services import Watch
 

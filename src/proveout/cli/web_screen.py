@@ -25,7 +25,7 @@ from textual_serve.app_service import AppService
 from textual_serve.download_manager import DownloadManager
 
 from proveout.cli.options import Unusable
-from proveout.cli.run_session import report_path
+from proveout.cli.screen_services import report_path
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.core import child_process
 

@@ -11,7 +11,7 @@ import pytest
 import recorded_runs
 from recorded_runs import iteration
 
-from proveout.cli.home_services import LocalServices, plan_files
+from proveout.cli.screen_services import LocalServices, plan_files
 from proveout.coordinator.storage.journal import Journal
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.proto.events import Event, RunFinished, SearchFinished, VerdictReached

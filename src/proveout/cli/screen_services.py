@@ -1,7 +1,7 @@
-"""Services of the home screen: plans, runs and the comparison of two runs, as plain data. Nothing is started or
-written.
+"""Services of the screens: plans, runs, the comparison of two runs, the result and the replay of one, as plain data.
+Nothing is started or written.
 
-Data flow: folders -> `compile_plan` or a journal -> the cards of `tui.services`.
+Data flow: folders -> `compile_plan` or a journal -> the cards and the result of `tui.services`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING
 from proveout.cli.options import STARTERS, SUFFIXES, describe
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.tui import services as shown
+from proveout.tui.services import Pace, Replay
 
 if TYPE_CHECKING:
     from proveout.coordinator.comparison import ComparedRuns, Row
     from proveout.coordinator.report.comparison_tables import MainNumber
+    from proveout.coordinator.results.results import RunResults
     from proveout.coordinator.schedule.state import RunProgress
+    from proveout.coordinator.storage.run_directory import RunDirectory
     from proveout.dsl.explain.timetable import Timetable
     from proveout.dsl.plan.plan import Plan
 
@@ -320,3 +323,77 @@ def _journal_stamp(directory: Path) -> tuple[tuple[int, int], tuple[int, int]]:
     from proveout.coordinator.storage.journal import FILE
 
     return _stamp(directory / FILE), _stamp(directory / f"{FILE}-wal")
+
+
+# ---- the screen of a run ---------------------------------------------------------------------------------------------
+
+NOTES_MAX = 20
+
+
+class LocalRun:
+    """The services of a run in a directory of this machine; `speed` is that of its replay. `report_address`: where a
+    browser finds the report, "" for its path."""
+
+    def __init__(self, directory: RunDirectory, speed: float = 10.0, *, report_address: str = "") -> None:
+        self._directory, self._speed, self._report_address = directory, speed, report_address
+
+    def result(self) -> shown.Result:
+        """The result as it is recorded now. JournalFault."""
+        return run_result(self._directory.results(), self._directory)
+
+    def replay(self) -> Replay:
+        """A replay from the beginning. JournalFault."""
+        return replay(self._directory, self._speed)
+
+    def report(self) -> str:
+        """The path or address of the HTML report, "" while there is none."""
+        path = report_path(self._directory)
+        return (self._report_address or str(path)) if path.is_file() else ""
+
+    def others(self) -> Sequence[tuple[str, str]]:
+        """The other runs beside this one, newest first."""
+        from proveout.coordinator.storage import run_directory
+
+        try:
+            found = run_directory.all_runs(self._directory.path.parent)
+        except OSError:
+            return ()
+        return [(one.name, str(one.path)) for one in found if one.path != self._directory.path]
+
+    def compare(self, reference: str, other: str, *, despite: bool) -> shown.Comparison:
+        """Two runs side by side; "" is this run. JournalFault, or ProveoutError when one has not begun."""
+        here = str(self._directory.path)
+        return compared(reference or here, other or here, despite=despite)
+
+
+def report_path(directory: RunDirectory) -> Path:
+    return directory.path / "report.html"
+
+
+def replay(directory: RunDirectory, speed: float, *, at_end: bool = False) -> Replay:
+    """A replay of the run's journal and samples, from its beginning, or paused at its end. JournalFault."""
+    from proveout.coordinator.live.ticks import Moved
+    from proveout.coordinator.storage.journal import read
+
+    events = read(directory.path)
+    return Replay(events, Pace(speed=speed), moving=Moved(events, directory.samples), at_end=at_end)
+
+
+def run_result(results: RunResults, directory: RunDirectory) -> shown.Result:
+    """The result of a run, finished or broken off, from its events."""
+    from proveout.coordinator.report.summary import answer, claims, end_sentence, headline, resume_command
+    from proveout.coordinator.report.tables import notices, validity_notes
+
+    told = answer(results)
+    outcome, tone = end_sentence(results, answered=told is not None)
+    notes = [*validity_notes(results), *notices(results)]
+    more = [f"and {len(notes) - NOTES_MAX} more in the report"] if len(notes) > NOTES_MAX else []
+    return shown.Result(
+        outcome=outcome,
+        tone=tone,
+        answer=told[0] if told else "",
+        headline=headline(results),
+        verdicts=tuple((one, claims(one, results)) for one in results.verdicts),
+        notes=(*notes[:NOTES_MAX], *more),
+        next_step=resume_command(results, directory.path),
+    )
