@@ -344,7 +344,7 @@ class RunProgress:
         return frozenset(one.source for one in self.folded.propagations)
 
     def taken_values(self, stage: str) -> int:
-        """How often a stage has given its numbers."""
+        """The number of times that a stage has given its numbers."""
         found = self.folded.stages.get(stage)
         return found.values[-1].repeat if found is not None and found.values else 0
 
