@@ -259,7 +259,7 @@ REASONS: tuple[tuple[int | str, str, str], ...] = (
     ),
     ("", "the connection has ended: {}", ""),
 )
-"""The exit code of an `ssh` process, or words on its standard error; the fault, with its last line; the way
+"""The exit code of an `ssh` process, or words on its standard error; the failure, with its last line; the way
 out."""
 
 
