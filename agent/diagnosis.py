@@ -26,7 +26,7 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.load import ceiling_store
 from proveout.agent.security import data_dirs
 from proveout.agent.tools.program import listed_program
-from proveout.agent.tuning import reboot
+from proveout.agent.tuning.programs import require_reboot
 from proveout.core import child_process, directories, errors
 from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
@@ -306,7 +306,7 @@ def _findings(context: TaskContext, spec: CheckHost) -> Iterator[CheckFinding]:
         yield from _of_command(context, command)
     if spec.reboots:
         try:
-            reboot.require_permission(context)
+            require_reboot(context)
         except TaskFault as fault:
             yield _lacks("", fault)
     if spec.systems or spec.bytes_min:

@@ -184,9 +184,7 @@ class Prover:
         engine = self._end.engine
         if engine in OWN_CLIENT:
             return driver(engine)
-        return RecordedDriver(
-            driver(engine), self.conversation, lambda *given: sessions.execute(given[0], given[1], given[2], given[3])
-        )
+        return RecordedDriver(driver(engine), self.conversation, sessions.execute)
 
     def _connection(self) -> str:
         if self._adapter.stated.own_process:

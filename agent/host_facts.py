@@ -66,11 +66,8 @@ def structures(table: bytes) -> Iterator[Structure]:
         if kind == END_OF_TABLE or length < _HEADER or end < 0:
             return
         strings = table[at + length : end].split(b"\0") if end > at + length else []
-        yield Structure(
-            kind=kind,
-            data=table[at : at + length],
-            strings=tuple(item.decode("latin-1") for item in strings),
-        )
+        texts = tuple(item.decode("latin-1") for item in strings)
+        yield Structure(kind=kind, data=table[at : at + length], strings=texts)
         at = end + 2
 
 
@@ -155,11 +152,8 @@ def _interfaces(folder: Path) -> Iterator[tuple[str, str | int]]:
 
 
 def _text(path: Path) -> str:
-    """The first line's words; "" when it cannot be read."""
-    try:
-        return " ".join(path.read_text(encoding="utf-8", errors="replace").split())
-    except OSError:
-        return ""
+    """The words of a file; "" when it cannot be read."""
+    return " ".join(_line(path).split())
 
 
 def _bytes(path: Path) -> bytes:
@@ -317,8 +311,8 @@ def storage(system: str, directory: str) -> Iterator[tuple[str, Value]]:
     device = folder.stat().st_dev
     queue = _queue(Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"))
     if queue is not None:
-        yield f"storage.{system}.rotational", _line(str(queue / "rotational"))
-        yield f"storage.{system}.scheduler", _chosen(_line(str(queue / "scheduler"))) or "none"
+        yield f"storage.{system}.rotational", _line(queue / "rotational")
+        yield f"storage.{system}.scheduler", _chosen(_line(queue / "scheduler")) or "none"
 
 
 def _mount(path: str) -> tuple[str, str] | None:
@@ -362,7 +356,7 @@ def _flat(value: Value) -> Value:
     return " ".join(value.split()) if isinstance(value, str) else value
 
 
-def _line(path: str) -> str:
+def _line(path: str | Path) -> str:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

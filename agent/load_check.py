@@ -24,7 +24,7 @@ from proveout.core.errors import ProveoutError
 from proveout.dsl.workloads import sql_text
 from proveout.dsl.workloads.base import Body, Outcome, Population, Statement, Table, TransactionType, WorkloadKind
 from proveout.dsl.workloads.kinds import build, writes
-from proveout.dsl.workloads.sql.workload import SqlWorkload
+from proveout.dsl.workloads.sql_workload import SqlWorkload
 from proveout.proto.wire.results import CheckFinding
 from proveout.proto.wire.tasks import CheckedLoad, CheckedText, Endpoint
 

@@ -1,23 +1,26 @@
-"""The certificate authority of a lab: its key, the certificates that it issues, and its ledger of members."""
+"""The certificate authority of a lab: its key, the certificates that it issues, its ledger of members, its server
+(`proveout pki serve`), and the renewal of a coordinator's certificates."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import datetime
 import ipaddress
 import json
+import logging
+import math
 import os
 import secrets
 import sqlite3
+import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from datetime import UTC, timedelta
-from datetime import datetime as date_time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Literal, Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -26,9 +29,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
+from proveout.core.json_data import json_line
+from proveout.proto import enrolment
 from proveout.proto.audit_log import FILE, AuditLog
-from proveout.proto.enrolment import ROLES, fingerprint, parts_of, token_hash
-from proveout.proto.signing import DENIED, URI, denied_text, replace_file
+from proveout.proto.enrolment import ANSWER_S, LINE_MAX, ROLES, fingerprint, parts_of, token_hash
+from proveout.proto.signing import DENIED, URI, Shown, denied_text, load_chain, replace_file
 from proveout.proto.wire.tasks import ClusterSecrets
 
 # A coordinator has a second certificate, `proveout://signer`, which signs tasks and is not valid for TLS. Keys are EC
@@ -48,8 +53,8 @@ USES: Mapping[str, tuple[x509.ObjectIdentifier, ...]] = MappingProxyType(
 )
 """The permitted uses of a certificate by role."""
 
-VALIDITY = datetime.timedelta(days=7)
-CLOCK_SLACK = datetime.timedelta(minutes=5)
+VALIDITY = timedelta(days=7)
+CLOCK_SLACK = timedelta(minutes=5)
 
 
 class PkiError(ProveoutError):
@@ -96,26 +101,20 @@ class Credentials:
 class Authority:
     """A certificate authority for one fabric. `validity` bounds everything that it issues."""
 
-    def __init__(
-        self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey, validity: datetime.timedelta
-    ) -> None:
-        self._certificate = certificate
+    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey, validity: timedelta) -> None:
+        self.certificate = certificate
         self._key = key
         self.validity = validity
 
     @classmethod
-    def create(cls, validity: datetime.timedelta = VALIDITY, lifetime: datetime.timedelta | None = None) -> Self:
+    def create(cls, validity: timedelta = VALIDITY, lifetime: timedelta | None = None) -> Self:
         """A fresh authority, self-signed, path length 0; it lives as long as what it issues, or for `lifetime`."""
         key = ec.generate_private_key(ec.SECP256R1())
-        name = _name("proveout fabric authority")
-        usage = _key_usage(signs_certificates=True)
-        builder = _builder(name, name, key.public_key(), lifetime or validity)
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        builder = builder.add_extension(usage, critical=True)
+        builder = _builder("proveout fabric authority", None, key.public_key(), lifetime or validity)
         return cls(builder.sign(key, hashes.SHA256()), key, validity)
 
     @classmethod
-    def load(cls, pem: bytes, key_pem: bytes, validity: datetime.timedelta) -> Self:
+    def load(cls, pem: bytes, key_pem: bytes, validity: timedelta) -> Self:
         """The authority of a certificate and its key. ValueError when they are not."""
         key = serialization.load_pem_private_key(key_pem, password=None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -123,75 +122,36 @@ class Authority:
         return cls(x509.load_pem_x509_certificate(pem), key, validity)
 
     @property
-    def certificate(self) -> x509.Certificate:
-        return self._certificate
-
-    @property
     def pem(self) -> bytes:
         """The authority's certificate."""
-        return self._certificate.public_bytes(serialization.Encoding.PEM)
+        return _cert_pem(self.certificate)
 
     @property
     def key_pem(self) -> str:
         """Its own key: for nodes that sign their certificates themselves."""
-        return self._key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        ).decode()
+        return _key_pem(self._key).decode()
 
     def issue_coordinator(self) -> Credentials:
         """Credentials of a coordinator: a client certificate, and one that it signs tasks with."""
         signing = ed25519.Ed25519PrivateKey.generate()
         signer = self.certify("signer", (), signing.public_key())
-        found = self._credentials("coordinator", ())
-        return replace(found, signer=_cert_pem(signer), signer_key=_key_pem(signing))
+        return replace(self.issue("coordinator"), signer=_cert_pem(signer), signer_key=_key_pem(signing))
 
-    def issue_agent(self, host: str, addresses: Sequence[str]) -> Credentials:
-        """Credentials of the agent of `host`: a certificate for the names and IP addresses it is dialled at."""
-        return self._credentials(f"agent/{host}", addresses)
-
-    def issue_authority(self, addresses: Sequence[str]) -> Credentials:
-        """Credentials of the authority's own server."""
-        return self._credentials("authority", addresses)
+    def issue(self, role: str, addresses: Sequence[str] = ()) -> Credentials:
+        """Credentials of a role; those of an agent (`agent/HOST`) and of the authority's server are for the names and
+        IP addresses that it is dialled at."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = self.certify(role, addresses, key.public_key())
+        return Credentials(ca=self.pem, certificate=_cert_pem(certificate), key=_key_pem(key))
 
     def certify(self, role: str, addresses: Sequence[str], key: PublicKey) -> x509.Certificate:
         """A certificate for the holder of `key`: the role as a URI, the names and IP addresses, and what it may be used
         for."""
         kind = role.partition("/")[0]
-        names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(f"{URI}{role}")]
-        names += [_general_name(address) for address in addresses]
-        return self._sign(f"proveout {kind}", names, USES[kind], key)
-
-    def write_agent(self, directory: Path, host: str, addresses: Sequence[str]) -> None:
-        """Make `directory` (0700) with `ca.pem`, `agent.pem` and `agent.key` (0600) as `proveout agent --pki` reads
-        them."""
-        credentials = self.issue_agent(host, addresses)
-        _write(
-            directory, {"agent.pem": credentials.certificate, "agent.key": credentials.key, "ca.pem": credentials.ca}
-        )
-
-    def write_coordinator(self, directory: Path) -> None:
-        """Make `directory` (0700) with the files that `Credentials.read` reads."""
-        it = self.issue_coordinator()
-        files = {"coordinator.pem": it.certificate, "coordinator.key": it.key, "ca.pem": it.ca}
-        _write(directory, {**files, "signer.pem": it.signer, "signer.key": it.signer_key})
-
-    def _credentials(self, role: str, addresses: Sequence[str]) -> Credentials:
-        key = ec.generate_private_key(ec.SECP256R1())
-        certificate = self.certify(role, addresses, key.public_key())
-        return Credentials(ca=self.pem, certificate=_cert_pem(certificate), key=_key_pem(key))
-
-    def _sign(
-        self,
-        common_name: str,
-        names: Sequence[x509.GeneralName],
-        uses: Sequence[x509.ObjectIdentifier],
-        key: PublicKey,
-    ) -> x509.Certificate:
-        builder = _builder(_name(common_name), self._certificate.subject, key, self.validity)
+        names = (x509.UniformResourceIdentifier(f"{URI}{role}"), *map(_general_name, addresses))
+        builder = _builder(f"proveout {kind}", self.certificate.subject, key, self.validity)
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        builder = builder.add_extension(_key_usage(signs_certificates=False), critical=True)
-        builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+        builder = builder.add_extension(x509.ExtendedKeyUsage(USES[kind]), critical=False)
         return builder.sign(self._key, hashes.SHA256())
 
 
@@ -206,17 +166,32 @@ def _key_pem(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey) -> byt
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, public_key: PublicKey, validity: datetime.timedelta
+    common_name: str, issuer: x509.Name | None, public_key: PublicKey, validity: timedelta
 ) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+    """A certificate by an issuer; without one it is that of an authority, which may sign others."""
+    now, signs = datetime.now(UTC), issuer is None
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    usage = x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
-        .issuer_name(issuer)
+        .issuer_name(issuer or subject)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SLACK)
         .not_valid_after(now + validity)
+        .add_extension(x509.BasicConstraints(ca=signs, path_length=0 if signs else None), critical=True)
+        .add_extension(usage, critical=True)
     )
 
 
@@ -228,24 +203,6 @@ def cluster_secrets() -> ClusterSecrets:
     )
 
 
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
 def _general_name(address: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(address))
@@ -253,15 +210,9 @@ def _general_name(address: str) -> x509.GeneralName:
         return x509.DNSName(address)
 
 
-def _write(directory: Path, files: dict[str, bytes]) -> None:
+def _make_private(directory: Path) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
-    for name, content in files.items():
-        path = directory / name
-        path.unlink(missing_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
 
 
 def _read(path: Path) -> bytes:
@@ -330,7 +281,6 @@ class Issued:
 
     serial: int
     member: Member
-    begins_unix_s: int
     ends_unix_s: int
     how: str
     revoked_unix_s: int | None
@@ -360,8 +310,7 @@ class Ledger:
             )
         authority = Authority.create(validity, LIFETIME)
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            directory.chmod(0o700)
+            _make_private(directory)
             replace_file(directory / "ca.key", authority.key_pem.encode())
             replace_file(directory / "ca.pem", authority.pem, 0o644)
         except OSError as error:
@@ -458,18 +407,19 @@ class Ledger:
 
     def issued(self) -> tuple[Issued, ...]:
         """All certificates, the newest last."""
+        columns = "serial, role, name, addresses, ends_unix_s, how, revoked_unix_s"
+        query = f"SELECT {columns} FROM issued ORDER BY begins_unix_s, role, name, serial"  # noqa: S608 - constants
         with self._lock:
-            rows = self._db.execute("SELECT * FROM issued ORDER BY begins_unix_s, role, name, serial").fetchall()
+            rows = self._db.execute(query).fetchall()
         return tuple(
             Issued(
                 serial=int(serial, 16),
                 member=Member(role=role, name=name, addresses=tuple(json.loads(addresses))),
-                begins_unix_s=begins,
                 ends_unix_s=ends,
                 how=how,
                 revoked_unix_s=revoked,
             )
-            for serial, role, name, addresses, begins, ends, how, revoked in rows
+            for serial, role, name, addresses, ends, how, revoked in rows
         )
 
     def revoke(self, who: str) -> tuple[Issued, ...]:
@@ -509,15 +459,12 @@ class Ledger:
                 raise Refusal(f"the request has no key for {use}")
             role = member.path if part == member.role else part
             certificate = self.authority.certify(role, member.addresses, keys[use])
-            self._note(certificate, member, how)
-            made[use] = certificate.public_bytes(serialization.Encoding.PEM)
+            row = (f"{certificate.serial_number:x}", member.role, member.name, json.dumps(member.addresses))
+            ends = (certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+            times = (round(at.timestamp()) for at in ends)
+            self._db.execute("INSERT INTO issued VALUES (?, ?, ?, ?, ?, ?, ?, NULL)", (*row, *times, how))
+            made[use] = _cert_pem(certificate)
         return made
-
-    def _note(self, certificate: x509.Certificate, member: Member, how: str) -> None:
-        begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-        row = (f"{certificate.serial_number:x}", member.role, member.name, json.dumps(member.addresses))
-        times = (round(begins.timestamp()), round(ends.timestamp()))
-        self._db.execute("INSERT INTO issued VALUES (?, ?, ?, ?, ?, ?, ?, NULL)", (*row, *times, how))
 
 
 def check(member: Member) -> None:
@@ -545,23 +492,19 @@ def write_member(ledger: Ledger, member: Member, directory: Path) -> tuple[str, 
         "sign": ed25519.Ed25519PrivateKey.generate(),
     }
     issued = ledger.issue(member, {use: key.public_key() for use, key in private.items()})
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    directory.chmod(0o700)
+    _make_private(directory)
     names: list[str] = []
     for part, use in zip(parts_of(member.role), private, strict=False):
-        key = private[use].private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        replace_file(directory / f"{part}.key", key)
+        replace_file(directory / f"{part}.key", _key_pem(private[use]))
         replace_file(directory / f"{part}.pem", issued[use], 0o644)
         names += [f"{part}.pem", f"{part}.key"]
     replace_file(directory / "ca.pem", ledger.authority.pem, 0o644)
     return ("ca.pem", *names)
 
 
-def left(ends_unix_s: int, now: date_time | None = None) -> str:
+def _left(ends_unix_s: int) -> str:
     """The remaining validity, for users."""
-    seconds = ends_unix_s - (now or date_time.now(UTC)).timestamp()
+    seconds = ends_unix_s - time.time()
     if seconds <= 0:
         return "ended"
     return f"{seconds / 86400:.1f} d" if seconds >= 86400 else f"{seconds / 3600:.1f} h"
@@ -576,7 +519,304 @@ def rows(issued: Sequence[Issued]) -> list[tuple[str, str, str, str, str, str]]:
             ", ".join(each.member.addresses) or "-",
             f"{each.serial:x}",
             each.how,
-            "revoked" if each.revoked_unix_s is not None else left(each.ends_unix_s),
+            "revoked" if each.revoked_unix_s is not None else _left(each.ends_unix_s),
         )
         for each in issued
     ]
+
+
+# ---- the server --------------------------------------------------------------------------------------------------
+#
+# gRPC in Python cannot make a client's certificate optional, so this is not a service of `agent.proto`.
+
+ANYBODY = "anybody"
+MEMBERS = frozenset({"agent", "coordinator", "operator"})
+POLICY: Mapping[str, frozenset[str]] = MappingProxyType(
+    {"enrol": frozenset({ANYBODY}), "renew": MEMBERS, "denied": MEMBERS}
+)
+"""The permitted roles of each request; `anybody` needs no certificate."""
+
+CONNECTIONS_MAX = 128
+HANDSHAKE_S = 10.0
+CERTIFICATE_S = 12 * 3600.0
+STRANGERS_NOTED_MAX = 60
+"""Refusals of who has shown no certificate, or a revoked one, that the audit log takes in a minute: it is on a disk
+that must not be filled from outside."""
+
+_log = logging.getLogger(__name__)
+
+
+class AuthorityServer:
+    """Serves one ledger at one address until it is closed."""
+
+    def __init__(self, ledger: Ledger, addresses: Sequence[str]) -> None:
+        self._ledger = ledger
+        self._addresses = tuple(addresses)
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.minimum_version = ssl.TLSVersion.TLSv1_3
+        self._context.verify_mode = ssl.CERT_OPTIONAL
+        self._context.load_verify_locations(cadata=ledger.authority.pem.decode())
+        self._served: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._server: asyncio.Server | None = None
+        self._renewing: asyncio.Task[None] | None = None
+        self._strangers = Sparing(STRANGERS_NOTED_MAX)
+
+    async def start(self, listen: str) -> str:
+        """Listen at `name:port` (port 0: any); the address. ProveoutError when it cannot."""
+        host, _, port = listen.rpartition(":")
+        self._certify()
+        try:
+            self._server = await asyncio.start_server(
+                self._serve,
+                host.strip("[]") or None,
+                int(port),
+                ssl=self._context,
+                ssl_handshake_timeout=HANDSHAKE_S,
+                limit=LINE_MAX,
+            )
+        except (OSError, ValueError) as error:
+            raise ProveoutError(
+                f"cannot listen there: {error}", where=listen, way_out="Write it as name:port."
+            ) from error
+        self._renewing = asyncio.create_task(self._stay_certified())
+        return f"{host}:{self._server.sockets[0].getsockname()[1]}"
+
+    async def close(self) -> None:
+        """Stop listening, hang up, and wait for answers that are being made: they are written into the ledger."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+        if self._server is not None:
+            self._server.close()
+            for writer in self._served.values():
+                # AttributeError: Python 3.11's, of a connection that the other side has just ended
+                with contextlib.suppress(AttributeError):
+                    writer.transport.abort()
+            await asyncio.gather(*self._served, return_exceptions=True)
+            await self._server.wait_closed()
+
+    def _certify(self) -> None:
+        own = self._ledger.authority.issue("authority", self._addresses)
+        load_chain(self._context, own.certificate, own.key)
+
+    async def _stay_certified(self) -> None:
+        life_s = self._ledger.authority.validity.total_seconds()
+        while True:
+            await asyncio.sleep(min(CERTIFICATE_S, life_s / 2))
+            self._certify()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # a server's callback runs in one
+        self._served[task] = writer
+        try:
+            if len(self._served) <= CONNECTIONS_MAX:
+                async with asyncio.timeout(ANSWER_S):
+                    await self._converse(reader, writer)
+        except (OSError, TimeoutError, ValueError, sqlite3.Error) as error:
+            # invalid requests end the connection
+            _log.info("gave up on %s: %s", writer.get_extra_info("peername"), type(error).__name__)
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+            del self._served[task]
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = writer.get_extra_info("peername") or ("a client that has disconnected",)
+        _write(writer, {"ca": self._ledger.authority.pem.decode()})
+        request = _request(await reader.readline())
+        shown = _shown(writer.get_extra_info("ssl_object"))
+        answer = await asyncio.to_thread(self._answer, request, shown)
+        outcome = answer.get("error", answer.get("role", "done"))
+        _log.info("%s %s: %s", peer[0], _named(request), outcome)
+        _write(writer, answer)
+        await writer.drain()
+
+    def _answer(self, request: Mapping[str, Any], shown: Shown | None) -> dict[str, Any]:
+        what = request.get("do")
+        allowed = POLICY.get(what, frozenset()) if isinstance(what, str) else frozenset()
+        known = kinds(shown, self._ledger.denied())
+        try:
+            if not known & allowed:
+                raise Refusal("the certificate, or the lack of one, does not allow this")
+            return self._do(str(what), request, shown)
+        except ProveoutError as refusal:
+            self._note_refusal(_named(request), refusal.what, of_stranger=known == {ANYBODY})
+            return {"error": refusal.what, "way_out": refusal.way_out}
+
+    def _note_refusal(self, what: str, reason: str, *, of_stranger: bool) -> None:
+        """In the audit log; of strangers and the revoked, who may ask any number of times, so many a minute and how
+        many there were beside."""
+        if not of_stranger:
+            self._ledger.audit.note("refused", request=what, reason=reason)
+            return
+        left_out = self._strangers.left_out(time.monotonic())
+        if left_out is not None:
+            more = {"left_out_before": left_out} if left_out else {}
+            self._ledger.audit.note("refused", request=what, reason=reason, **more)
+
+    def _do(self, what: str, request: Mapping[str, Any], shown: Shown | None) -> dict[str, Any]:
+        if what == "denied":
+            return {"denied": [f"{serial:x}" for serial in sorted(self._ledger.denied())]}
+        answer: dict[str, Any] = {}
+        if what == "renew":
+            assert shown is not None  # noqa: S101 - the policy lets members only
+            made = self._ledger.renew(shown.serial, _keys(request))
+        else:
+            token = request.get("token")
+            if not isinstance(token, str):
+                raise Refusal("the request has no token")
+            member, made = self._ledger.redeem(token, _keys(request))
+            answer = {"role": member.path}
+        return {**answer, "certificates": {use: pem.decode() for use, pem in made.items()}}
+
+
+class Sparing:
+    """At most `most` of something a minute. Safe to use from several threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._began_s, self._count, self._left_out = -math.inf, 0, 0
+        self._lock = threading.Lock()
+
+    def left_out(self, now_s: float) -> int | None:
+        """None when this one is too many; else how many were since the last that was not."""
+        with self._lock:
+            if now_s - self._began_s >= 60.0:
+                self._began_s, self._count = now_s, 0
+            self._count += 1
+            if self._count > self._most:
+                self._left_out += 1
+                return None
+            found, self._left_out = self._left_out, 0
+            return found
+
+
+def _request(line: bytes) -> dict[str, Any]:
+    """A request. ValueError for what is none, however deep."""
+    try:
+        request = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("a request is not so deep") from error
+    if not isinstance(request, dict):
+        raise ValueError("a request is an object")
+    return request
+
+
+def _named(request: Mapping[str, Any]) -> str:
+    """The request for logs: only known words, because any client can send any text."""
+    what = request.get("do")
+    return what if isinstance(what, str) and what in POLICY else "something unknown"
+
+
+def kinds(shown: Shown | None, denied: frozenset[int]) -> frozenset[str]:
+    """The roles of a peer: `anybody`, and the kinds of its roles while its certificate is not revoked."""
+    if shown is None or shown.serial in denied:
+        return frozenset({ANYBODY})
+    return frozenset({ANYBODY, *(role.partition("/")[0] for role in shown.roles)})
+
+
+def _shown(connection: ssl.SSLObject) -> Shown | None:
+    der = connection.getpeercert(binary_form=True)
+    return Shown.of(x509.load_der_x509_certificate(der)) if der else None
+
+
+def _keys(request: Mapping[str, Any]) -> dict[str, PublicKey]:
+    """The public keys of a request's CSRs, each of which must be signed by its key. Refusal."""
+    given = request.get("csr")
+    if not isinstance(given, dict) or len(given) > 2:
+        raise Refusal("the request has no CSR")
+    keys: dict[str, PublicKey] = {}
+    for use, wanted in (("tls", ec.EllipticCurvePublicKey), ("sign", ed25519.Ed25519PublicKey)):
+        if use not in given:
+            continue
+        try:
+            csr = x509.load_pem_x509_csr(str(given[use]).encode())
+            key = csr.public_key()
+        except ValueError as error:
+            raise Refusal("the CSR cannot be read") from error
+        if not csr.is_signature_valid or not isinstance(key, wanted):
+            raise Refusal("the CSR is not signed by its key, or the key is of another kind")
+        keys[use] = key
+    return keys
+
+
+def _write(writer: asyncio.StreamWriter, line: Mapping[str, Any]) -> None:
+    writer.write(json_line(line))
+
+
+async def serve(
+    directory: Path, listen: str, addresses: Sequence[str], ready: Callable[[str], None], stop: asyncio.Event
+) -> None:
+    """Serve the authority in `directory` until `stop`; `ready` is called with the address. ProveoutError when it cannot
+    start."""
+    ledger = Ledger.open(directory)
+    server = AuthorityServer(ledger, addresses)
+    try:
+        ready(await server.start(listen))
+        await stop.wait()
+    finally:
+        await server.close()
+        ledger.close()
+
+
+ASK_EVERY_S = 30.0
+ROLE = "coordinator"
+
+Tell = Callable[[Literal["info", "warning"], str], None]
+"""Told a level and a text."""
+
+
+async def keep(directory: Path, run_s: float, tell: Tell) -> None:
+    """Until it is cancelled. `run_s`: how long the run is thought to take."""
+    if enrolment.authority_of(directory) is None:
+        return await _warn(directory, run_s, tell)
+    trouble = ""
+    while True:
+        try:
+            await enrolment.fetch_denied(directory, ROLE)
+            if await enrolment.renew(directory, ROLE):
+                tell("info", f"the coordinator's certificates were renewed; they count until {_end(directory)}")
+            trouble = ""
+        except (ProveoutError, OSError, ValueError, KeyError) as fault:
+            if not trouble and _is_due(directory):
+                trouble = str(fault)
+                tell("warning", f"{_ends(directory)}, and cannot be renewed: {fault}")
+        await asyncio.sleep(ASK_EVERY_S)
+
+
+async def _warn(directory: Path, run_s: float, tell: Tell) -> None:
+    """Certificates without an authority to ask: say it at the beginning when they may not last, and when they are
+    due."""
+    by_hand = "issue new ones with `proveout pki issue`, or enrol this coordinator, which then renews them by itself"
+    shown = _renewal_shown(directory)
+    if shown is None:
+        return
+    expected_end = datetime.now(UTC) + timedelta(seconds=run_s)
+    if not _is_due(directory) and expected_end >= shown.ends:
+        tell("warning", f"{_ends(directory)}, before this run may be over: {by_hand}")
+        return
+    while not _is_due(directory):  # noqa: ASYNC110 -- a certificate expires without a signal
+        await asyncio.sleep(ASK_EVERY_S)
+    tell("warning", f"{_ends(directory)}: {by_hand}")
+
+
+def _renewal_shown(directory: Path) -> Shown | None:
+    try:
+        return Shown.read((directory / f"{ROLE}.pem").read_bytes())
+    except (OSError, ValueError):  # the next connection reports the error
+        return None
+
+
+def _is_due(directory: Path) -> bool:
+    shown = _renewal_shown(directory)
+    return shown is not None and shown.due(datetime.now(UTC))
+
+
+def _end(directory: Path) -> str:
+    shown = _renewal_shown(directory)
+    return f"{shown.ends:%Y-%m-%d %H:%M} UTC" if shown is not None else "an end that cannot be read"
+
+
+def _ends(directory: Path) -> str:
+    return f"the coordinator's certificates ({directory}) count until {_end(directory)}"

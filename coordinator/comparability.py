@@ -29,7 +29,7 @@ from proveout.core.data_classes import field, record
 from proveout.core.errors import ProveoutError
 from proveout.dsl.expr.evaluation import RUNGS
 from proveout.dsl.plan.plan import to_data
-from proveout.proto.events import Metrics
+from proveout.proto.events import Metrics, RunStarted
 
 MEASURED = ("hosts", "systems", "workloads", "captures", "stages", "conditions", "on_loss")
 """The parts of a plan that numbers depend on."""
@@ -92,7 +92,7 @@ def differences(
     environment = tuple(_environment(reference, other))
     known = {(one.where, one.name) for one in environment}
     schema = (one for one in _schemas(reference, other, names) if (one.where, one.name) not in known)
-    found = (*environment, *schema, *_program(reference, other), *_plan(reference, other))
+    found = (*environment, *schema, *_program_and_plan(reference.run, other.run))
     return tuple(sorted((replace(one, allowed=_allowed(one, allow)) for one in found), key=lambda one: one.rank))
 
 
@@ -103,13 +103,13 @@ def refused(found: Iterable[Difference]) -> tuple[Difference, ...]:
 
 def refuse(reference: RunResults, other: RunResults, found: Sequence[Difference]) -> NotComparable:
     """The error for two runs that differ in `found`."""
-    runs = f"{_id(other)} cannot be compared with {_id(reference)}: "
+    runs = f"{id_of(other)} cannot be compared with {id_of(reference)}: "
     if apart := unlike(reference, other, found):
         return NotComparable(runs + apart, way_out="To compare them all the same: --despite.")
     without = [one for one in (reference, other) if not any(stage.iterations for stage in one.stages.values())]
     if len(without) == 1:
         way_out = "Name runs that have measured; `proveout runs` lists them."
-        return NotComparable(f"{runs}{_id(without[0])} has no iteration", way_out=way_out)
+        return NotComparable(f"{runs}{id_of(without[0])} has no iteration", way_out=way_out)
     more = f"; and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
     names = ",".join(dict.fromkeys(one.name for one in found[:SHOWN_MAX]))
     return NotComparable(
@@ -144,20 +144,21 @@ def refuse_a_copy(reference: RunResults, other: RunResults) -> None:
     if reference.run is None or other.run is None:
         return
     way_out = "Name two runs; `proveout runs` lists them."
-    if _id(reference) == _id(other):
-        raise NotComparable(f"both runs are {_id(reference)}, or copies of it: nothing can differ", way_out=way_out)
+    if id_of(reference) == id_of(other):
+        raise NotComparable(f"both runs are {id_of(reference)}, or copies of it: nothing can differ", way_out=way_out)
     before, after = (
         [one.iterations for one in results.stages.values() if one.iterations] for results in (reference, other)
     )
     if before and before == after:
         raise NotComparable(
-            f"{_id(other)} has the measured data of {_id(reference)}, iteration for iteration: one is a copy of the "
-            "other, and nothing can differ",
+            f"{id_of(other)} has the measured data of {id_of(reference)}, iteration for iteration: one is a copy of "
+            "the other, and nothing can differ",
             way_out=way_out,
         )
 
 
-def _id(results: RunResults) -> str:
+def id_of(results: RunResults) -> str:
+    """The id of a run; "?" before it has begun."""
     return results.run.run_id if results.run else "?"
 
 
@@ -177,18 +178,22 @@ def _environment(reference: RunResults, other: RunResults) -> Iterator[Differenc
         where = key[2] or key[1] or key[0]
         kind: Kind = "system" if key[1] else "host"
         if key not in before or key not in after:
-            seen = ("recorded" if key in before else "", "recorded" if key in after else "")
-            yield Difference(name="environment", where=where, before=seen[0], after=seen[1], kind=kind)
+            yield _recorded_in_one("environment", where, kind, first=key in before)
             continue
         for fact in fact_differences(*_used(before[key], after[key])):
             if fact.fact not in INDIVIDUAL:
                 yield Difference(name=fact.fact, where=where, before=fact.before, after=fact.after, kind=kind)
 
 
+def _recorded_in_one(name: str, where: str, kind: Kind, *, first: bool) -> Difference:
+    before, after = ("recorded", "") if first else ("", "recorded")
+    return Difference(name=name, where=where, before=before, after=after, kind=kind)
+
+
 def _schemas(reference: RunResults, other: RunResults, names: Sequence[str]) -> Iterator[Difference]:
     """Tables, indexes and settings of the loaded systems, at the stages that both runs measured; each difference once,
     at its first stage."""
-    ids = names or [_id(results) for results in (reference, other)]
+    ids = names or [id_of(results) for results in (reference, other)]
     left, right = ({(one.stage, one.system): one for one in schemas(results)} for results in (reference, other))
     seen: set[Difference] = set()
     shared = reference.stages.keys() & other.stages.keys()
@@ -197,8 +202,7 @@ def _schemas(reference: RunResults, other: RunResults, names: Sequence[str]) -> 
         if stage not in shared or (not left and not right):
             continue
         if key not in left or key not in right:
-            recorded = ("recorded" if key in left else "", "recorded" if key in right else "")
-            found = [Difference(name="schema", where=system, before=recorded[0], after=recorded[1], kind="schema")]
+            found = [_recorded_in_one("schema", system, "schema", first=key in left)]
         else:
             found = [
                 Difference(
@@ -231,32 +235,21 @@ def _used(before: Fingerprint, after: Fingerprint) -> tuple[Mapping[str, Any], M
     return left, right
 
 
-def _program(reference: RunResults, other: RunResults) -> Iterator[Difference]:
-    before, after = (results.run.version if results.run else "" for results in (reference, other))
-    if before != after:
-        yield Difference(name="proveout", where="", before=before, after=after, kind="program")
+# ---- program and plan --------------------------------------------------------------------------------------------
 
 
-# ---- plan --------------------------------------------------------------------------------------------------------
-
-
-def _plan(reference: RunResults, other: RunResults) -> Iterator[Difference]:
-    if reference.run is None or other.run is None:
+def _program_and_plan(one: RunStarted | None, two: RunStarted | None) -> Iterator[Difference]:
+    if one is None or two is None:
         raise NotComparable("a run that has not begun cannot be compared", way_out="Name a run that has a result.")
-    if reference.run.digest == other.run.digest:
+    if one.version != two.version:
+        yield Difference(name="proveout", where="", before=one.version, after=two.version, kind="program")
+    if one.digest == two.digest:
         return
-    before, after = (
-        dict(_flat({part: _data(results)[part] for part in MEASURED}, "plan")) for results in (reference, other)
-    )
+    plans = (to_data(recorded_plan(run.plan)) for run in (one, two))
+    before, after = (dict(_flat({part: plan[part] for part in MEASURED}, "plan")) for plan in plans)
     for path in dict.fromkeys((*before, *after)):
         if before.get(path) != after.get(path):
             yield Difference(name=path, where="", before=before.get(path, ""), after=after.get(path, ""))
-
-
-def _data(results: RunResults) -> dict[str, Any]:
-    assert results.run is not None  # noqa: S101 - the caller has looked
-    data: dict[str, Any] = to_data(recorded_plan(results.run.plan))
-    return data
 
 
 def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:

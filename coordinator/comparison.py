@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from itertools import combinations
+from itertools import chain, combinations, permutations
 from typing import Any, Literal, TypeAlias
 
 from proveout.coordinator.comparability import (
@@ -16,6 +16,7 @@ from proveout.coordinator.comparability import (
     Between,
     Difference,
     differences,
+    id_of,
     refuse,
     refuse_a_copy,
     refused,
@@ -26,7 +27,7 @@ from proveout.coordinator.results.fingerprint import fingerprints, outline
 from proveout.coordinator.results.results import RunResults, StageResult, climbed, environment, search_metrics
 from proveout.coordinator.verdict import checks
 from proveout.core import statistics
-from proveout.core.data_classes import dataclass, record
+from proveout.core.data_classes import record
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import ends, notation, percent, rung_name, safe
 from proveout.core.statistics import CONFIDENCE
@@ -300,23 +301,23 @@ def compare(
     NotComparable when two of the runs are one, or differ in something that `allow` does not name, unless `despite`;
     JournalFault.
     """
-    of_sides = [reference, *more[0]], [other, *more[1]]
-    for one, two in combinations((*of_sides[0], *of_sides[1]), 2):
+    sides = {REFERENCE: (reference, *more[0]), name: (other, *more[1])}
+    for one, two in combinations(chain(*sides.values()), 2):
         refuse_a_copy(one, two)
     allowed = ("*",) if despite else allow
     found = differences(reference, other, allowed)
-    for one, two, apart in ((reference, other, found), *_within(of_sides, allowed)):
+    within = ((runs[0], run, differences(runs[0], run, allowed)) for runs in sides.values() for run in runs[1:])
+    for one, two, apart in ((reference, other, found), *within):
         if against := refused(apart):
             raise refuse(one, two, against)
-    before, after = (together([_trees(run) for run in runs], known) for runs in of_sides)
-    sides = (_Side(REFERENCE, reference, tuple(more[0])), _Side(name, other, tuple(more[1])))
-    counts = (len(of_sides[0]), len(of_sides[1]))
+    before, after = (together([_trees(run) for run in runs], known) for runs in sides.values())
+    counts = (1 + len(more[0]), 1 + len(more[1]))
 
     def at(levels: tuple[float, float]) -> tuple[StagePair, ...]:
         return tuple(
             _stage(
                 (reference.stages[stage], other.stages[stage]),
-                paired(before[stage], after[stage], *levels),
+                _paired(before[stage], after[stage], levels, ()),
                 (REFERENCE, name),
                 reference.plan_stage(stage),
             )
@@ -329,28 +330,19 @@ def compare(
     levels = _levels(main, others, sum(len(stage.rungs) or bool(stage.values) for stage in first))
     stages = at(levels)
     return ComparedRuns(
-        runs=(_run(sides[0]), _run(sides[1])),
+        runs=(_run(REFERENCE, sides[REFERENCE]), _run(name, sides[name])),
         differences=found,
         stages=tuple(_banded(stage, band) for stage in stages) if band else stages,
         levels=levels,
         judged=(len(main), len(others)),
         notes=(
-            *_notes(*sides),
-            *_absent(*sides),
-            *_unanswered(*sides),
+            *_notes(sides),
             *_offered(stages),
             *(_few(stages) if counts == (1, 1) else ()),
             *unit_notes((REFERENCE, name), counts, known, _between(stages)),
         ),
         band=band,
     )
-
-
-def _within(
-    sides: Iterable[Sequence[RunResults]], allowed: Sequence[str]
-) -> Iterator[tuple[RunResults, RunResults, tuple[Difference, ...]]]:
-    """The differences of each further run of a side from its first one."""
-    return ((runs[0], run, differences(runs[0], run, allowed)) for runs in sides for run in runs[1:])
 
 
 def _between(stages: Sequence[StagePair]) -> list[float]:
@@ -377,28 +369,17 @@ def compare_all(
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
-    name: str
-    results: RunResults
-    more: tuple[RunResults, ...] = ()
-
-    @property
-    def runs(self) -> tuple[RunResults, ...]:
-        return (self.results, *self.more)
-
-
-def _run(side: _Side) -> ComparedRun:
-    run = side.results.run
+def _run(name: str, runs: Sequence[RunResults]) -> ComparedRun:
+    run = runs[0].run
     alike: dict[str, list[str]] = {}
-    for one in fingerprints(side.results):
+    for one in fingerprints(runs[0]):
         alike.setdefault(outline(one), []).append(one.equipment or one.system or one.host)
     return ComparedRun(
-        name=side.name,
-        run_id=" + ".join(map(_id, side.runs)),
+        name=name,
+        run_id=" + ".join(map(id_of, runs)),
         plan=run.name if run else "",
         version=run.version if run else "",
-        started_unix_s=side.results.started_unix_s,
+        started_unix_s=runs[0].started_unix_s,
         labels=run.labels if run else {},
         environment=tuple(f"{', '.join(where)}: {words}" for words, where in alike.items()),
     )
@@ -418,10 +399,6 @@ def all_runs(compared: Sequence[ComparedRuns]) -> list[ComparedRun]:
 def legend(compared: Sequence[ComparedRuns]) -> str:
     """The runs behind the short names, in a line: `A = smoke-…-7a87, B = smoke-…-3576`."""
     return safe(", ".join(f"{one.name} = {one.run_id}" for one in all_runs(compared)))
-
-
-def _id(results: RunResults) -> str:
-    return results.run.run_id if results.run else "?"
 
 
 def _trees(results: RunResults) -> Metrics:
@@ -464,24 +441,17 @@ def _level(p_values: Sequence[float], places: int, missed: float) -> float:
     return 1.0 - missed * max(shown, default=min(shares, default=1.0 / max(places, 1)))
 
 
-def _notes(*sides: _Side) -> Iterator[str]:
-    for name, ended in ((side.name, run.ended) for side in sides for run in side.runs):
+def _notes(sides: Mapping[str, Sequence[RunResults]]) -> Iterator[str]:
+    """Sentences on runs that did not finish, stages of one side only, and searches without an answer."""
+    for name, ended in ((name, run.ended) for name, runs in sides.items() for run in runs):
         if ended is None or ended.status != "finished":
             yield f"{name} did not finish: {ended.reason if ended else 'no end is recorded'}"
-
-
-def _absent(reference: _Side, other: _Side) -> Iterator[str]:
-    for lacking, whole in ((other, reference), (reference, other)):
-        for stage in whole.results.stages:
-            if stage not in lacking.results.stages:
-                yield f"stage {stage} was not run in {lacking.name}"
-
-
-def _unanswered(*sides: _Side) -> Iterator[str]:
-    for side in sides:
-        for stage in side.results.stages.values():
-            if stage.search is not None and stage.search.rate is None:
-                yield f"{stage.id} found {stage.search.answer} in {side.name}: {stage.search.reason}"
+    stages = {name: runs[0].stages for name, runs in sides.items()}
+    for lacking, whole in permutations(reversed(stages), 2):
+        yield from (f"stage {one} was not run in {lacking}" for one in stages[whole] if one not in stages[lacking])
+    for name, stage in ((name, stage) for name, found in stages.items() for stage in found.values()):
+        if stage.search is not None and stage.search.rate is None:
+            yield f"{stage.id} found {stage.search.answer} in {name}: {stage.search.reason}"
 
 
 def _offered(stages: Sequence[StagePair]) -> Iterator[str]:
@@ -503,19 +473,11 @@ def _few(stages: Sequence[StagePair]) -> Iterator[str]:
 # ---- trees -------------------------------------------------------------------------------------------------------
 
 
-def paired(
-    base: Mapping[str, Any], other: Mapping[str, Any], confidence: float = CONFIDENCE, others: float | None = None
-) -> Metrics:
-    """Merge two trees of the same names: `{base, other, change, ratio}` in the place of each number that both have.
-
-    `confidence` is the level of the main numbers, `others` that of all others, the same by default.
-    """
-    return _paired(base, other, (confidence, confidence if others is None else others), ())
-
-
 def _paired(
     base: Mapping[str, Any], other: Mapping[str, Any], levels: tuple[float, float], path: tuple[str, ...]
 ) -> Metrics:
+    """Merge two trees of the same names: `{base, other, change, ratio}` in the place of each number that both have.
+    `levels` are those of the main numbers and of all others."""
     result: Metrics = {}
     for name, left in base.items():
         right = other.get(name)

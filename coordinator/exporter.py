@@ -12,7 +12,7 @@ import os
 import socket
 import stat
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -23,7 +23,6 @@ from proveout.core.errors import ProveoutError
 from proveout.core.numbers import safe
 from proveout.dsl.plan.stages import WINDOWS
 from proveout.proto.events import (
-    AgentLine,
     AgentLost,
     AgentsTick,
     AgentUp,
@@ -313,33 +312,45 @@ class Instruments:
         self._kinds: dict[str, str] = {}
         self._ended_stages: set[str] = set()
 
-    def __call__(self, stamped: Stamped) -> None:
+    def __call__(self, stamped: Stamped) -> None:  # noqa: PLR0912 - one arm per kind of event
+        board = self.board
         match stamped.event:
             case RunStarted() as event:
                 self._started(event, stamped.unix_s)
-            case AgentUp() | AgentLost() | HostTick() as event:
-                self._host(event)
-            case StageStarted() | StageProgress() | PopulateFinished() | StageFinished() as event:
-                self._stage(event)
-            case ProbeFinished() | SearchFinished() as event:
-                self._search(event)
-            case IterationStarted() | LoadTick() as event:
-                self._under_way(event)
-            case TransactionsTick() as event:
-                self._by_type(event)
+            case AgentUp() as event:
+                self._connected(event.host, True, event.offset_ns, event.uncertainty_ns)
+                board.put(HOST_CORES, event.cores, event.host)
+            case AgentsTick(agents=agents):
+                for one in agents:
+                    self._connected(one.host, one.connected, one.offset_ns, one.uncertainty_ns)
+                    board.put(HOST_SILENCE, one.silent_s, one.host)
+            case AgentLost(host=host):
+                board.put(HOST_UP, 0.0, host)
+                board.clear(*READINGS.values(), first=host)
+            case HostTick() as event:
+                for name, value in event.readings.items():
+                    self._reading(event, name, value)
+            case ProbeFinished() as event:
+                if event.over == "rate":
+                    board.put(PROBE_RATE, event.rate, event.stage)
+                board.put(PROBE_ACCEPTED, float(event.accepted), event.stage)
+            case SearchFinished(rate=rate, over="rate", stage=stage) if rate is not None:
+                board.put(SEARCH_RATE, rate, stage)
             case FaultSeen() as event:
                 in_place = event.step not in ("healed", "failed")
-                self.board.put(FAULT, float(in_place), event.id.stage, event.fault, event.host)
-            case AgentsTick(agents=agents):
-                self._agents(agents)
-            case IterationFinished() | IterationVoided() as event:
-                self._ended(event)
+                board.put(FAULT, float(in_place), event.id.stage, event.fault, event.host)
             case VerdictForeseen() as event:
-                self.board.put(FORESEEN, event.outcome, event.id, event.severity)
+                board.put(FORESEEN, event.outcome, event.id, event.severity)
             case VerdictReached() as event:
-                self.board.put(VERDICT, event.outcome, event.id, event.severity)
+                board.put(VERDICT, event.outcome, event.id, event.severity)
             case Notice(level=level):
-                self.board.add(NOTICES, 1.0, level)
+                board.add(NOTICES, 1.0, level)
+            case StageStarted() | StageProgress() | PopulateFinished() | StageFinished() as event:
+                self._stage(event)
+            case (
+                IterationStarted() | LoadTick() | TransactionsTick() | IterationFinished() | IterationVoided() as event
+            ):
+                self._iteration(event)
 
     def _started(self, event: RunStarted, unix_s: float) -> None:
         about = (event.run_id, event.name, event.title, event.digest, event.version)
@@ -354,27 +365,10 @@ class Instruments:
         for data in _entries(event.plan, "verdicts"):
             self.board.put(VERDICT, "PENDING", data.get("id"), data.get("severity"))
 
-    def _host(self, event: AgentUp | AgentLost | HostTick) -> None:
-        board, host = self.board, event.host
-        match event:
-            case AgentUp():
-                board.put(HOST_UP, 1.0, host)
-                board.put(HOST_CORES, event.cores, host)
-                board.put(CLOCK_OFFSET, event.offset_ns / 1e9, host)
-                board.put(CLOCK_BOUND, event.uncertainty_ns / 1e9, host)
-            case AgentLost():
-                board.put(HOST_UP, 0.0, host)
-                board.clear(*READINGS.values(), first=host)
-            case HostTick():
-                for name, value in event.readings.items():
-                    self._reading(event, name, value)
-
-    def _agents(self, agents: Sequence[AgentLine]) -> None:
-        for agent in agents:
-            self.board.put(HOST_UP, float(agent.connected), agent.host)
-            self.board.put(CLOCK_OFFSET, agent.offset_ns / 1e9, agent.host)
-            self.board.put(CLOCK_BOUND, agent.uncertainty_ns / 1e9, agent.host)
-            self.board.put(HOST_SILENCE, agent.silent_s, agent.host)
+    def _connected(self, host: str, connected: bool, offset_ns: int, uncertainty_ns: int) -> None:
+        self.board.put(HOST_UP, float(connected), host)
+        self.board.put(CLOCK_OFFSET, offset_ns / 1e9, host)
+        self.board.put(CLOCK_BOUND, uncertainty_ns / 1e9, host)
 
     def _reading(self, tick: HostTick, name: str, value: float) -> None:
         metric, _, label = name.partition("[")
@@ -402,64 +396,55 @@ class Instruments:
                 board.put(STAGE, event.outcome, stage, self._kinds.get(stage, ""))
                 board.clear(STAGE_PROGRESS, first=stage)
 
-    def _search(self, event: ProbeFinished | SearchFinished) -> None:
-        if isinstance(event, ProbeFinished):
-            if event.over == "rate":
-                self.board.put(PROBE_RATE, event.rate, event.stage)
-            self.board.put(PROBE_ACCEPTED, float(event.accepted), event.stage)
-        elif event.rate is not None and event.over == "rate":
-            self.board.put(SEARCH_RATE, event.rate, event.stage)
+    def _iteration(
+        self, event: IterationStarted | LoadTick | TransactionsTick | IterationFinished | IterationVoided
+    ) -> None:
+        board, stage, where = self.board, event.id.stage, (event.id.stage, event.id.rung)
+        if not isinstance(event, LoadTick | TransactionsTick):
+            board.clear(*_OF_ITERATION)
+        match event:
+            case IterationStarted():
+                board.put(STAGE, "running", stage, self._kinds.get(stage, ""))  # a resumed stage does not start again
+                board.put(ITERATION_THREADS, event.id.rung, stage)
+                board.put(ITERATION_REPEAT, event.id.repeat, stage)
+                board.put(ITERATION_ATTEMPT, event.id.attempt, stage)
+                if event.rate is not None:
+                    board.put(ITERATION_RATE, event.rate, stage)
+            case LoadTick():
+                board.put(WINDOW, event.window, stage)
+                board.put(LOAD_RATE, event.tps, *where)
+                board.add(LOAD_ERRORS, event.errors, stage)
+                board.clear(LOAD_RESPONSE, first=stage)  # a second without answers has no response time
+                times_us = {"avg": event.avg_us, "p50": event.p50_us, "p99": event.p99_us}
+                self._response(LOAD_RESPONSE, times_us, *where)
+            case TransactionsTick():
+                for line in event.transactions:
+                    board.put(LOAD_TRANSACTION_RATE, line.tps, *where, line.name)
+                    times_us = {"p50": line.p50_us, "p95": line.p95_us, "p99": line.p99_us}
+                    self._response(LOAD_TRANSACTION_RESPONSE, times_us, *where, line.name)
+            case IterationVoided():
+                board.add(ITERATIONS, 1.0, stage, "void")
+            case IterationFinished():
+                board.add(ITERATIONS, 1.0, stage, "valid" if event.valid else "invalid")
+                for item in event.transactions:
+                    counts = {
+                        "ok": item.ok,
+                        "logical_failure": item.logical_failures,
+                        "error": sum(item.errors.values()),
+                    }
+                    for outcome, count in counts.items():
+                        board.add(TRANSACTIONS, count, stage, item.label, outcome)
+                if event.valid:
+                    if (tps := event.metrics.get("tps")) is not None:
+                        board.put(RUNG_RATE, tps, *where)
+                    response = event.metrics.get("response", {})
+                    self._response(RUNG_RESPONSE, {name: response.get(f"{name}_us") for name in STATISTICS}, *where)
 
-    def _under_way(self, event: IterationStarted | LoadTick) -> None:
-        board, stage = self.board, event.id.stage
-        if isinstance(event, LoadTick):
-            board.put(WINDOW, event.window, stage)
-            board.put(LOAD_RATE, event.tps, stage, event.id.rung)
-            board.add(LOAD_ERRORS, event.errors, stage)
-            board.clear(LOAD_RESPONSE, first=stage)  # a second without answers has no response time
-            for statistic, value_us in (("avg", event.avg_us), ("p50", event.p50_us), ("p99", event.p99_us)):
-                if value_us is not None:
-                    board.put(LOAD_RESPONSE, value_us / 1e6, stage, event.id.rung, statistic)
-            return
-        board.clear(*_OF_ITERATION)
-        board.put(STAGE, "running", stage, self._kinds.get(stage, ""))  # a resumed stage does not start again
-        board.put(ITERATION_THREADS, event.id.rung, stage)
-        board.put(ITERATION_REPEAT, event.id.repeat, stage)
-        board.put(ITERATION_ATTEMPT, event.id.attempt, stage)
-        if event.rate is not None:
-            board.put(ITERATION_RATE, event.rate, stage)
-
-    def _by_type(self, event: TransactionsTick) -> None:
-        where = (event.id.stage, event.id.rung)
-        for line in event.transactions:
-            self.board.put(LOAD_TRANSACTION_RATE, line.tps, *where, line.name)
-            for statistic, value_us in (("p50", line.p50_us), ("p95", line.p95_us), ("p99", line.p99_us)):
-                self.board.put(LOAD_TRANSACTION_RESPONSE, value_us / 1e6, *where, line.name, statistic)
-
-    def _ended(self, event: IterationFinished | IterationVoided) -> None:
-        board, stage = self.board, event.id.stage
-        board.clear(*_OF_ITERATION)
-        if isinstance(event, IterationVoided):
-            board.add(ITERATIONS, 1.0, stage, "void")
-            return
-        board.add(ITERATIONS, 1.0, stage, "valid" if event.valid else "invalid")
-        for item in event.transactions:
-            errors = sum(item.errors.values())
-            for outcome, count in (("ok", item.ok), ("logical_failure", item.logical_failures), ("error", errors)):
-                board.add(TRANSACTIONS, count, stage, item.label, outcome)
-        if event.valid:
-            self._measured(event)
-
-    def _measured(self, event: IterationFinished) -> None:
-        where = (event.id.stage, event.id.rung)
-        tps = event.metrics.get("tps")
-        if tps is not None:
-            self.board.put(RUNG_RATE, tps, *where)
-        response = event.metrics.get("response", {})
-        for statistic in STATISTICS:
-            value_us = response.get(f"{statistic}_us")
+    def _response(self, family: Family, times_us: Mapping[str, float | None], *labels: object) -> None:
+        """The statistics of a response time that are known."""
+        for statistic, value_us in times_us.items():
             if value_us is not None:
-                self.board.put(RUNG_RESPONSE, value_us / 1e6, *where, statistic)
+                self.board.put(family, value_us / 1e6, *labels, statistic)
 
 
 def _entries(plan: Any, section: str) -> list[Mapping[str, Any]]:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from proveout.coordinator import ca_server
 from proveout.coordinator.agents.connect import AgentRefused, AgentUnreachable
 from proveout.coordinator.agents.endpoints import secret_variables
 from proveout.coordinator.agents.local_agents import LocalFabric, passed_variables
-from proveout.coordinator.agents.sanity import AgentNotices
 from proveout.coordinator.agents.session import (
     DIAL_AGAIN_S,
     AgentSession,
@@ -28,7 +27,7 @@ from proveout.coordinator.agents.session import (
     connect,
     connect_patiently,
 )
-from proveout.coordinator.certificates import Credentials, cluster_secrets
+from proveout.coordinator.certificates import Credentials, cluster_secrets, keep
 from proveout.coordinator.live.ticks import FaultWatch, Meters
 from proveout.coordinator.measure import samples
 from proveout.coordinator.measure.samples import Spool
@@ -116,6 +115,7 @@ Listener = Callable[[Stamped], None]
 _HURRIED_CLOSE_S = 1.0
 COMMANDS_AT_ONCE = 16
 """The number of commands between two yields to the agents' streams; making a task takes about 0.3 ms."""
+NOTICES_MAX = 1000
 _BACK_S = 20.0
 _GATHER_S = 1.0
 _DIALS_AT_ONCE = 64
@@ -164,7 +164,7 @@ class _Loop:
         self._dials: set[asyncio.Task[None]] = set()
         self._dialling = asyncio.Semaphore(_DIALS_AT_ONCE)
         self._known_hosts: set[str] = set()
-        self._notices = AgentNotices()
+        self._noticed = Counter[str]()
         self._broken: StorageFailed | None = None
         self._bug: BaseException | None = None
         self._ended: RunFinished | None = None
@@ -212,7 +212,7 @@ class _Loop:
         def tell(level: Literal["info", "warning"], text: str) -> None:
             self._emit(Notice(level=level, host="", text=text))
 
-        await ca_server.keep(credentials.directory, sum(self._options.estimates_s.values()), tell)
+        await keep(credentials.directory, sum(self._options.estimates_s.values()), tell)
 
     async def _begin(self) -> State:
         earlier = [stamped.event for stamped in read(self._options.directory.path)]
@@ -296,8 +296,13 @@ class _Loop:
                 return (event,)
 
     def _notice(self, host: str, level: Literal["warning", "error"], text: str) -> None:
-        for notice in self._notices.take(host, level, text):
-            self._emit(notice)
+        """Journal a warning or an error of an agent, of each so many at most."""
+        self._noticed[host] += 1
+        if self._noticed[host] <= NOTICES_MAX:
+            self._emit(Notice(level=level, host=host, text=text))
+        if self._noticed[host] == NOTICES_MAX:
+            more = f"{host} has sent {NOTICES_MAX} warnings and errors; the others are only in its own log"
+            self._emit(Notice(level="warning", host=host, text=more))
 
     def _sampled(self, host: str, message: Sample, now_s: float) -> Sequence[Input]:
         """Keep and show a sample; the inputs for the scheduler about faults."""

@@ -6,7 +6,7 @@ table read what it can do; an agent imports a part when it is first used (`agent
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
@@ -366,7 +366,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 driver="mysql.driver:MysqlDriver",
                 settings="mysql.sql:server_settings",
                 run_sql="mysql.sql:run_all",
-                provision="mysql.provision:EmbeddedMysql",
+                provision="mysql.provision:embedded",
                 server_program="mysql.provision:server_program",
                 populate="mysql.populate:MysqlLoader",
                 checkpoint="mysql.sql:write_out",
@@ -442,9 +442,9 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
             Engine(
                 name="none",
                 title="no database",
-                driver="no_database:driver",
-                settings="no_database:settings",
-                run_sql="no_database:run_sql",
+                driver="driver_sql:no_driver",
+                settings="driver_sql:no_settings",
+                run_sql="driver_sql:no_sql",
                 dsn=False,
                 instead_of_populate="the program of the load makes its own data",
                 instead_of_waits="capture its host with kind: os, or its exporter with kind: prometheus",
@@ -468,9 +468,9 @@ def of(name: str) -> Engine:
     return ENGINES.get(name) or Engine(name=name, title=name)
 
 
-def named(engines: Iterable[Engine]) -> str:
-    """Return the engines' names, joined by commas."""
-    return ", ".join(engine.name for engine in engines)
+def able(can: Callable[[Engine], object]) -> str:
+    """Return the names of the engines that can do something, joined by commas."""
+    return ", ".join(engine.name for engine in ENGINES.values() if can(engine))
 
 
 def has_lag(source: str, sink: str) -> bool:
@@ -487,6 +487,5 @@ def link_objection(source: tuple[str, str], sink: tuple[str, str]) -> str:
     """
     if sink[1] in of(source[1]).links_to:
         return ""
-    linked = [engine for engine in ENGINES.values() if engine.links_to]
     name, engine = source if not of(source[1]).links_to else sink
-    return f"propagation is between two {named(linked)} systems; {name!r} is {engine}"
+    return f"propagation is between two {able(lambda one: one.links_to)} systems; {name!r} is {engine}"

@@ -187,7 +187,8 @@ FAULT_NUMBERS = {
     "staleness_s": "how far a promoted standby was behind, s",
 }
 """The numbers of each occurrence of a fault."""
-FAULT_COUNTS = ("failed", "lost", "unknown", "unknown_committed", "duplicates")
+WRONG_COMMITS = ("lost", "unknown", "unknown_committed", "duplicates")
+FAULT_COUNTS = ("failed", *WRONG_COMMITS)
 FAULT: Tree = {
     "occurrences": "times that it occurred, of an iteration",
     **{name: f"{text}; an occurrence, the mean" for name, text in FAULT_NUMBERS.items()},
@@ -390,7 +391,6 @@ _EXTREMES = ("p999_us", "max_us", "max_s", "max_bytes", "max")
 _SIGNED = ("slope", "grown_bytes", "avg", "min", "end", "per_s", "delta")
 _EVENTS = ("errors", "missed", "logical", "retried", "rerun", "connect_failures")
 _COUNTED = ("errors", "missed", "retried", "rerun", "connect_failures")
-_WRONG_COMMITS = ("lost", "unknown", "unknown_committed", "duplicates")
 
 
 def kind(path: Sequence[str]) -> Kind:
@@ -426,7 +426,7 @@ def is_counted(path: Sequence[str], *, shares: bool = False) -> bool:
 
 def _is_of_commits(path: Sequence[str]) -> bool:
     """Whether the metric is a number of commits that went wrong."""
-    return path[-1] in _WRONG_COMMITS and tuple(path[-2:-1]) != ("program",)
+    return path[-1] in WRONG_COMMITS and tuple(path[-2:-1]) != ("program",)
 
 
 def _is_of_fault(path: Sequence[str]) -> bool:

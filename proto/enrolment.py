@@ -1,7 +1,7 @@
 """Requests to the certificate authority: enrol with a token, renew certificates, fetch the list of revoked ones.
 
 Flow: `enrol(…)` on a new host, once; `renew(directory)` and `fetch_denied(directory)` from then on. One request and one
-answer per connection, each a line of JSON over TLS 1.3; the server is `coordinator.ca_server`.
+answer per connection, each a line of JSON over TLS 1.3; the server is in `coordinator.certificates`.
 
 A host that enrols has only the SHA-256 of the authority's certificate. The first answer on the connection is that
 certificate; it is accepted when it has that hash and has signed the certificate of this TLS connection. Only then is

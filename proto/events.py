@@ -36,14 +36,18 @@ class IterationId:
 
 @record
 class LoadLine:
-    """A second of one of several loads; response times are None when no transaction has one."""
+    """The transactions of one of several loads in a second, or of one type in the window so far, all agents merged;
+    response times, µs, are None when no transaction has one."""
 
     name: str
     tps: float
+    ok: int = 0
+    logical_failures: int = 0
+    errors: int
+    avg_us: float | None = None
     p50_us: float | None
     p95_us: float | None
     p99_us: float | None
-    errors: int
 
 
 @record
@@ -66,28 +70,13 @@ class LoadTick:
 
 
 @record
-class TransactionLine:
-    """One transaction type in the window so far, all agents merged; response times in microseconds, 0 when none has
-    ended."""
-
-    name: str
-    tps: float
-    ok: int
-    logical_failures: int
-    errors: int
-    p50_us: float
-    p95_us: float
-    p99_us: float
-
-
-@record
 class TransactionsTick:
     """*live* What the load has come to in the window that it is in, `seconds` after that began. Ramps do not count."""
 
     id: IterationId
     window: Window
     seconds: float
-    transactions: tuple[TransactionLine, ...]
+    transactions: tuple[LoadLine, ...]
 
 
 @record

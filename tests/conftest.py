@@ -146,20 +146,21 @@ def _documents_follow_their_schemas() -> Iterator[None]:
     """Every result and every comparison that a test has made in this process has all fields of its published schema,
     and no other."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, schema in (
-            ("result_document", json_documents.result_schema()),
-            ("comparison_document", json_documents.comparison_schema()),
+        for kind, schema in (
+            ("result", json_documents.result_schema()),
+            ("comparison", json_documents.comparison_schema()),
         ):
-            patch.setattr(json_documents, name, _validated(getattr(json_documents, name), schema))
+            for name in (f"{kind}_document", f"{kind}_to_json"):
+                patch.setattr(json_documents, name, _validated(getattr(json_documents, name), schema))
         yield
 
 
-def _validated(make: Callable[..., dict[str, Any]], schema: json_documents.JsonSchema) -> Callable[..., dict[str, Any]]:
+def _validated(make: Callable[..., Any], schema: json_documents.JsonSchema) -> Callable[..., Any]:
     validator = jsonschema.Draft202012Validator(closed(schema))
 
-    def checked(*arguments: Any) -> dict[str, Any]:
+    def checked(*arguments: Any) -> Any:
         document = make(*arguments)
-        validator.validate(json.loads(json.dumps(document)))
+        validator.validate(json.loads(document if isinstance(document, bytes) else json.dumps(document)))
         return document
 
     return checked

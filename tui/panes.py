@@ -196,9 +196,9 @@ SHOWN_MAX = 400
 
 def verdict_text(view: RunView, width: int, *_: int) -> Text:
     """Reached verdicts, then provisional ones, each with its evidence in a line, then those that are undecided."""
-    parts: list[str | tuple[str, str]] = []
-    verdicts: tuple[VerdictReached | VerdictForeseen, ...] = (*view.verdicts, *view.foreseen)
-    for one in verdicts:
+    parts: list[tuple[str, str]] = []
+    shown: list[VerdictReached | VerdictForeseen] = [*view.verdicts, *view.foreseen]
+    for one in shown:
         sign, style = OUTCOMES[one.outcome]
         evidence = f"    {safe(one.evidence)}"
         before, after = "", ""
@@ -211,30 +211,30 @@ def verdict_text(view: RunView, width: int, *_: int) -> Text:
         parts += [(f"  {safe(one.title)}\n", ""), (f"{evidence}\n", MUTED)]
     undecided = (name for name in view.planned_verdicts if name not in view.judged_ids)
     parts += [(f"· {safe(name)}  undecided\n", MUTED) for name in undecided]
-    return Text.assemble(*parts or ["This plan has no verdicts yet."])
+    return Text.assemble(*parts or [("This plan has no verdicts yet.", "")])
 
 
 def tuning_text(view: RunView, *_: int) -> Text:
     """Every tuning on every host with its state and its diff."""
-    parts: list[str | tuple[str, str]] = []
+    parts: list[tuple[str, str]] = []
     for one in view.tunings.values():
         style = sign_style(one.sign)
         parts += [(f"{one.sign} ", style), (f"{safe(one.host)}: {safe(one.name)}", "bold")]
         parts += [(f" ({safe(one.operation)})  ", MUTED), (f"{one.describe(ended=view.ended is not None)}\n", style)]
         parts += [(f"    {safe(line)}\n", DIFF.get(line.lstrip()[:1], MUTED)) for line in one.lines]
-    return Text.assemble(*parts or ["No host has been tuned." if view.run_id else ""])
+    return Text.assemble(*parts or [("No host has been tuned." if view.run_id else "", "")])
 
 
 def log_text(view: RunView, wanted: str) -> Text:
     """The lines that match, newest first."""
-    parts: list[str | tuple[str, str]] = []
+    parts: list[tuple[str, str]] = []
     lines = (line for line in reversed(view.log) if matches(wanted, line.level, line.host, line.text))
     for line in islice(lines, SHOWN_MAX):
         sign, style = LEVELS[line.level]
         parts.append((f"{datetime.fromtimestamp(line.unix_s).astimezone():%H:%M:%S} ", MUTED))
         host = f"{safe(line.host)}: " if line.host else ""
         parts += [(f"{sign} ", style), (host, ""), (f"{safe(line.text)}\n", style)]
-    return Text.assemble(*parts or ["No event matches." if wanted else "Nothing has happened yet."])
+    return Text.assemble(*parts or [("No event matches." if wanted else "Nothing has happened yet.", "")])
 
 
 class Events(Vertical):

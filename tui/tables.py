@@ -203,13 +203,7 @@ def transactions(view: RunView) -> list[Row]:
     if view.transactions is not None:
         lines = view.transactions.transactions
         found = [_counts(one.name, one.tps, one.ok, one.logical_failures, one.errors) for one in lines]
-        return _with_times(
-            found,
-            [
-                tuple(getattr(one, key) if one.ok + one.logical_failures else None for key in PERCENTILES)
-                for one in lines
-            ],
-        )
+        return _with_times(found, [tuple(getattr(one, key) for key in PERCENTILES) for one in lines])
     if (last := view.last) is None:
         return []
     of = last.transactions

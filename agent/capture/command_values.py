@@ -22,8 +22,8 @@ from proveout.agent.engines.adapter import Tick
 from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox.privileges import INHERITED
 from proveout.agent.security.policy import Policy
-from proveout.agent.tools.program import REPEATER, Program, listed_program, unprivileged
-from proveout.agent.tools.program_repeater import OUTPUT_MAX
+from proveout.agent.tools.program import Program, how_ended, listed_program, unprivileged
+from proveout.agent.tools.program_launcher import OUTPUT_MAX
 from proveout.core import child_process, errors
 from proveout.dsl.plan.commands import Command, MeasuredValue, OutputFormat, OutputRows
 from proveout.dsl.rules.host_rules import PATTERNS
@@ -186,7 +186,7 @@ async def output_of(policy: Policy, command: Command) -> tuple[bytes, float]:
     except TimeoutError:
         raise _late(argv[0], command) from None
     except TaskFault as fault:
-        raise TaskFault(fault.code, f"{argv[0]}: {fault.what}", way_out=fault.way_out) from None
+        raise fault.about(argv[0]) from None
     finally:
         await asyncio.shield(program.kill())
     _check_code(command, argv[0], code, program.words or output[-300:].decode(errors="replace").strip())
@@ -197,9 +197,8 @@ def _check_code(command: Command, name: str, code: int, words: str) -> None:
     """TaskFault for an exit code that is not one of success."""
     if code in command.exit_codes:
         return
-    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     way_out = "run it by hand on this host, or list the code in `exit_codes`"
-    raise TaskFault("fault", f"{name} {how}: {words or 'it wrote no message'}", way_out=way_out)
+    raise TaskFault("fault", f"{name} {how_ended(code)}: {words or 'it wrote no message'}", way_out=way_out)
 
 
 def _late(name: str, command: Command) -> TaskFault:
@@ -213,8 +212,7 @@ async def run_command(context: TaskContext, spec: RunCommand) -> CommandDone:
     try:
         text, values = await asyncio.to_thread(values_of, output, spec.command, spec.values)
     except NoValue as fault:
-        what = f"{spec.command.argv[0]}: {fault.what}"
-        raise TaskFault("missing", what, way_out=fault.way_out) from None
+        raise fault.about(spec.command.argv[0]) from None
     return CommandDone(elapsed_s=elapsed_s, values=values, output=text)
 
 
@@ -230,7 +228,7 @@ def values_of(
 
 
 class SampledProgram:
-    """One program for all samples of a capture: its repeater starts with the first one, and again after a failure."""
+    """One program for all samples of a capture: its launcher starts with the first one, and again after a failure."""
 
     def __init__(self, policy: Policy, command: Command) -> None:
         self._policy, self._command = policy, command
@@ -248,7 +246,7 @@ class SampledProgram:
             raise _late(name, command) from None
         except TaskFault as fault:
             await self.close()
-            raise TaskFault(fault.code, f"{name}: {fault.what}", way_out=fault.way_out) from None
+            raise fault.about(name) from None
         except asyncio.CancelledError:
             await asyncio.shield(self.close())
             raise
@@ -258,42 +256,38 @@ class SampledProgram:
     async def _arm(self) -> Program:
         argv, privileged = listed_program(self._policy, self._command.argv)
         own = INHERITED if privileged else unprivileged()
-        return await Program.arm(argv, Path(child_process.DIRECTORY), own, module=REPEATER)
+        return await Program.arm(argv, Path(child_process.DIRECTORY), own, repeats=True)
 
     async def close(self) -> None:
-        """Kill the program and its repeater; idempotent."""
+        """Kill the program and its launcher; idempotent."""
         program, self._program = self._program, None
         if program is not None:
             await asyncio.shield(program.kill())
 
 
 class CommandObserver:
-    """Runs a program for each sample; see `adapter.Observer`. One that fails costs its sample."""
+    """Runs a program for each sample; see `adapter.Observer`. One that fails costs its sample. Raw outputs are added to
+    `outputs`."""
 
-    def __init__(self, spec: RunCapture, program: SampledProgram, loop: asyncio.AbstractEventLoop) -> None:
-        self._capture, self._program, self._loop = spec.capture, program, loop
+    def __init__(
+        self, spec: RunCapture, program: SampledProgram, loop: asyncio.AbstractEventLoop, outputs: list[str]
+    ) -> None:
+        self._capture, self._program, self._loop, self._outputs = spec.capture, program, loop, outputs
         self._running: Future[bytes] | None = None
         self._ended = False
-        self._outputs: list[str] = []
         self._left = KEPT_MAX
         try:
             self._read()
-        except NoValue as fault:
-            what = f"capture {spec.capture.name!r}: {fault.what}"
-            raise TaskFault("missing", what, way_out=fault.way_out) from None
         except TaskFault as fault:
-            what = f"capture {spec.capture.name!r}: {fault.what}"
-            raise TaskFault(fault.code, what, way_out=fault.way_out) from None
+            raise fault.about(f"capture {spec.capture.name!r}") from None
 
     def _read(self) -> list[Reading]:
         at = datetime.now(UTC)
         output = self._on_loop(self._program.output())
         self._keep(at, output)
-        _, values = values_of(output, self._capture.command, self._capture.values)
-        found = dict(values)
-        return [
-            Reading(metric=measured_name("command", value), value=found[value.name]) for value in self._capture.values
-        ]
+        values = self._capture.values
+        found = dict(values_of(output, self._capture.command, values)[1])
+        return [Reading(metric=measured_name("command", value), value=found[value.name]) for value in values]
 
     def _on_loop(self, work: Coroutine[Any, Any, bytes]) -> bytes:
         """Run on the agent's loop, and wait for it in this thread."""
@@ -308,21 +302,12 @@ class CommandObserver:
         more = f"# later outputs are not kept: this file has {KEPT_MAX:,} bytes\n"
         self._outputs.append(text if self._left > 0 else more)
 
-    def look(self, tick: Tick) -> Sequence[Reading] | None:
+    def look(self, _: Tick) -> Sequence[Reading] | None:
         """One reading for each value; None when the program fails or a value cannot be read."""
-        if not tick.report:
-            return []
         try:
             return None if self._ended else self._read()
-        except (NoValue, TaskFault):
+        except (TaskFault, asyncio.CancelledError, TimeoutError):  # the last two by `abort`
             return None
-        except (asyncio.CancelledError, TimeoutError):  # `abort`
-            return None
-
-    @property
-    def outputs(self) -> str:
-        """The raw outputs so far."""
-        return "".join(self._outputs)
 
     def abort(self) -> None:
         """End the program that runs, and start no other."""
@@ -338,15 +323,10 @@ class CommandObserver:
 async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
     """Run the program for each sample until finished. TaskFault when the first run gives no values."""
     loop = asyncio.get_running_loop()
-    made: list[CommandObserver] = []
+    outputs: list[str] = []
     program = SampledProgram(context.policy, spec.capture.command)
-
-    def make() -> CommandObserver:
-        made.append(CommandObserver(spec, program, loop))
-        return made[0]
-
     try:
-        result = await observe(context, spec, make)
+        result = await observe(context, spec, lambda: CommandObserver(spec, program, loop, outputs))
     finally:
         await program.close()
-    return replace(result, output="".join(observer.outputs for observer in made))
+    return replace(result, output="".join(outputs))

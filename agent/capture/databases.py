@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -44,29 +45,18 @@ from proveout.proto.wire.tasks import RunCapture
 TABLES_MAX = 500
 OTHERS = "(others)"
 
-Part = tuple[str, str, str, float]
-"""(table, part, name of the part, bytes)."""
-
 
 def readings(rows: Iterable[Sequence[Any]]) -> list[Reading]:
-    """One reading for each part that takes something; parts of the same name together."""
-    sums: dict[tuple[str, str, str], float] = {}
-    for table, part, name, size in rows:
-        key = str(table), str(part), str(name)
-        sums[key] = sums.get(key, 0.0) + float(size or 0)
-    kept = _largest(sums)
-    folded: dict[str, float] = {}
-    for (table, part, name), size in sums.items():
-        label = "\t".join((table, part, name) if table in kept else (OTHERS, part, OTHERS))
-        folded[label] = folded.get(label, 0.0) + size
-    return [Reading(metric="size.bytes", value=size, label=label) for label, size in folded.items()]
-
-
-def _largest(sums: Mapping[tuple[str, str, str], float]) -> frozenset[str]:
-    tables: dict[str, float] = {}
-    for (table, _, _), size in sums.items():
-        tables[table] = tables.get(table, 0.0) + size
-    return frozenset(sorted(tables, key=lambda table: (-tables[table], table))[:TABLES_MAX])
+    """One reading for each part of (table, part, name of the part, bytes); parts of the same name together."""
+    parts = [(str(table), str(part), str(name), float(size or 0)) for table, part, name, size in rows]
+    tables: defaultdict[str, float] = defaultdict(float)
+    for table, _, _, size in parts:
+        tables[table] += size
+    kept = set(sorted(tables, key=lambda table: (-tables[table], table))[:TABLES_MAX])
+    sums: defaultdict[str, float] = defaultdict(float)
+    for table, part, name, size in parts:
+        sums["\t".join((table, part, name) if table in kept else (OTHERS, part, OTHERS))] += size
+    return [Reading(metric="size.bytes", value=size, label=label) for label, size in sums.items()]
 
 
 class SizeObserver:
@@ -75,10 +65,8 @@ class SizeObserver:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
 
-    def look(self, tick: Tick) -> Sequence[Reading] | None:
-        """The sizes, when a sample is due; None when they cannot be had."""
-        if not tick.report:
-            return []
+    def look(self, _: Tick) -> Sequence[Reading] | None:
+        """The sizes; None when they cannot be had."""
         rows = self._catalogue.parts()
         return None if rows is None else readings(rows)
 
@@ -164,34 +152,30 @@ class _Window:
 
     async def run(self) -> CaptureResult:
         """The whole capture."""
-        self._session = await self._done(self._connect, OPEN_S, "it cannot connect")
+        session = self._session = await self._done(self._connect, OPEN_S, "it cannot connect")
         self._sample()
-        first = await self._edge(0, "at the start of the window")
-        second = await self._edge(1, "at the end of the window") if first is not None else None
+        text = ""
+        if session and (first := await self._edge(session, 0)) and (second := await self._edge(session, 1)):
+            await self._finished
+            text = await self._report(session, first, second)
         await self._finished
-        text = await self._report(first, second) if first is not None and second is not None else ""
         notes = tuple(self._notes)
         return CaptureResult(capture=self._spec.capture.name, samples=self._samples, output=text, notes=notes)
 
     def leave(self) -> None:
         """Close what is open, in the capture's thread; a call that hangs is broken off."""
         self._finished.cancel()
-        session = self._session
-        if session is not None:
-            self._thread.submit(session.close)
+        if self._session is not None:
+            self._thread.submit(self._session.close)
         self._thread.shutdown(wait=False)
 
-    async def _edge(self, index: int, when: str) -> SnapshotMark | None:
+    async def _edge(self, session: ReportSession, index: int) -> SnapshotMark | None:
         """Wait for an edge of the window, and take the snapshot; None when there is none."""
-        session = self._session
-        if session is None:
-            return None
-        is_start = index == 0
-        if not await self._reached(index) and is_start:
+        if not await self._reached(index) and index == 0:
             self._notes.append("the load ended before its measure window")
             return None
         began_s = time.monotonic()
-        mark = await self._done(session.take, TAKE_S, f"no snapshot {when}")
+        mark = await self._done(session.take, TAKE_S, f"no snapshot at the {('start', 'end')[index]} of the window")
         if mark is not None:
             self._sample(
                 Reading(metric="snapshot.number", value=float(mark.number)),
@@ -213,12 +197,10 @@ class _Window:
         finally:
             waits.cancel()
 
-    async def _report(self, first: SnapshotMark, second: SnapshotMark) -> str:
+    async def _report(self, session: ReportSession, first: SnapshotMark, second: SnapshotMark) -> str:
         if first.started != second.started:
             self._notes.append("no report: the database was restarted between the snapshots")
             return ""
-        session = self._session
-        assert session is not None  # noqa: S101 - it has taken both
         text = await self._done(lambda: _bounded(session.report(first, second)), REPORT_S, "no report")
         if text is not None and not text.strip():
             self._notes.append(f"the report on the snapshots {first.number} and {second.number} is empty")
@@ -347,8 +329,7 @@ class StatementReports:
 
 def _grown(before: StatementCounts | None, now: StatementCounts) -> StatementCounts | None:
     """The growth of a statement's counters; None when it did not run, or its counters restarted."""
-    if before is None:
-        return now if now.calls > 0 else None
+    before = before or StatementCounts(calls=0.0, seconds=0.0, rows=0.0)
     calls, seconds = now.calls - before.calls, now.seconds - before.seconds
     if calls <= 0 or seconds < 0.0:
         return None

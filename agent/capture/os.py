@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from proveout.agent.capture.kinds import observe
@@ -24,74 +27,73 @@ NETWORK_NAMESPACE = Path("/proc/self/ns/net")
 VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd")
 
 
+_DISK: Mapping[str, tuple[int, int, int]] = {
+    "reads_total": (3, 1, 1),
+    "read_bytes_total": (5, SECTOR_BYTES, 1),
+    "writes_total": (7, 1, 1),
+    "write_bytes_total": (9, SECTOR_BYTES, 1),
+    "busy_s_total": (12, 1, 1000),
+}
+"""Reading -> column of /proc/diskstats, factor, divisor."""
+_NETWORK = {"received_bytes_total": 0, "received_packets_total": 1, "sent_bytes_total": 8, "sent_packets_total": 9}
+"""Reading -> column of /proc/net/dev."""
+
+
+def _named(kind: str, values: Mapping[str, float], label: str = "") -> Iterator[Reading]:
+    return (Reading(metric=f"{kind}.{name}", value=value, label=label) for name, value in values.items())
+
+
 def parse_cpu(text: str) -> Iterator[Reading]:
-    """The `cpu` line of /proc/stat, in seconds; the file may be cut after the per-core lines."""
+    """The `cpu` line of /proc/stat, in seconds of all cores; the file may be cut after the per-core lines."""
     lines = text.splitlines()
     user, nice, system, idle, iowait, irq, softirq, steal = (int(word) / TICKS_PER_S for word in lines[0].split()[1:9])
-    yield Reading(metric="cpu.cores", value=sum(line.startswith("cpu") for line in lines) - 1)
-    yield Reading(metric="cpu.user_s_total", value=user + nice)
-    yield Reading(metric="cpu.system_s_total", value=system + irq + softirq)
-    yield Reading(metric="cpu.iowait_s_total", value=iowait)
-    yield Reading(metric="cpu.idle_s_total", value=idle)
-    yield Reading(metric="cpu.steal_s_total", value=steal)
     switches = next((line for line in lines if line.startswith("ctxt ")), "")
+    values = {
+        "cores": sum(line.startswith("cpu") for line in lines) - 1,
+        "user_s_total": user + nice,
+        "system_s_total": system + irq + softirq,
+        "iowait_s_total": iowait,
+        "idle_s_total": idle,
+        "steal_s_total": steal,
+    }
     if switches:
-        yield Reading(metric="cpu.context_switches_total", value=int(switches.split()[1]))
+        values["context_switches_total"] = int(switches.split()[1])
+    return _named("cpu", values)
 
 
 def parse_memory(text: str) -> Iterator[Reading]:
     """MemTotal and MemAvailable of /proc/meminfo, in bytes."""
     kib = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in text.splitlines()[:8])}
     total, available = kib["MemTotal"] * 1024, kib["MemAvailable"] * 1024
-    yield Reading(metric="memory.total_bytes", value=total)
-    yield Reading(metric="memory.available_bytes", value=available)
-    yield Reading(metric="memory.used_bytes", value=total - available)
+    return _named("memory", {"total_bytes": total, "available_bytes": available, "used_bytes": total - available})
 
 
 def parse_load_average(text: str) -> Iterator[Reading]:
     """The first field of /proc/loadavg: tasks that ran or waited for a CPU or a disk, averaged over the last minute."""
-    yield Reading(metric="load_average.1m", value=float(text.split(maxsplit=1)[0]))
+    return _named("load_average", {"1m": float(text.split(maxsplit=1)[0])})
 
 
 def parse_disks(text: str, whole: frozenset[str]) -> Iterator[Reading]:
     """The lines of /proc/diskstats whose device is in `whole`."""
-    for line in text.splitlines():
-        fields = line.split()
-        name = fields[2]
-        if name not in whole:
-            continue
-        yield Reading(metric="disk.reads_total", value=int(fields[3]), label=name)
-        yield Reading(metric="disk.read_bytes_total", value=int(fields[5]) * SECTOR_BYTES, label=name)
-        yield Reading(metric="disk.writes_total", value=int(fields[7]), label=name)
-        yield Reading(metric="disk.write_bytes_total", value=int(fields[9]) * SECTOR_BYTES, label=name)
-        yield Reading(metric="disk.busy_s_total", value=int(fields[12]) / 1000, label=name)
+    for fields in map(str.split, text.splitlines()):
+        if fields[2] in whole:
+            values = {name: int(fields[at]) * times / over for name, (at, times, over) in _DISK.items()}
+            yield from _named("disk", values, fields[2])
 
 
 def parse_network(text: str) -> Iterator[Reading]:
     """The lines of /proc/net/dev but lo."""
     for line in text.splitlines()[2:]:
         name, _, rest = line.partition(":")
-        name, fields = name.strip(), rest.split()
-        if name == "lo":
-            continue
-        yield Reading(metric="network.received_bytes_total", value=int(fields[0]), label=name)
-        yield Reading(metric="network.received_packets_total", value=int(fields[1]), label=name)
-        yield Reading(metric="network.sent_bytes_total", value=int(fields[8]), label=name)
-        yield Reading(metric="network.sent_packets_total", value=int(fields[9]), label=name)
-
-
-def network_namespace() -> Iterator[Reading]:
-    """The inode of this process' network namespace: processes with the same one reach each other by `lo`."""
-    try:
-        yield Reading(metric="network.namespace", value=float(NETWORK_NAMESPACE.stat().st_ino))
-    except OSError:
-        return
+        fields = rest.split()
+        if name.strip() != "lo":
+            yield from _named("network", {metric: int(fields[at]) for metric, at in _NETWORK.items()}, name.strip())
 
 
 def parse_pressure(text: str, resource: str) -> Iterator[Reading]:
-    """The `some` line of a /proc/pressure file: its total, in µs."""
+    """The `some` line of a /proc/pressure file: its total, in µs; none where the kernel has no PSI."""
     first = text.partition("\n")[0]
-    yield Reading(metric=f"pressure.{resource}_us_total", value=int(first.rpartition("total=")[2]))
+    return _named("pressure", {f"{resource}_us_total": int(first.rpartition("total=")[2])})
 
 
 def whole_disks() -> frozenset[str]:
@@ -112,12 +114,12 @@ class Counters:
             ("/proc/loadavg", parse_load_average),
             ("/proc/diskstats", lambda text: parse_disks(text, disks)),
             ("/proc/net/dev", parse_network),
-            ("/proc/pressure/cpu", lambda text: parse_pressure(text, "cpu")),
-            ("/proc/pressure/io", lambda text: parse_pressure(text, "io")),
-            ("/proc/pressure/memory", lambda text: parse_pressure(text, "memory")),
+            *((f"/proc/pressure/{name}", partial(parse_pressure, resource=name)) for name in ("cpu", "io", "memory")),
         ]
         self._files = [(descriptor, parse) for path, parse in parsers if (descriptor := _open(path)) is not None]
-        self._namespace = list(network_namespace())
+        self._namespace: list[Reading] = []  # its inode: processes with the same one reach each other by `lo`
+        with suppress(OSError):
+            self._namespace = [Reading(metric="network.namespace", value=float(NETWORK_NAMESPACE.stat().st_ino))]
 
     def close(self) -> None:
         for descriptor, _ in self._files:
@@ -169,14 +171,12 @@ TREE_MAX = 20_000
 
 @dataclass(slots=True)
 class _Use:
-    cpu_ticks: int = 0
-    server_ticks: int = 0
-    load_ticks: int = 0
+    ticks: Counter[str] = field(default_factory=Counter)
     private_pages: int = 0
     shared_pages: int = 0
     servers: int = 0
-    storage: tuple[int, int] | None = (0, 0)
-    switches: dict[int, int] = field(default_factory=dict)
+    storage: Counter[str] | None = field(default_factory=Counter)
+    switches: Counter[int] = field(default_factory=Counter)
 
 
 class ProcessTree:
@@ -187,10 +187,7 @@ class ProcessTree:
         self._agent = os.getpid()
         self._has_children_files = Path("/proc/self/task", str(os.getpid()), "children").exists()
         self._before = _Use()
-        self._cpu_ticks = 0
-        self._server_ticks = 0
-        self._load_ticks = 0
-        self._storage = [0, 0]
+        self._ticks, self._storage = Counter[str](), Counter[str]()
         self._switches = 0
         self._had_server = False
 
@@ -199,34 +196,30 @@ class ProcessTree:
         use = _Use()
         for pid, below_agent in self._members():
             _add(use, pid, below_agent=below_agent)
-        self._cpu_ticks += max(0, use.cpu_ticks - self._before.cpu_ticks)
-        self._server_ticks += max(0, use.server_ticks - self._before.server_ticks)
-        self._load_ticks += max(0, use.load_ticks - self._before.load_ticks)
-        own = tuple(self._of_servers(use))
+        self._ticks += use.ticks - self._before.ticks  # of counters, which leaves what has grown
+        values = {
+            "cpu_s_total": self._ticks["cpu"] / TICKS_PER_S,
+            "servers_cpu_s_total": self._ticks["servers"] / TICKS_PER_S,
+            "load_cpu_s_total": self._ticks["load"] / TICKS_PER_S,
+            "rss_bytes": (use.private_pages + use.shared_pages) * PAGE_BYTES,
+            **self._of_servers(use),
+        }
         self._before = use
-        rss = (use.private_pages + use.shared_pages) * PAGE_BYTES
-        return (
-            Reading(metric="ours.cpu_s_total", value=self._cpu_ticks / TICKS_PER_S),
-            Reading(metric="ours.servers_cpu_s_total", value=self._server_ticks / TICKS_PER_S),
-            Reading(metric="ours.load_cpu_s_total", value=self._load_ticks / TICKS_PER_S),
-            Reading(metric="ours.rss_bytes", value=rss),
-            *own,
-        )
+        return tuple(_named("ours", values))
 
-    def _of_servers(self, use: _Use) -> Iterator[Reading]:
+    def _of_servers(self, use: _Use) -> dict[str, float]:
         """Storage I/O and context switches of the servers since the first sample with one."""
         before = self._before
         if self._had_server:
-            grown = {pid: count - before.switches.get(pid, 0) for pid, count in use.switches.items()}
-            self._switches += sum(max(0, count) for count in grown.values())
-            for index, (now, then) in enumerate(zip(use.storage or (), before.storage or (), strict=False)):
-                self._storage[index] += max(0, now - then)
+            self._switches += (use.switches - before.switches).total()
+            if use.storage is not None and before.storage is not None:
+                self._storage += use.storage - before.storage
         self._had_server = self._had_server or use.servers > 0
-        if self._had_server and use.storage is not None:
-            yield Reading(metric="ours.servers_read_bytes_total", value=self._storage[0])
-            yield Reading(metric="ours.servers_written_bytes_total", value=self._storage[1])
-        if self._had_server:
-            yield Reading(metric="ours.servers_context_switches_total", value=self._switches)
+        if not self._had_server:
+            return {}
+        known = () if use.storage is None else ("read", "written")
+        storage = {f"servers_{name}_bytes_total": self._storage[name] for name in known}
+        return {**storage, "servers_context_switches_total": self._switches}
 
     def _members(self) -> list[tuple[int, bool]]:
         """The tree's processes, each with whether it is this agent or below it."""
@@ -286,13 +279,13 @@ def _add(use: _Use, pid: int, *, below_agent: bool) -> None:
     head, _, rest = stat.rpartition(b")")
     fields = rest.split()
     ticks = sum(map(int, fields[11:15]))
-    use.cpu_ticks += ticks
+    use.ticks["cpu"] += ticks
     command = head.partition(b"(")[2]
     if below_agent and command in SERVER_COMMANDS:
-        use.server_ticks += ticks
+        use.ticks["servers"] += ticks
         _add_server(use, pid)
     elif below_agent and command == LOAD_COMMAND:
-        use.load_ticks += ticks
+        use.ticks["load"] += ticks
     memory = _read(f"/proc/{pid}/statm").split()
     if memory:
         resident, shared = int(memory[1]), int(memory[2])
@@ -306,7 +299,7 @@ def _add_server(use: _Use, pid: int) -> None:
     use.servers += 1
     io = dict(line.split(b": ") for line in _read(f"/proc/{pid}/io").splitlines())
     if use.storage is not None and io:
-        use.storage = use.storage[0] + int(io[b"read_bytes"]), use.storage[1] + int(io[b"write_bytes"])
+        use.storage += Counter(read=int(io[b"read_bytes"]), written=int(io[b"write_bytes"]))
     elif Path(f"/proc/{pid}/stat").exists():
         use.storage = None
     use.switches[pid] = sum(_switches(f"/proc/{pid}/task/{thread}/status") for thread in _threads(pid))
@@ -338,34 +331,10 @@ def _read(path: str) -> bytes:
         os.close(descriptor)
 
 
-# Readings of each sample (label "" unless stated; `_total` = cumulative since boot or since the process began, never
-# reset):
-#
-# | metric | unit, label | from |
-# |---|---|---|
-# | `cpu.cores` | online cores | /proc/stat |
-# | `cpu.user_s_total` | s, all cores, with nice | /proc/stat |
-# | `cpu.system_s_total` | s, all cores, with irq and softirq | /proc/stat |
-# | `cpu.iowait_s_total`, `cpu.idle_s_total`, `cpu.steal_s_total` | s, all cores | /proc/stat |
-# | `cpu.context_switches_total` | switches of all cores | /proc/stat |
-# | `memory.total_bytes`, `memory.available_bytes` | bytes | /proc/meminfo |
-# | `memory.used_bytes` | bytes; total - available | /proc/meminfo |
-# | `load_average.1m` | tasks that ran or waited for a CPU or a disk, over the last minute | /proc/loadavg |
-# | `disk.read_bytes_total`, `disk.write_bytes_total` | bytes; label = device (see below) | /proc/diskstats |
-# | `disk.reads_total`, `disk.writes_total` | operations; label = device | /proc/diskstats |
-# | `disk.busy_s_total` | s with at least one request under way; label = device | /proc/diskstats |
-# | `network.received_bytes_total`, `network.sent_bytes_total` | bytes; label = interface, all but lo | /proc/net/dev |
-# | `network.received_packets_total`, `network.sent_packets_total` | packets; label = interface | /proc/net/dev |
-# | `network.namespace` | its inode: hosts of one machine with the same one reach each other by lo | /proc/self/ns/net |
-# | `pressure.cpu_us_total`, `pressure.io_us_total` | µs in which some task waited ("some") | /proc/pressure |
-# | `pressure.memory_us_total` | µs, likewise | /proc/pressure |
-# | `ours.cpu_s_total` | s, user and system, of proveout's own process tree on this host | /proc/PID |
-# | `ours.servers_cpu_s_total` | s, the embedded database servers of this agent | /proc/PID |
-# | `ours.servers_read_bytes_total` | bytes that these servers have read from storage | /proc/PID/io |
-# | `ours.servers_written_bytes_total` | bytes that they have made to be written to storage | /proc/PID/io |
-# | `ours.servers_context_switches_total` | of all threads of these servers | /proc/PID/task/TID/status |
-# | `ours.load_cpu_s_total` | s, the load and populate workers of this agent | /proc/PID |
-# | `ours.rss_bytes` | bytes: private memory of each process of that tree, and the largest shared part once | /proc/PID
+# Readings of each sample: `_total` is cumulative since boot or since the process began, and never reset; units are in
+# the names. `ours.rss_bytes` is the private memory of each process of the tree, and the largest shared part once.
+# `ours.servers_…` are those of the embedded database servers of this agent, `ours.load_…` those of its load and
+# populate workers.
 #
 # Disks are whole disks: no partitions, loop, ram, dm or md devices. Interfaces are all but lo. proveout's own process
 # tree is agents, load workers and embedded servers.
@@ -383,7 +352,7 @@ class HostObserver:
         self._tree = ProcessTree()
 
     def look(self, tick: Tick) -> Sequence[Reading]:
-        """All readings of the module's table; the tick's time plays no part."""
+        """All readings; the tick's time plays no part."""
         return (*self._counters.read(), *self._tree.read())
 
     def abort(self) -> None:

@@ -23,13 +23,14 @@ import math
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from urllib.parse import unquote, urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from proveout.agent.capture.kinds import observe
+from proveout.agent.capture.query_values import TAKE
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.errors import TaskFault
@@ -42,13 +43,6 @@ LINE_CHARACTERS_MAX = 16 << 10
 WANTED_CHARACTERS_MAX = 1 << 20
 PATIENCE_S = 5.0
 ACCEPT = "text/plain;version=0.0.4;q=1, application/openmetrics-text;version=1.0.0;q=0.5"
-
-TAKE: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "sum": math.fsum,
-    "avg": lambda values: math.fsum(values) / len(values),
-    "min": min,
-    "max": max,
-}
 
 
 class Unanswered(Exception):
@@ -89,15 +83,11 @@ class Exporter:
                 raise TimeoutError
         except (OSError, http.client.HTTPException) as fault:
             self.close()
-            raise Unanswered(self._reason(fault)) from fault
+            late = f"its answer was not complete within {self._patience_s:g} s" if self._late.is_set() else ""
+            raise Unanswered(late or str(fault) or type(fault).__name__) from fault
         finally:
             timer.cancel()
         return text
-
-    def _reason(self, fault: Exception) -> str:
-        if self._late.is_set():
-            return f"its answer was not complete within {self._patience_s:g} s"
-        return str(fault) or type(fault).__name__
 
     def _give_up(self) -> None:
         self._late.set()

@@ -26,7 +26,8 @@ ROWS_MAX = 10_000
 TEXT_SHOWN = 60
 COLUMNS_SHOWN = 8
 
-_TAKE: Mapping[str, Callable[[Sequence[float]], float]] = {
+TAKE: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "only": lambda numbers: numbers[0],
     "last": lambda numbers: numbers[-1],
     "sum": math.fsum,
     "avg": lambda numbers: math.fsum(numbers) / len(numbers),
@@ -35,12 +36,11 @@ _TAKE: Mapping[str, Callable[[Sequence[float]], float]] = {
 }
 
 
-class NoValue(Exception):
-    """A value cannot be read: why, in words for the user, and the way out."""
+class NoValue(TaskFault):
+    """A value cannot be read."""
 
     def __init__(self, what: str, way_out: str = "") -> None:
-        super().__init__(what)
-        self.what, self.way_out = what, way_out
+        super().__init__("missing", what, way_out=way_out)
 
 
 @record
@@ -65,26 +65,30 @@ class ValueTable:
 
 def read_values(table: ValueTable, values: Iterable[MeasuredValue]) -> tuple[tuple[str, float], ...]:
     """(name, number) of each value. NoValue for the first one that cannot be read."""
-    return tuple((value.name, _read(table, value)) for value in values)
+    return tuple((value.name, _named(table, value)) for value in values)
+
+
+def _named(table: ValueTable, value: MeasuredValue) -> float:
+    try:
+        return _read(table, value)
+    except NoValue as fault:
+        raise NoValue(f"metric `{value.name}`: {fault.what}", fault.way_out) from None
 
 
 def _read(table: ValueTable, value: MeasuredValue) -> float:
     if not table.rows:
-        raise NoValue(f"metric `{value.name}`: the result has no rows")
-    try:
-        position = table.index(value.column)
-        wanted = [(table.index(column), text) for column, text in value.where]
-        rows = [row for row in table.rows if all(same(row[at], text) for at, text in wanted)]
-        numbers = [number(row[position]) for row in rows]
-    except NoValue as fault:
-        raise NoValue(f"metric `{value.name}`: {fault.what}", fault.way_out) from None
+        raise NoValue("the result has no rows")
+    position = table.index(value.column)
+    wanted = [(table.index(column), text) for column, text in value.where]
+    rows = [row for row in table.rows if all(same(row[at], text) for at, text in wanted)]
+    numbers = [number(row[position]) for row in rows]
     if not numbers:
         which = ", ".join(f"{column} = {text}" for column, text in value.where)
-        raise NoValue(f"metric `{value.name}`: none of the {len(table.rows)} rows has {which}", "change `where`")
+        raise NoValue(f"none of the {len(table.rows)} rows has {which}", "change `where`")
     if value.take == "only" and len(numbers) > 1:
         way_out = "select one row with `where`, or set `take` to last, sum, avg, min or max"
-        raise NoValue(f"metric `{value.name}`: {len(numbers)} rows, and a metric is one number", way_out)
-    return numbers[0] if value.take == "only" else float(_TAKE[value.take](numbers))
+        raise NoValue(f"{len(numbers)} rows, and a metric is one number", way_out)
+    return TAKE[value.take](numbers)
 
 
 def number(found: Any) -> float:
@@ -252,10 +256,8 @@ class QueryObserver:
                 yield Reading(metric=before, value=asked_s - first_s)
                 yield Reading(metric=after, value=answered_s - asked_s)
 
-    def look(self, tick: Tick) -> Sequence[Reading] | None:
+    def look(self, _: Tick) -> Sequence[Reading] | None:
         """One reading for each value; None when one cannot be read."""
-        if not tick.report:
-            return []
         asked_s = time.monotonic()
         try:
             if self._session is None and not self._ended:
@@ -279,8 +281,7 @@ class QueryObserver:
     def abort(self) -> None:
         """Break off the query under way, and open no other connection."""
         self._ended = True
-        session = self._session
-        if session is not None:
+        if session := self._session:
             session.abort()
 
     def close(self) -> None:

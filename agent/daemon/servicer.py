@@ -33,6 +33,7 @@ from proveout.agent.security import authz
 from proveout.agent.security.authz import AuthzInterceptor, Identity, TrustStore, server_credentials
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.agent.tuning import tuner as tuning
+from proveout.agent.tuning import undo_journal
 from proveout.agent.tuning.machine import ROOT, machine_dir
 from proveout.agent.tuning.tuner import Tuner
 from proveout.core import linux
@@ -428,9 +429,9 @@ def _earlier_journals(options: Options) -> tuple[Path, ...]:
     """Folders of undo journals of an earlier release: one in each state directory, one for each name of a local
     agent.
     """
-    local = LEGACY.glob(f"*/{tuning.FILE}") if options.local and options.undo_dir is None else ()
+    local = LEGACY.glob(f"*/{undo_journal.FILE}") if options.local and options.undo_dir is None else ()
     found = (options.state_dir / TUNING, *(file.parent for file in local))
-    return tuple(folder for folder in found if folder != options.undo and (folder / tuning.FILE).exists())
+    return tuple(folder for folder in found if folder != options.undo and (folder / undo_journal.FILE).exists())
 
 
 def read_policy(options: Options) -> Policy:
@@ -483,7 +484,7 @@ def _locked(state_dir: Path, *, local: bool) -> Iterator[None]:
         if not local:  # the state directory of a local agent is in a private directory of the run
             check_own_folder(state_dir, "the state directory", "Name another --state-dir.")
             check_own_journal(state_dir / "journal.sqlite", "the agent's journal", "Name another --state-dir.")
-            check_undo_journal(state_dir / TUNING / tuning.FILE)
+            check_undo_journal(state_dir / TUNING / undo_journal.FILE)
         descriptor = os.open(state_dir / "lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise ProveoutError(

@@ -146,21 +146,25 @@ class Tick:
     last: bool
 
 
-class Observer(Protocol):
-    """One capture at work. All methods but `abort` are called in the capture's thread."""
-
-    def look(self, tick: Tick) -> Sequence[Reading] | None:
-        """Look; return the readings when `tick.report`, None when they cannot be had and the sample counts as lost."""
-        ...
+class Observing(Protocol):
+    """A connection that reads; all methods but `abort` block, and are called in one thread."""
 
     def abort(self) -> None:
-        """Make a `look` that does not end fail; called from another thread."""
+        """Make a call that does not end fail; called from another thread. The session is of no use afterwards."""
         ...
 
     def close(self) -> None: ...
 
 
-class Catalogue(Protocol):
+class Observer(Observing, Protocol):
+    """One capture at work."""
+
+    def look(self, tick: Tick) -> Sequence[Reading] | None:
+        """Look; return the readings when `tick.report`, None when they cannot be had and the sample counts as lost."""
+        ...
+
+
+class Catalogue(Observing, Protocol):
     """One connection that reads the sizes of tables and indexes."""
 
     def parts(self) -> Iterable[Sequence[Any]] | None:
@@ -168,25 +172,13 @@ class Catalogue(Protocol):
         cannot be read."""
         ...
 
-    def abort(self) -> None:
-        """Cancel a query, from another thread."""
-        ...
 
-    def close(self) -> None: ...
-
-
-class QuerySession(Protocol):
+class QuerySession(Observing, Protocol):
     """One connection, in autocommit, for the queries of a plan."""
 
     def rows(self, query: str, most: int) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
         """Return the names of the columns, and at most `most` rows. TaskFault."""
         ...
-
-    def abort(self) -> None:
-        """Make a query that does not end fail; called from another thread. The session is of no use afterwards."""
-        ...
-
-    def close(self) -> None: ...
 
 
 def row_text(value: Any) -> str:
@@ -202,7 +194,7 @@ class SnapshotMark:
     started: tuple[str, ...] = ()
 
 
-class ReportSession(Protocol):
+class ReportSession(Observing, Protocol):
     """One connection that takes snapshots of a database's own statistics and reads its report on two of them."""
 
     def take(self) -> SnapshotMark:
@@ -212,12 +204,6 @@ class ReportSession(Protocol):
     def report(self, first: SnapshotMark, second: SnapshotMark) -> Iterable[str]:
         """Return the lines of the report. TaskFault, also while they are read."""
         ...
-
-    def abort(self) -> None:
-        """Make a call that does not end fail; called from another thread. The session is of no use afterwards."""
-        ...
-
-    def close(self) -> None: ...
 
 
 @record
@@ -286,8 +272,8 @@ class PlanStep:
     rows: float | None = None
 
 
-class StatementSession(Protocol):
-    """One connection for the statistics of statements; methods block."""
+class StatementSession(Observing, Protocol):
+    """One connection for the statistics of statements."""
 
     @property
     def since(self) -> str:
@@ -305,12 +291,6 @@ class StatementSession(Protocol):
     def plan(self, id: str, text: str) -> tuple[PlanStep, ...]:
         """Return the plan of a statement. TaskFault with the reason when there is none."""
         ...
-
-    def abort(self) -> None:
-        """Make a call that does not end fail; called from another thread. The session is of no use afterwards."""
-        ...
-
-    def close(self) -> None: ...
 
 
 # ---- the adapter -----------------------------------------------------------------------------------------------------

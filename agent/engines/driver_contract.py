@@ -30,6 +30,15 @@ class FailureKind(enum.Enum):
     ERROR = "error"
     LOST = "lost"
 
+    @classmethod
+    def of(cls, code: str, statement: Statement | None, *, retryable: bool, lost: bool) -> FailureKind:
+        """The kind of an error with this code; `statement` (None: of the connection) may count it as logical."""
+        if statement is not None and code in statement.logical_errors:
+            return cls.LOGICAL
+        if retryable:
+            return cls.RETRYABLE
+        return cls.LOST if lost else cls.ERROR
+
 
 class StatementFailure(ProveoutError):
     """A statement (or a connection) that failed. `code` is the SQLSTATE or the engine's own name; `kind` what it
@@ -41,8 +50,8 @@ class StatementFailure(ProveoutError):
         super().__init__(text)
 
 
-class PolledSession(Protocol):
-    """A connection driven by an event loop; the `Result` of its last statement."""
+class Session(Protocol):
+    """A connection; the `Result` of its last statement."""
 
     count: int
 
@@ -50,12 +59,24 @@ class PolledSession(Protocol):
         """The rows of the last statement, decoded."""
         ...
 
-    def fileno(self) -> int:
-        """The file descriptor to wait on, for reading."""
-        ...
-
     def prepare(self, statement: Statement) -> Any:
         """Make a statement ready; waits for the server. Raises StatementFailure."""
+        ...
+
+    def cancel(self) -> None:
+        """Ask the server to give up the statement under way; may wait for it, callable from another thread."""
+        ...
+
+    def close(self) -> None:
+        """End the connection; idempotent."""
+        ...
+
+
+class PolledSession(Session, Protocol):
+    """A connection driven by an event loop."""
+
+    def fileno(self) -> int:
+        """The file descriptor to wait on, for reading."""
         ...
 
     def send(self, prepared: Any, arguments: Sequence[Any]) -> None:
@@ -70,38 +91,12 @@ class PolledSession(Protocol):
         """`send`, then `receive` at once: on the same machine the answer is often there already. StatementFailure."""
         ...
 
-    def cancel(self) -> None:
-        """Ask the server to give up the statement under way; may wait for it, callable from another thread."""
-        ...
 
-    def close(self) -> None:
-        """End the connection; idempotent."""
-        ...
-
-
-class BlockingSession(Protocol):
-    """A connection that executes in the calling thread; the `Result` of its last statement."""
-
-    count: int
-
-    def rows(self) -> list[Row]:
-        """The rows of the last statement, decoded."""
-        ...
-
-    def prepare(self, statement: Statement) -> Any:
-        """Make a statement ready. Raises StatementFailure."""
-        ...
+class BlockingSession(Session, Protocol):
+    """A connection that executes in the calling thread."""
 
     def execute(self, prepared: Any, arguments: Sequence[Any]) -> None:
         """Execute one statement. Raises StatementFailure."""
-        ...
-
-    def cancel(self) -> None:
-        """Break off the statement under way, from another thread."""
-        ...
-
-    def close(self) -> None:
-        """End the connection; idempotent."""
         ...
 
 
@@ -155,7 +150,7 @@ class OpensWithSettings(Protocol):
     """A driver of an engine whose settings are fixed when a database is opened: `session:` goes into the dsn, and no
     statement makes it."""
 
-    def dsn_for_load(self, dsn: str, settings: Iterable[tuple[str, str]], *, changes: bool) -> str:
+    def dsn_for_load(self, dsn: str, session: Iterable[tuple[str, str]], *, changes: bool) -> str:
         """Return the dsn of a load's connections; `changes`: whether the load changes rows."""
         ...
 

@@ -1,5 +1,5 @@
 """The adapter of an engine of another package, which gives nothing but a driver: everything else goes through a session
-of it.
+of it. And the parts of systems that proveout does not connect to.
 
 The driver may have `version(dsn)`, which is called when a run begins, `loader(dsn, population)` (see `adapter.Loader`),
 and `in_files`.
@@ -134,3 +134,21 @@ def _fault(endpoint: Endpoint, failure: StatementFailure) -> TaskFault:
         refusal="" if lost else failure.code,
         line=failure.line,
     )
+
+
+# A storage, or a service that only the load's program knows. Nothing of it can fail: such a system is always up.
+
+
+def no_driver() -> Driver:
+    """Refuse it. TaskFault."""
+    raise TaskFault("invalid", "a system of engine none has no driver", way_out="a workload of kind program")
+
+
+def no_settings(_endpoint: Endpoint) -> Settings:
+    """Return an empty version."""
+    return (("version", ""),)
+
+
+def no_sql(endpoint: Endpoint, _statements: Sequence[str]) -> tuple[int, ...]:
+    """Refuse them. TaskFault."""
+    raise TaskFault("invalid", f"system {endpoint.system!r} is not a database, so that it runs no SQL")

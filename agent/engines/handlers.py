@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -147,27 +147,18 @@ def _check_user(context: TaskContext, system: System) -> None:
     context.log("warning", f"{text} SQL of the plan may reach that user's files")
 
 
-async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted:
-    """Start a system, and initialise its data when there is none; a system that runs already stays as it is."""
-    endpoint, fresh = await start(context, spec)
-    if by := superseded_by(context, spec.system.name):
-        return SystemStarted(endpoint=endpoint, fresh=False, superseded_by=by)
-    note = note_of(context, spec.system.name)
-    return SystemStarted(endpoint=endpoint, settings=await _settings(endpoint), fresh=fresh, note=note)
+async def settings_of(endpoint: Endpoint) -> Settings:
+    return await adapter(endpoint.engine).settings(endpoint)
 
 
-def note_of(context: TaskContext, system: str) -> str:
-    """The effect of the last start of a system on its data; "" for none."""
-    return str(getattr(context.resources.get(resource_name(system)), "note", ""))
-
-
-def superseded_by(context: TaskContext, system: str) -> str:
-    """The promoted standby that keeps a system from starting; "" for none."""
-    return str(getattr(context.resources.get(resource_name(system)), "superseded_by", ""))
-
-
-async def start(context: TaskContext, spec: StartSystem, make: Provisioner = provision) -> tuple[Endpoint, bool]:
-    """Start a system without reading its settings; return its endpoint, and whether its data is new."""
+async def start_system(
+    context: TaskContext,
+    spec: StartSystem,
+    make: Provisioner = provision,
+    read: Callable[[Endpoint], Awaitable[Settings]] = settings_of,
+) -> SystemStarted:
+    """Start a system, and initialise its data when there is none; a system that runs already stays as it is. `make`
+    provisions it, and `read` reads its settings."""
     name = resource_name(spec.system.name)
     system = _existing(context, spec.system.name) or make(context, spec.system, Path(spec.data_root))
     # Registered before it starts, so that the end of the session ends it too.
@@ -181,7 +172,10 @@ async def start(context: TaskContext, spec: StartSystem, make: Provisioner = pro
     except BaseException:
         context.resources.pop(name, None)
         raise
-    return endpoint, system.fresh
+    if by := getattr(system, "superseded_by", ""):
+        return SystemStarted(endpoint=endpoint, fresh=False, superseded_by=by)
+    fresh, note = system.fresh, getattr(system, "note", "")
+    return SystemStarted(endpoint=endpoint, settings=await read(endpoint), fresh=fresh, note=note)
 
 
 async def stop_system(context: TaskContext, spec: StopSystem) -> Done:
@@ -260,7 +254,7 @@ async def inspect_system(context: TaskContext, spec: InspectSystem) -> SystemSta
 
     schema: tuple[tuple[str, str], ...] = ()
     with explain_death(context, [spec.endpoint.system]):
-        settings = await _settings(spec.endpoint)
+        settings = await settings_of(spec.endpoint)
         if spec.schema:
             schema = await asyncio.to_thread(read_schema, spec.endpoint)
     version = dict(settings)["version"]
@@ -268,10 +262,6 @@ async def inspect_system(context: TaskContext, spec: InspectSystem) -> SystemSta
         system=spec.endpoint.system, engine=spec.endpoint.engine, dsn=spec.endpoint.dsn, version=version
     )
     return SystemStarted(endpoint=endpoint, settings=settings, fresh=False, schema=schema)
-
-
-async def _settings(endpoint: Endpoint) -> Settings:
-    return await adapter(endpoint.engine).settings(endpoint)
 
 
 async def run_sql(context: TaskContext, spec: RunSql) -> SqlDone:

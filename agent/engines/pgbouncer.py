@@ -8,9 +8,7 @@ import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from proveout.agent.engines.embedded import data_store
-from proveout.agent.engines.embedded.data_store import ServerRole
-from proveout.agent.engines.embedded.server import LOG_LINES_MAX, Embedded, EmbeddedServer, log_lines, program_output
+from proveout.agent.engines.embedded.server import LOG_LINES_MAX, EmbeddedServer, log_lines, program_output
 from proveout.agent.engines.embedded.workspace import USER, Workspace
 from proveout.agent.engines.postgres import roles
 from proveout.agent.errors import TaskFault
@@ -72,16 +70,12 @@ class Pooler(EmbeddedServer[Workspace]):
 
     ENGINE, NAME, STOPS = "postgres", "PgBouncer", signal.SIGTERM
     WRONG_SETTING = ("invalid value", "unrecognized config parameter", "unrecognized configuration parameter")
+    SECRETS = (CONFIGURATION, USERS)
 
     def __init__(self, system: System, data_root: Path, on_death: Callable[[str], None] | None = None) -> None:
         super().__init__(system, data_root, on_death)
         self._program = Path()
         self._database: tuple[Path, str] = (Path(), "")
-
-    def take_role(self, role: ServerRole, system: System) -> None:
-        """Set the database behind it, and the settings, that the next `start` gives it."""
-        with self._lock:
-            self._role, self._system = role, system
 
     @property
     def dsn(self) -> str:
@@ -110,31 +104,13 @@ class Pooler(EmbeddedServer[Workspace]):
         super()._prepare_data()
         self.fresh = False  # it never has rows
 
-    def _texts(self) -> dict[str, str]:
-        """Its files, by name."""
+    def _files(self) -> dict[str, str]:
         database, password = self._database
         text = configuration(self._system.settings, self.session, database)
         return {CONFIGURATION: text, USERS: f'"{USER}" "{password}"\n'}
 
-    def _configure(self) -> list[str]:
-        folder = self.session / "socket"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        self._at.hand_over_socket(folder)
-        for name, text in self._texts().items():
-            path = self.session / name
-            path.unlink(missing_ok=True)
-            path.touch(mode=0o600)
-            path.write_text(text)
-            self._at.hand_over(path)
-        data_store.point(self.session, self._folder)
+    def _command(self) -> list[str]:
         return [str(self._program), str(self.session / CONFIGURATION)]
-
-    def _is_configured(self) -> bool:
-        """Whether it runs with the files that its role and settings ask for."""
-        try:
-            return all((self.session / name).read_text() == text for name, text in self._texts().items())
-        except OSError:
-            return False
 
     def _is_ready(self, pid: int) -> bool:
         with socket.socket(socket.AF_UNIX) as client:
@@ -149,13 +125,3 @@ class Pooler(EmbeddedServer[Workspace]):
     def _version(self) -> str:
         """Return `PgBouncer 1.18.0`, as the program prints it."""
         return program_output(str(self._program), "--version").partition("\n")[0].strip()
-
-
-class EmbeddedPooler(Embedded[Pooler]):
-    """A PgBouncer for asyncio."""
-
-    def __init__(self, system: System, data_root: Path, *, on_death: Callable[[str], None] | None = None) -> None:
-        super().__init__(Pooler(system, data_root, on_death))
-
-    def take_role(self, role: ServerRole, system: System) -> None:
-        self._server.take_role(role, system)

@@ -10,9 +10,9 @@ Oracle Database Error Messages.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.errors import TaskFault
@@ -295,9 +295,22 @@ def text_of_plan(engine: str, subject: str) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def as_faults(errors: type[Exception], fault: Callable[[Any], TaskFault]) -> Iterator[None]:
+    """A block whose errors of a client library become TaskFaults."""
+    try:
+        yield
+    except errors as error:
+        raise fault(error) from None
+
+
 def of_failure(engine: str, failure: StatementFailure) -> Kind:
     """The meaning of a failed statement of a driver."""
     return "server" if failure.kind is FailureKind.LOST else rules_of(engine).kind_of(failure.code, failure.what)
+
+
+PLACEHOLDER = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`|\$(\d+)")
+"""`$1` of a statement, its number as the group; or a literal or a quoted name, which hold none."""
 
 
 def line_of(text: str, offset: int | None) -> int:

@@ -1,16 +1,22 @@
-"""The adapters of engines by name, and the mark in tables that proveout has loaded."""
+"""The adapters of engines by name, and what the loaders of tables have in common."""
 
 from __future__ import annotations
 
 import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import cache
+from typing import Any, ClassVar
 
-from proveout.agent.engines.adapter import Adapter
+from proveout.agent.engines.adapter import Adapter, RangeMark
 from proveout.agent.engines.driver_contract import Driver
 from proveout.agent.engines.driver_sql import DriverAdapter
+from proveout.agent.errors import TaskFault
 from proveout.core import errors
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines
+from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Population, Table
 
 COMMENT = "Made by proveout for a load; proveout drops and makes it anew"
@@ -22,10 +28,110 @@ def intention_of(population: Population) -> str:
     return f"proveout_making_{zlib.crc32(names.encode()):08x}"
 
 
-def probe(table: Table) -> str:
-    """A query that fails if a column of the population's is missing, and has no row if the table is empty."""
-    names = ", ".join(name for name, _ in table.columns)
-    return f"SELECT {names} FROM {table.name}"  # noqa: S608 - names that the plan's compiler has checked
+def column_names(table: Table) -> str:
+    """The columns of a table, in the order of its rows, as a list in SQL."""
+    return ", ".join(name for name, _ in table.columns)
+
+
+class TableLoader(ABC):
+    """One connection that loads a population, as `adapter.ResumableLoader`; methods block, and a database error comes
+    out as a TaskFault with the server's own words."""
+
+    whole_number: str
+    DIALECT: ClassVar[Dialect]
+    PLACE = "the database"
+    ELSEWHERE = "point the system at an empty database or schema"
+    """The way out where `PLACE` has a table of others."""
+
+    def __init__(self, population: Population) -> None:
+        self._population, self._intention = population, intention_of(population)
+
+    # ---- members of each engine -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _doing(self, what: str) -> AbstractContextManager[None]:
+        """A block whose database errors become TaskFaults that say what was not done."""
+
+    @abstractmethod
+    def _run(self, statement: str) -> None: ...
+
+    @abstractmethod
+    def _ask(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+
+    @abstractmethod
+    def _transaction(self) -> AbstractContextManager[object]:
+        """A block that is one transaction."""
+
+    @abstractmethod
+    def _sent(self, table: Table, first: int, count: int) -> Iterator[int]:
+        """Send the rows of units `first` … `first + count - 1`; the number of rows of each part."""
+
+    def _foreign(self, table: Table) -> str:
+        """The kind, `table` or `view`, of an object of others with the name of this table; "" if there is none."""
+        del table
+        return ""
+
+    def _is_making(self) -> bool:
+        """Whether a `prepare` of this population was killed before it had marked its tables."""
+        return False
+
+    def _drop(self, statement: str) -> None:
+        """Run one of the statements that drop tables where they are."""
+        self.execute(statement)
+
+    # ---- the loader ----------------------------------------------------------------------------------------------
+
+    def load(
+        self, table: Table, first: int, count: int, progress: Callable[[int], None], mark: RangeMark | None = None
+    ) -> int:
+        """Load one slice and its mark in one transaction; return the number of rows."""
+        loaded = 0
+        with self._doing(f"load table {table.name}"), self._transaction():
+            if mark is not None:
+                self._run(mark.claim)
+            for rows in self._sent(table, first, count):
+                loaded += rows
+                progress(rows)
+            if mark is not None:
+                self._run(mark.record.format(rows=loaded))
+        return loaded
+
+    def execute(self, statement: str) -> None:
+        with self._doing(f"run {statement[:100]!r}"):
+            self._run(statement)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        with self._doing(f"run {query[:100]!r}"):
+            return self._ask(query)
+
+    def count(self, table: str) -> int:
+        return int(self.rows(f"SELECT COUNT(*) FROM {table}")[0][0])  # noqa: S608 - a name of the population
+
+    def undo(self) -> None:
+        """Remove the tables, where they are and ours."""
+        self._drop_ours()
+
+    def _drop_ours(self) -> None:
+        making = self._is_making()
+        for table in self._population.tables:
+            kind = self._foreign(table)
+            if kind and not (making and self._is_new(table)):
+                raise TaskFault(
+                    "refused",
+                    f"{self.PLACE} has a {kind} {table.name} that proveout did not make, and a load would replace it",
+                    way_out=f"{self.ELSEWHERE}, or drop the {kind} yourself",
+                )
+        for statement in self._population.drop[self.DIALECT]:
+            self._drop(statement)
+
+    def _is_new(self, table: Table) -> bool:
+        """Whether a table is as a killed `prepare` leaves it: with all columns of the population's, and empty."""
+        try:
+            query = f"SELECT 1 FROM dual WHERE EXISTS (SELECT {column_names(table)} FROM {table.name})"  # noqa: S608
+            return not self.rows(query)
+        except TaskFault:
+            return False
 
 
 @cache

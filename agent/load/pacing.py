@@ -179,7 +179,7 @@ class Timeline:
     @classmethod
     def of(cls, windows: Windows, t0_ns: int) -> Timeline:
         """The windows with start T0, as far as they have load."""
-        lengths_ns = {one.name: round(length_s * 1e9) for one, length_s in lengths_s(windows).items() if one.has_load}
+        lengths_ns = {one.name: round(length_s * 1e9) for one, length_s in lengths_s(windows).items()}
         edges_ns = list(accumulate(lengths_ns.values(), initial=t0_ns))
         start_ns, end_ns = dict(zip(lengths_ns, pairwise(edges_ns), strict=True))[MEASURE]
         phases = tuple(

@@ -19,14 +19,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 
 from proveout.agent.daemon.handlers import IN_HELPER, resolve
 from proveout.agent.daemon.tasks import Handler, Resource, TaskContext
 from proveout.agent.engines import handlers
-from proveout.agent.engines.adapter import ProvisionedSystem
+from proveout.agent.engines.adapter import ProvisionedSystem, Settings
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.workspace import give, is_locked
 from proveout.agent.engines.table import adapter, is_in_files
@@ -89,6 +89,7 @@ from proveout.proto.wire.tasks import (
 _MESSAGE, _CONTROL = 0, 1
 
 Control: TypeAlias = list[Any]
+T = TypeVar("T")
 
 
 def control(*message: Any) -> bytes:
@@ -110,35 +111,26 @@ def to_agent(message: AgentMessage) -> bytes:
 
 async def read_from_agent(stream: asyncio.StreamReader) -> CoordinatorMessage | Control | None:
     """The next message from the agent; None at the end of the stream. WireFault for anything else."""
-    kind, body = await _read(stream)
-    if body is None:
-        return None
-    return (
-        codec.coordinator_message(pb.CoordinatorEnvelope.FromString(body)) if kind == _MESSAGE else _parse_control(body)
-    )
+    return await _read(stream, lambda body: codec.coordinator_message(pb.CoordinatorEnvelope.FromString(body)))
 
 
 async def read_from_helper(stream: asyncio.StreamReader) -> AgentMessage | Control | None:
     """The next message from a helper; None at the end of the stream. WireFault for anything else."""
-    kind, body = await _read(stream)
-    if body is None:
-        return None
-    try:
-        return codec.agent_message(pb.AgentEnvelope.FromString(body)) if kind == _MESSAGE else _parse_control(body)
-    except DecodeError as error:
-        raise WireFault("a helper process sent bytes that are not a message") from error
+    return await _read(stream, lambda body: codec.agent_message(pb.AgentEnvelope.FromString(body)))
 
 
-async def _read(stream: asyncio.StreamReader) -> tuple[int, bytes | None]:
+async def _read(stream: asyncio.StreamReader, decode: Callable[[bytes], T]) -> T | Control | None:
     try:
         content = await read_frame(stream, FRAME_BYTES_MAX + 1)
+        if content is None:
+            return None
+        if not content or content[0] not in (_MESSAGE, _CONTROL):
+            raise WireFault(f"a frame of kind {content[:1].hex() or 'none'}; expected {_MESSAGE} or {_CONTROL}")
+        return decode(content[1:]) if content[0] == _MESSAGE else _parse_control(content[1:])
+    except DecodeError as error:
+        raise WireFault("a frame holds bytes that are not a message") from error
     except ValueError as error:
         raise WireFault(str(error)) from error
-    if content is None:
-        return _CONTROL, None
-    if not content or content[0] not in (_MESSAGE, _CONTROL):
-        raise WireFault(f"a frame of kind {content[:1].hex() or 'none'}; expected {_MESSAGE} or {_CONTROL}")
-    return content[0], content[1:]
 
 
 def _frame(kind: int, body: bytes) -> bytes:
@@ -625,12 +617,11 @@ async def link(context: TaskContext, spec: LinkSystems) -> TaskResult:
 async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted:
     """Start a system and read its settings. TaskFault `refused` if the host's policy does not list its engine."""
     context.policy.allows_provision(spec.system.engine).require()
-    endpoint, fresh = await handlers.start(context, spec, _provision)
-    if by := handlers.superseded_by(context, spec.system.name):
-        return SystemStarted(endpoint=endpoint, fresh=False, superseded_by=by)
-    found = await run_in_helper(context, InspectSystem(endpoint=endpoint))
-    note = handlers.note_of(context, spec.system.name)
-    return SystemStarted(endpoint=endpoint, settings=cast(SystemStarted, found).settings, fresh=fresh, note=note)
+
+    async def read(endpoint: Endpoint) -> Settings:
+        return cast(SystemStarted, await run_in_helper(context, InspectSystem(endpoint=endpoint))).settings
+
+    return await handlers.start_system(context, spec, _provision, read)
 
 
 def _provision(context: TaskContext, system: System, data_root: Path) -> ProvisionedSystem:

@@ -5,9 +5,9 @@ agent's own user, and no other user may write it or a folder on the way to it), 
 plans, checks the listed programs in the same way, and returns a `policy.Policy`. `proveout agent --check-policy FILE`
 does the same and prints the result.
 
-Folders, programs, validators and devices of udev rules that are not in `policy` and `policy` are refused
-unless their entry has a reason, `i_know: "why"`. The reasons are in `Policy.widened`; an agent writes them to its log
-and its audit log when it starts.
+Folders, programs, validators and devices of udev rules that are not in `policy` are refused unless their entry has a
+reason, `i_know: "why"`. The reasons are in `Policy.widened`; an agent writes them to its log and its audit log when it
+starts.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from proveout.agent.security import policy
-from proveout.agent.security import policy as security_policy
 from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.security.protected_paths import PATHS_OF_THE_HOST, is_runner
 from proveout.core import units
@@ -60,16 +59,15 @@ class PolicyError(PlanError):
         return "\n".join(("the policy is not valid", *lines))
 
 
-def _sysctl(glob: str) -> str:
-    if glob in PROGRAM_SYSCTLS or not any(part.strip("*") for part in glob.split(".")):
-        raise custom(f"`{glob}` cannot be allowed: it matches every setting, or one that holds a command of the kernel")
-    return glob
+def _must(be: Callable[[str], object], otherwise: str) -> AfterValidator:
+    """Refuse a text for which `be` is false."""
 
+    def checked(text: str) -> str:
+        if not be(text):
+            raise custom(f"`{text}` {otherwise}")
+        return text
 
-def _unit(glob: str) -> str:
-    if not glob.rpartition(".")[0].strip("*?"):
-        raise custom(f"`{glob}` is not a unit such as multipathd.service")
-    return glob
+    return AfterValidator(checked)
 
 
 def _root(path: str) -> str:
@@ -85,43 +83,12 @@ def _root(path: str) -> str:
     return path
 
 
-def _device(name: str) -> str:
-    if not policy.DEVICE_NAME.fullmatch(name):
-        raise custom(f"`{name}` is not a stable name of a device: write /dev/disk/by-id/NAME or serial:NUMBER")
-    return name
-
-
-def _engine(name: str) -> str:
-    if name not in EMBEDDED:
-        raise custom(f"`{name}` is not an engine that proveout can start: {', '.join(EMBEDDED)}")
-    return name
-
-
-def _oracle_parameter(name: str) -> str:
-    if not needs_consent(name):
-        examples = f"a hidden one (_high_priority_processes), {', '.join(sorted(CONSENT))}"
-        raise custom(f"`{name}` is not a parameter of Oracle that needs consent: {examples}")
-    return name
-
-
-def _fault(name: str) -> str:
-    if name not in policy.FAULTS:
-        raise custom(f"`{name}` is not a fault that a policy lists: {', '.join(policy.FAULTS)}")
-    return name
-
-
 def _size(text: str) -> str:
     try:
         units.size_bytes(text)
     except ValueError as error:
         raise custom(str(error)) from None
     return text
-
-
-def _link_folder(name: str) -> str:
-    if not _FOLDER.fullmatch(name) or name in FOLDERS_OF_UDEV:
-        raise custom(f"`{name}` is not a folder of /dev for links of plans, such as oraudev")
-    return name
 
 
 def _program(path: str) -> str:
@@ -133,8 +100,8 @@ def _program(path: str) -> str:
 
 
 def _argument(text: str) -> str:
-    if name := security_policy.unknown_form(text):
-        forms = ", ".join(f"{{{one}}}" for one in security_policy.FORMS)
+    if name := policy.unknown_form(text):
+        forms = ", ".join(f"{{{one}}}" for one in policy.FORMS)
         raise custom(f"`{text}`: `{{{name}}}` is not a form of a value; the forms are {forms}")
     return text
 
@@ -149,6 +116,45 @@ Word = Annotated[str, StringConstraints(min_length=1, max_length=400)]
 Arguments = list[Annotated[Word, AfterValidator(_argument)]]
 Program = Annotated[Word, AfterValidator(_program)]
 Reason = Annotated[Word, AfterValidator(_reason)]
+Folder = Annotated[Word, AfterValidator(_root)]
+Sysctl = Annotated[
+    Word,
+    _must(
+        lambda glob: glob not in PROGRAM_SYSCTLS and any(part.strip("*") for part in glob.split(".")),
+        "cannot be allowed: it matches every setting, or one that holds a command of the kernel",
+    ),
+]
+Unit = Annotated[
+    Word, _must(lambda glob: glob.rpartition(".")[0].strip("*?"), "is not a unit such as multipathd.service")
+]
+Device = Annotated[
+    Word,
+    _must(
+        policy.DEVICE_NAME.fullmatch,
+        "is not a stable name of a device: write /dev/disk/by-id/NAME or serial:NUMBER",
+    ),
+]
+LinkFolder = Annotated[
+    Word,
+    _must(
+        lambda name: _FOLDER.fullmatch(name) and name not in FOLDERS_OF_UDEV,
+        "is not a folder of /dev for links of plans, such as oraudev",
+    ),
+]
+Parameter = Annotated[
+    Word,
+    _must(
+        needs_consent,
+        "is not a parameter of Oracle that needs consent: a hidden one (_high_priority_processes), "
+        + ", ".join(sorted(CONSENT)),
+    ),
+]
+Embedded = Annotated[
+    Word, _must(EMBEDDED.__contains__, f"is not an engine that proveout can start: {', '.join(EMBEDDED)}")
+]
+Fault = Annotated[
+    Word, _must(policy.FAULTS.__contains__, f"is not a fault that a policy lists: {', '.join(policy.FAULTS)}")
+]
 
 
 class _Strict(BaseModel):
@@ -175,12 +181,12 @@ class RebootEntry(_Strict):
 class PathEntry(_Widened):
     """A folder below which plans may write files."""
 
-    path: Annotated[Word, AfterValidator(_root)]
+    path: Folder
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        if self.i_know is None and not security_policy.is_known_folder(self.path):
-            way_out = security_policy.folder_way_out(self.path)
+        if self.i_know is None and not policy.is_known_folder(self.path):
+            way_out = policy.folder_way_out(self.path)
             raise custom(f"`{self.path}` is not in the list of folders that tuning needs ({way_out})")
         return self
 
@@ -195,11 +201,11 @@ class ToolEntry(_Widened):
     def _known(self) -> Self:
         if self.i_know is not None:
             return self
-        pattern, way_out = security_policy.known_arguments(self.path), security_policy.program_way_out(self.path)
+        pattern, way_out = policy.known_arguments(self.path), policy.program_way_out(self.path)
         if pattern is None:
             raise custom(f"`{self.path}` is not in the list of programs that tuning needs ({way_out})")
         for word in self.arguments:
-            if security_policy.is_literal(word) and not security_policy.matches(pattern, word):
+            if policy.is_literal(word) and not policy.matches(pattern, word):
                 raise custom(f"`{word}` is not in the list of arguments of {self.path} ({way_out})")
         return self
 
@@ -213,9 +219,9 @@ class CommandEntry(_Widened):
 
     @model_validator(mode="after")
     def _reasoned(self) -> Self:
-        if self.i_know is None and (glob := next(filter(security_policy.has_wildcard, self.arguments), None)):
+        if self.i_know is None and (glob := next(filter(policy.has_wildcard, self.arguments), None)):
             what = f"`{glob}` of {self.path} is a glob, which may match options that run programs or write files"
-            raise custom(f"{what} ({security_policy.argument_way_out(self.path)})")
+            raise custom(f"{what} ({policy.argument_way_out(self.path)})")
         if self.privileged and self.i_know is None:
             line = f'{{path: {self.path}, arguments: […], privileged: true, i_know: "why it needs that"}}'
             raise custom(f"`{self.path}` would run as the agent's own user, which may be root; give a reason: {line}")
@@ -232,8 +238,8 @@ class ValidatorEntry(_Widened):
         _program(self.run[0])
         if sum(word.count("{file}") for word in self.run[1:]) != 1:
             raise custom("a validator has exactly one argument with {file}")
-        if self.i_know is None and not security_policy.is_known_validator(argv := tuple(self.run)):
-            way_out = security_policy.validator_way_out(argv)
+        if self.i_know is None and not policy.is_known_validator(argv := tuple(self.run)):
+            way_out = policy.validator_way_out(argv)
             raise custom(
                 f"`{' '.join(argv)}` is not in the list of validators, which run nothing in the file ({way_out})"
             )
@@ -247,9 +253,9 @@ class RuleEntry(_Widened):
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        if objection := security_policy.objection(self.match):
+        if objection := policy.objection(self.match):
             raise custom(objection)
-        if self.i_know is None and not security_policy.is_known(self.match):
+        if self.i_know is None and not policy.is_known(self.match):
             hint = (
                 'if no disk of the host itself matches it, write {match: "'
                 + self.match
@@ -263,40 +269,40 @@ class UdevEntry(_Strict):
     """Devices that udev rules of plans may match, and folders for their links."""
 
     devices: list[Annotated[RuleEntry, _short("match")]] = Field(default_factory=list, max_length=1000)
-    links: list[Annotated[Word, AfterValidator(_link_folder)]] = Field(default_factory=list, max_length=100)
+    links: list[LinkFolder] = Field(default_factory=list, max_length=100)
 
 
 class PolicyEntry(_Strict):
     """The whole file."""
 
     policy: Literal[1]
-    sysctl: list[Annotated[Word, AfterValidator(_sysctl)]] = Field(default_factory=list, max_length=1000)
-    units: list[Annotated[Word, AfterValidator(_unit)]] = Field(default_factory=list, max_length=1000)
+    sysctl: list[Sysctl] = Field(default_factory=list, max_length=1000)
+    units: list[Unit] = Field(default_factory=list, max_length=1000)
     paths: list[Annotated[PathEntry, _short("path")]] = Field(default_factory=list, max_length=1000)
-    devices: list[Annotated[Word, AfterValidator(_device)]] = Field(default_factory=list, max_length=1000)
+    devices: list[Device] = Field(default_factory=list, max_length=1000)
     tools: list[ToolEntry] = Field(default_factory=list, max_length=200)
     commands: list[CommandEntry] = Field(default_factory=list, max_length=200)
     validators: dict[Name, Annotated[ValidatorEntry, _short("run")]] = Field(default_factory=dict)
     udev: UdevEntry = Field(default_factory=UdevEntry)
     destructive: bool = False
     reboot: RebootEntry | None = None
-    oracle_parameters: list[Annotated[Word, AfterValidator(_oracle_parameter)]] = Field(
-        default_factory=list, max_length=200
-    )
-    provision: list[Annotated[Word, AfterValidator(_engine)]] = Field(default_factory=list, max_length=100)
+    oracle_parameters: list[Parameter] = Field(default_factory=list, max_length=200)
+    provision: list[Embedded] = Field(default_factory=list, max_length=100)
     provision_as_agent_user: bool = False
-    database_files: list[Annotated[Word, AfterValidator(_root)]] = Field(default_factory=list, max_length=1000)
-    faults: list[Annotated[Word, AfterValidator(_fault)]] = Field(default_factory=list, max_length=100)
+    database_files: list[Folder] = Field(default_factory=list, max_length=1000)
+    faults: list[Fault] = Field(default_factory=list, max_length=100)
     disk_left: Annotated[Word, AfterValidator(_size)] = "1GiB"
 
-    def widened(self) -> Iterator[tuple[str, str]]:
+    def widened(self) -> tuple[tuple[str, str], ...]:
         """The entries with a reason, and their reasons."""
-        yield from ((entry.path, entry.i_know) for entry in self.paths if entry.i_know)
-        yield from ((entry.path, entry.i_know) for entry in self.tools if entry.i_know)
-        yield from ((entry.path, entry.i_know) for entry in self.commands if entry.i_know)
-        yield from ((" ".join(entry.run), entry.i_know) for entry in self.validators.values() if entry.i_know)
-        yield from ((entry.match, entry.i_know) for entry in self.udev.devices if entry.i_know)
-        yield from (("reboot", entry.i_know) for entry in (self.reboot,) if entry)
+        listed: list[PathEntry | ToolEntry | CommandEntry] = [*self.paths, *self.tools, *self.commands]
+        entries: list[tuple[str, str | None]] = [
+            *((one.path, one.i_know) for one in listed),
+            *((" ".join(one.run), one.i_know) for one in self.validators.values()),
+            *((one.match, one.i_know) for one in self.udev.devices),
+            *(("reboot", one.i_know) for one in (self.reboot,) if one),
+        ]
+        return tuple((what, why) for what, why in entries if why)
 
 
 def read(path: Path) -> Policy:
@@ -327,7 +333,7 @@ def read(path: Path) -> Policy:
             Tool(path=one.path, arguments=tuple(one.arguments), privileged=one.privileged) for one in entry.commands
         ),
         validators=tuple((name, tuple(one.run)) for name, one in entry.validators.items()),
-        widened=tuple(entry.widened()),
+        widened=entry.widened(),
         destructive=entry.destructive,
         reboot=entry.reboot is not None,
         oracle_parameters=tuple(entry.oracle_parameters),
@@ -341,7 +347,7 @@ def read(path: Path) -> Policy:
 
 
 def _tool(entry: ToolEntry) -> Tool:
-    known = security_policy.known_arguments(entry.path) if entry.i_know is None else None
+    known = policy.known_arguments(entry.path) if entry.i_know is None else None
     return Tool(path=entry.path, arguments=tuple(entry.arguments), known=known)
 
 

@@ -10,6 +10,7 @@ is refused. Checks that depend on this host (its policy, the owner of a file) ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -37,12 +38,27 @@ def objection(spec: tasks.TaskSpec) -> Objection | None:
         return Objection(message=f"this agent has no rules for {type(spec).__name__}, so it refuses it")
     for path, wrong in out_of_bounds(spec):
         return Objection(message=f"`{'.'.join(map(str, path))}` of {type(spec).__name__} {wrong}")
-    return next(iter(rule(spec)), None)
+    return next(chain(_common(spec), rule(spec)), None)
 
 
 def is_slow_to_check(spec: tasks.TaskSpec) -> bool:
     """Whether `objection` imports models or parses long texts."""
     return isinstance(spec, (tasks.ApplyTuning, tasks.InjectFault)) or hasattr(spec, "workload")
+
+
+def _common(spec: tasks.TaskSpec) -> Iterator[Objection]:
+    """The rules of what many tasks have: systems that they connect to, and a workload."""
+    members = isinstance(spec, tasks.RunLoad) and bool(spec.sessions.access)
+    if not isinstance(spec, tasks.RunCapture):  # some of its endpoints are exporters
+        for end in spec.asked:
+            yield from _endpoint(end, members=members)
+    workload = getattr(spec, "workload", None)
+    if workload is not None:
+        yield from host_rules.workload_problems(workload)
+
+
+def _nothing_more(_: tasks.TaskSpec) -> Iterator[Objection]:
+    return iter(())
 
 
 # ---- systems ---------------------------------------------------------------------------------------------------------
@@ -71,24 +87,13 @@ def _endpoint(end: Endpoint, *, members: bool = False) -> Iterator[Objection]:
     )
 
 
-def _endpoint_only(spec: tasks.InspectSystem | tasks.Checkpoint | tasks.RestoreCopy) -> Iterator[Objection]:
-    return _endpoint(spec.endpoint)
-
-
 def _sql(spec: tasks.RunSql) -> Iterator[Objection]:
-    yield from _endpoint(spec.endpoint)
     if len(spec.wait_until.equals) > TEXT_MAX:
         yield Objection(message=f"a wait for a value that is longer than {TEXT_MAX} characters")
     yield from ladder_rules.query_problems(spec.query, spec.values)
 
 
-def _invariants(spec: tasks.CheckInvariants) -> Iterator[Objection]:
-    yield from _endpoint(spec.endpoint)
-    yield from host_rules.workload_problems(spec.workload)
-
-
 def _check_system(spec: tasks.CheckSystem) -> Iterator[Objection]:
-    yield from _endpoint(spec.endpoint)
     if not set(spec.uses) <= set(tasks.USES):
         yield Objection(message="uses that are not known")
     for load in spec.loads:
@@ -114,8 +119,6 @@ def _check_host(spec: tasks.CheckHost) -> Iterator[Objection]:
 
 
 def _populate(spec: tasks.PopulateSystem) -> Iterator[Objection]:
-    yield from _endpoint(spec.endpoint)
-    yield from host_rules.workload_problems(spec.workload)
     if spec.steps != ("drop",) and (not spec.steps or not set(spec.steps) <= set(tasks.POPULATE_STEPS)):
         yield Objection(message=f"a populate has the steps {', '.join(tasks.POPULATE_STEPS)}, not {spec.steps!r:.80}")
     if not 0 <= spec.share_from < spec.share_to <= spec.shares <= SHARES_MAX:
@@ -124,12 +127,9 @@ def _populate(spec: tasks.PopulateSystem) -> Iterator[Objection]:
 
 
 def _link(spec: tasks.LinkSystems | tasks.CompareSystems) -> Iterator[Objection]:
-    for end in (spec.source, spec.sink):
-        yield from _endpoint(end)
     ends = ((spec.source.system, spec.source.engine), (spec.sink.system, spec.sink.engine))
     if objection := engines.link_objection(*ends):
         yield Objection(message=objection)
-    yield from host_rules.workload_problems(spec.workload)
 
 
 def _facts(spec: tasks.ReadFacts) -> Iterator[Objection]:
@@ -139,8 +139,6 @@ def _facts(spec: tasks.ReadFacts) -> Iterator[Objection]:
 def _tuning(spec: tasks.ApplyTuning) -> Iterator[Objection]:
     for tuning in spec.tunings:
         yield from host_rules.tuning_problems(tuning)
-    for end in spec.endpoints:
-        yield from _endpoint(end)
 
 
 def _fault(spec: tasks.InjectFault) -> Iterator[Objection]:
@@ -149,8 +147,6 @@ def _fault(spec: tasks.InjectFault) -> Iterator[Objection]:
         yield Objection(message=f"the instants of fault {spec.fault} are not in order")
     for tuning in spec.tunings:
         yield from ladder_rules.change_problems(tuning, spec.for_s)
-    for end in spec.endpoints:
-        yield from _endpoint(end)
     for system in spec.systems:
         yield from host_rules.system_problems(system)
 
@@ -170,10 +166,8 @@ def _load(spec: tasks.RunLoad) -> Iterator[Objection]:
         yield Objection(
             message=f"{pool.address[:200]!r} is not the address of a Ray cluster", way_out="`auto`, or name:port"
         )
-    yield from _endpoint(spec.endpoint, members=bool(spec.sessions.access))
     yield from _session(spec.endpoint.engine, spec.session)
     yield from session_settings.session_problems(spec.endpoint.engine, spec.sessions, len(spec.endpoint.instances))
-    yield from host_rules.workload_problems(spec.workload)
     if spec.tracked:
         from proveout.dsl.rules.repeat_rules import tracking_problems  # noqa: PLC0415 - agents start faster without it
 
@@ -248,19 +242,19 @@ def _exporter(end: Endpoint) -> Iterator[Objection]:
 RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
     {
         tasks.StartSystem: _start,
-        tasks.StopSystem: lambda _: (),
-        tasks.InspectSystem: _endpoint_only,
+        tasks.StopSystem: _nothing_more,
+        tasks.InspectSystem: _nothing_more,
         tasks.SnapshotSystem: _snapshot,
         tasks.PopulateSystem: _populate,
         tasks.LinkSystems: _link,
         tasks.CompareSystems: _link,
         tasks.ReadFacts: _facts,
-        tasks.CheckInvariants: _invariants,
+        tasks.CheckInvariants: _nothing_more,
         tasks.CheckSystem: _check_system,
         tasks.CheckHost: _check_host,
         tasks.RunSql: _sql,
-        tasks.Checkpoint: _endpoint_only,
-        tasks.RestoreCopy: _endpoint_only,
+        tasks.Checkpoint: _nothing_more,
+        tasks.RestoreCopy: _nothing_more,
         tasks.ApplyTuning: _tuning,
         tasks.InjectFault: _fault,
         tasks.FormPool: _form_pool,
@@ -269,7 +263,7 @@ RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
         tasks.RunFio: _fio,
         tasks.RunCommand: _run_command,
         tasks.RunCapture: _capture,
-        tasks.RebootHost: lambda _: (),
+        tasks.RebootHost: _nothing_more,
     }
 )
 NOTHING_TO_CHECK: frozenset[type] = frozenset({tasks.VerifyTuning, tasks.RevertTuning})

@@ -15,15 +15,16 @@ HOWTO of fio 3.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import os
 import shutil
 import stat
-import subprocess
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,10 +36,9 @@ from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.privileges import INHERITED
 from proveout.agent.security import data_dirs
 from proveout.agent.security.policy import Policy
-from proveout.agent.tools.program import PREFIX, Program, ToolFolder, unprivileged
-from proveout.agent.tools.program_launcher import ENVIRONMENT
-from proveout.agent.tuning.host import Host, Processes
-from proveout.core import child_process
+from proveout.agent.tools.program import PREFIX, Program, ToolFolder, how_ended, unprivileged
+from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.programs import Processes
 from proveout.core.data_classes import field, record
 from proveout.dsl.operations.disks import in_use, sys_folder
 from proveout.dsl.operations.facts import Fact, Facts, OutputQuery, Query
@@ -82,7 +82,9 @@ async def run_fio(context: TaskContext, spec: RunFio) -> LoadResult:
     armed = await Program.arm(run_argv(program, spec), work_dir, privileges)
     try:
         context.armed()
-        t0_ns = await _started(context, armed)
+        t0_ns = await context.started()
+        await asyncio.sleep(max((t0_ns - time.monotonic_ns()) / 1e9, 0.0))
+        await armed.go()
         limit_s = (t0_ns - time.monotonic_ns()) / 1e9 + spec.windows.total_s + OVERTIME_S
         try:
             async with asyncio.timeout(limit_s):
@@ -109,21 +111,9 @@ def find() -> str:
 def version() -> str:
     """The version, `fio-3.33`; "" if fio is missing or does not report it. Blocking."""
     program = shutil.which("fio")
-    if program is None:
-        return ""
-    try:
-        done = subprocess.run(
-            [program, "--version"],
-            capture_output=True,
-            text=True,
-            timeout=VERSION_S,
-            check=False,
-            cwd=child_process.DIRECTORY,
-            env=ENVIRONMENT,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip()[:80]
+    with contextlib.suppress(TaskFault):
+        return Processes().run((program, "--version"), VERSION_S).text.strip()[:80] if program else ""
+    return ""
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------
@@ -183,28 +173,20 @@ async def _report_growth(context: TaskContext, folder: ToolFolder, needed: int) 
 # ---- the run -------------------------------------------------------------------------------------------------------
 
 
-async def _started(context: TaskContext, armed: Program) -> int:
-    """Wait for T0, then start fio."""
-    t0_ns = await context.started()
-    await asyncio.sleep(max((t0_ns - time.monotonic_ns()) / 1e9, 0.0))
-    await armed.go()
-    return t0_ns
-
-
 async def _follow(context: TaskContext, armed: Program, spec: RunFio, t0_ns: int) -> LoadResult:
     documents, course, found = Documents(), FioRun(spec.windows, t0_ns), False
+    kinds = [name for name, there in (("read", spec.job.reads), ("write", spec.job.writes)) if there]
     async for line in armed.lines():
         document = documents.take(line)
         if document is None:
             continue
         found = True
-        second = course.take(snapshot(document, spec.job), time.monotonic_ns())
+        second = course.take(snapshot(document, kinds), time.monotonic_ns())
         if second is not None:
             context.sample(second)
     code = await armed.ended()
     if code != 0:
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        raise _failed(f"fio {how}", armed.words or "; ".join(documents.words))
+        raise _failed(f"fio {how_ended(code)}", armed.words or "; ".join(documents.words))
     if not found:
         raise garbled("; ".join(documents.words) or "it wrote no message")
     return course.result()
@@ -253,11 +235,6 @@ def lay_out_argv(program: str, job: FioJob) -> tuple[str, ...]:
     return (program, "--eta=never", "--create_only=1", *_common(job), "--rw=read", *_sections(job, 0))
 
 
-def file_name(number: int) -> str:
-    """The file of job `number`, in the work folder of fio."""
-    return f"job{number}.dat"
-
-
 def _common(job: FioJob) -> tuple[str, ...]:
     return (
         "--name=global",
@@ -284,7 +261,7 @@ def _sections(job: FioJob, first_slice: int) -> Iterator[str]:
     for number in range(job.jobs):
         yield f"--name=job{number}"
         if not job.devices:
-            yield f"--filename={file_name(number)}"
+            yield f"--filename=job{number}.dat"
             continue
         # A colon ends a file name in fio.
         yield f"--filename={job.devices[number % len(job.devices)].replace(':', chr(92) + ':')}"
@@ -421,22 +398,27 @@ class Snapshot:
         return sum(side.ios for side in self.sides.values())
 
 
-def snapshot(document: Mapping[str, Any], job: FioJob) -> Snapshot:
-    """The counts in a document. TaskFault `fault` if a field is missing or not a number."""
+def snapshot(document: Mapping[str, Any], kinds: Sequence[str]) -> Snapshot:
+    """The counts in a document, of all its jobs. TaskFault `fault` if a field is missing or not a number."""
     try:
-        (group,) = document["jobs"]
-        kinds = [name for name, there in (("read", job.reads), ("write", job.writes)) if there]
-        sides = {name: _side(group[name]) for name in kinds}
-        cpu = (_number(group["usr_cpu"]) + _number(group["sys_cpu"])) / 100.0
-        failed = int(_number(group.get("total_err", 0)))
-        error = int(_number(group.get("first_error", 0))) or int(_number(group.get("error", 0)))
+        jobs = list(document["jobs"])
+        sides = {
+            name: Side(
+                ios=sum(int(_number(job[name]["total_ios"])) for job in jobs),
+                response=histogram.merge(_histogram(job[name]["lat_ns"]) for job in jobs),
+            )
+            for name in kinds
+        }
+        cpu = [(_number(job["usr_cpu"]) + _number(job["sys_cpu"])) / 100.0 for job in jobs]
+        failed = (int(_number(job.get("first_error", 0))) or int(_number(job.get("error", 0))) for job in jobs)
+        error = next(filter(None, failed), 0)
         return Snapshot(
-            runtime_ms=max(int(_number(group[name]["runtime"])) for name in kinds),
+            runtime_ms=max(int(_number(job[name]["runtime"])) for job in jobs for name in kinds),
             sides=sides,
-            errors=failed,
+            errors=sum(int(_number(job.get("total_err", 0))) for job in jobs),
             first_error=os.strerror(error) if error else "",
-            cpu_fraction=cpu,
-            cpu_s=cpu * _number(group["job_runtime"]) / 1e3,
+            cpu_fraction=sum(cpu) / len(cpu),
+            cpu_s=sum(used * _number(job["job_runtime"]) / 1e3 for used, job in zip(cpu, jobs, strict=True)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise garbled(f"{type(error).__name__}: {error}") from None
@@ -448,25 +430,27 @@ def _number(value: object) -> float:
     return float(value)
 
 
-def _side(data: Mapping[str, Any]) -> Side:
-    latency = data["lat_ns"]
-    return Side(ios=int(_number(data["total_ios"])), response=_histogram(latency))
-
-
 def _histogram(latency: Mapping[str, Any]) -> Histogram:
     """Histogram of fio's bins; empty where no I/O has finished (N = 0)."""
     bins = latency.get("bins") or {}
     total = int(_number(latency["N"]))
     if not total or not bins:
         return _EMPTY
-    middles = np.asarray([int(name) for name in bins], dtype=np.int64)
-    counts = np.asarray([int(_number(count)) for count in bins.values()], dtype=np.int64)
-    dense = np.bincount(histogram.indices_of(middles), counts).astype(np.int64)
-    return histogram.from_dense(
-        dense,
-        sum_ns=round(_number(latency["mean"]) * int(counts.sum())),
+    middles, counts = [int(name) for name in bins], [int(_number(count)) for count in bins.values()]
+    return binned(
+        middles,
+        counts,
+        sum_ns=round(_number(latency["mean"]) * sum(counts)),
         min_ns=int(_number(latency["min"])),
         max_ns=int(_number(latency["max"])),
+    )
+
+
+def binned(middles_ns: Sequence[int], counts: Sequence[int], *, sum_ns: int, min_ns: int, max_ns: int) -> Histogram:
+    """The histogram of a program's bins, each counted at its middle."""
+    indices = histogram.indices_of(np.asarray(middles_ns, dtype=np.int64))
+    return histogram.from_dense(
+        np.bincount(indices, counts).astype(np.int64), sum_ns=sum_ns, min_ns=min_ns, max_ns=max_ns
     )
 
 
@@ -491,27 +475,18 @@ def _since(before: Side, now: Side) -> Side:
 
 def whole_run(document: Mapping[str, Any]) -> tuple[Snapshot, dict[str, float]]:
     """The counts of all jobs of a run that has ended, and `iops`, `mb_per_s`, `read_iops`, `write_iops`. TaskFault."""
+    every = snapshot(document, ("read", "write"))
+    found = replace(every, sides={name: side for name, side in every.sides.items() if side.ios} or {"read": Side()})
+    seconds = found.runtime_ms / 1e3
+    if seconds <= 0.0:
+        raise garbled("it has measured no time")
+    if any(side.ios and not side.response.counts for side in found.sides.values()):
+        raise garbled("it has no bins of `lat_ns`; is `--lat_percentiles=1` among the arguments?")
     try:
-        jobs = list(document["jobs"])
-        kinds = [name for name in ("read", "write") if any(_number(job[name]["total_ios"]) for job in jobs)] or ["read"]
-        seconds = max(_number(job[name]["runtime"]) for job in jobs for name in kinds) / 1e3
-        if seconds <= 0.0:
-            raise garbled("it has measured no time")
-        sides = {
-            name: Side(
-                ios=sum(int(_number(job[name]["total_ios"])) for job in jobs),
-                response=histogram.merge(_histogram(job[name]["lat_ns"]) for job in jobs),
-            )
-            for name in kinds
-        }
-        if any(side.ios and not side.response.counts for side in sides.values()):
-            raise garbled("it has no bins of `lat_ns`; is `--lat_percentiles=1` among the arguments?")
-        moved = sum(_number(job[name]["io_bytes"]) for job in jobs for name in kinds)
-        errors = sum(int(_number(job.get("total_err", 0))) for job in jobs)
+        moved = sum(_number(job[name]["io_bytes"]) for job in document["jobs"] for name in found.sides)
     except (KeyError, TypeError, ValueError) as error:
         raise garbled(f"{type(error).__name__}: {error}") from None
-    found = Snapshot(runtime_ms=round(seconds * 1e3), sides=sides, errors=errors)
-    rates = {f"{name}_iops": side.ios / seconds for name, side in sides.items()}
+    rates = {f"{name}_iops": side.ios / seconds for name, side in found.sides.items()}
     return found, {"iops": found.ios / seconds, "mb_per_s": moved / seconds / 1e6, **rates}
 
 

@@ -21,7 +21,7 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox.privileges import INHERITED, Privileges
 from proveout.agent.tools import fio, generator_output
 from proveout.agent.tools.generator_output import Measured, load_of
-from proveout.agent.tools.program import Program, ToolFolder, listed_program
+from proveout.agent.tools.program import Program, ToolFolder, how_ended, listed_program
 from proveout.core.data_classes import field, record
 from proveout.core.errors import ProveoutError
 from proveout.core.path_trust import read
@@ -212,16 +212,12 @@ async def run_generator(context: TaskContext, spec: RunLoad) -> LoadResult:
     model = of_workload(spec.workload)
     assert isinstance(model, workload_program.Program)  # noqa: S101 - the kind of the workload
     checked(spec, model)
-    folder = await asyncio.to_thread(_folder, context)
+    user = _unprivileged()
+    folder = await asyncio.to_thread(ToolFolder.enter, context.work_dir, None if user.inherited else user.uid)
     try:
         return await _Generator(context, spec, model, folder).run()
     finally:
         await asyncio.to_thread(folder.leave)
-
-
-def _folder(context: TaskContext) -> ToolFolder:
-    user = _unprivileged()
-    return ToolFolder.enter(context.work_dir, None if user.inherited else user.uid)
 
 
 def _unprivileged() -> Privileges:
@@ -308,9 +304,8 @@ class _Generator:
         finally:
             watch.cancel()
         if code not in self._model.exit_codes:
-            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
             words = program.words or output[-400:].decode(errors="replace").strip() or "it wrote no message"
-            raise TaskFault("fault", f"{name} {how}: {words}", way_out="run it by hand on this host")
+            raise TaskFault("fault", f"{name} {how_ended(code)}: {words}", way_out="run it by hand on this host")
         return output
 
     async def _watch(self, pid: int) -> None:
@@ -334,7 +329,7 @@ class _Generator:
         text = output.decode(errors="replace")
         match form:
             case "sysbench":
-                return generator_output.sysbench(text, windows.ramp_up_s, t0_ns, start_ns), ()
+                return generator_output.sysbench(text, t0_ns, start_ns), ()
             case "pgbench":
                 return generator_output.pgbench(self._logs(), windows, t0_ns, ahead_ns), ()
             case "hammerdb":
@@ -353,7 +348,6 @@ class _Generator:
             start_ns=start_ns,
             end_ns=start_ns + round(windows.measure_s * 1e9),
             load=load_of(round(values["tpm"] / 60.0 * windows.measure_s)),
-            seconds=(),
         )
         return measured, tuple(values.items())
 
@@ -367,7 +361,6 @@ class _Generator:
             start_ns=self._ended_ns - run.runtime_ms * 1_000_000,
             end_ns=self._ended_ns,
             load=load_of(run.ios, histogram.merge(side.response for side in run.sides.values()), run.errors),
-            seconds=(),
         )
         return measured, tuple(values.items())
 

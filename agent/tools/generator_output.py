@@ -15,6 +15,7 @@ import numpy.typing as npt
 from proveout.agent.capture.command_values import decoded, parse
 from proveout.agent.capture.query_values import NoValue, ValueTable, number, read_values
 from proveout.agent.errors import TaskFault
+from proveout.agent.tools.fio import binned
 from proveout.core.data_classes import record
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.program import PROCEDURES, RESERVED, TRANSACTION, LogEntry, Program, ProgramOutput
@@ -48,7 +49,7 @@ class Measured:
     start_ns: int
     end_ns: int
     load: TransactionLoad
-    seconds: tuple[LoadSecond, ...]
+    seconds: tuple[LoadSecond, ...] = ()
 
 
 def garbled(program: str, why: str) -> TaskFault:
@@ -80,7 +81,7 @@ def pgbench(logs: Iterable[str], windows: Windows, t0_ns: int, ahead_ns: int) ->
     return Measured(
         start_ns=t0_ns + start_ns,
         end_ns=t0_ns + end_ns,
-        load=load_of(int(chosen.size), _histogram(chosen), failures),
+        load=load_of(int(chosen.size), histogram.bin_ns(chosen), failures),
         seconds=tuple(_seconds(after_ns[~failed], took[~failed], windows, t0_ns)),
     )
 
@@ -104,15 +105,6 @@ def _transactions(
     return np.asarray(ended, dtype=np.int64), np.asarray(took, dtype=np.int64), np.asarray(failed, dtype=np.bool_)
 
 
-def _histogram(times_ns: npt.NDArray[np.int64]) -> Histogram:
-    if not times_ns.size:
-        return _EMPTY
-    dense = np.bincount(histogram.indices_of(times_ns)).astype(np.int64)
-    return histogram.from_dense(
-        dense, sum_ns=int(times_ns.sum()), min_ns=int(times_ns.min()), max_ns=int(times_ns.max())
-    )
-
-
 def _seconds(
     after_ns: npt.NDArray[np.int64], took_ns: npt.NDArray[np.int64], windows: Windows, t0_ns: int
 ) -> Iterator[LoadSecond]:
@@ -126,14 +118,14 @@ def _seconds(
             window="measure" if second >= windows.ramp_up_s else "ramp_up",
             start_ns=t0_ns + second * 1_000_000_000,
             duration_s=min(1.0, measured_s - second),
-            transactions=(load_of(int(chosen.size), _histogram(chosen)),),
+            transactions=(load_of(int(chosen.size), histogram.bin_ns(chosen)),),
         )
 
 
 # ---- sysbench --------------------------------------------------------------------------------------------------------
 
 
-def sysbench(output: str, ramp_up_s: float, t0_ns: int, start_ns: int) -> Measured:
+def sysbench(output: str, t0_ns: int, start_ns: int) -> Measured:
     """The window of a run that began at `start_ns`. TaskFault `fault`."""
     found = {name: pattern.search(output) for name, pattern in _SUMMARY.items()}
     missing = next((name for name, match in found.items() if match is None), None)
@@ -147,25 +139,23 @@ def sysbench(output: str, ramp_up_s: float, t0_ns: int, start_ns: int) -> Measur
         start_ns=start_ns,
         end_ns=start_ns + round(numbers["seconds"] * 1e9),
         load=load_of(ok, _bins(bins, numbers), int(numbers["errors"])),
-        seconds=tuple(_reported(output, ramp_up_s, t0_ns, start_ns)),
+        seconds=tuple(_reported(output, t0_ns, start_ns)),
     )
 
 
 def _bins(bins: Sequence[tuple[str, str]], numbers: dict[str, float]) -> Histogram:
     if not bins:
         return _EMPTY
-    middles = np.asarray([round(float(middle) * 1e6) for middle, _ in bins], dtype=np.int64)
-    counts = np.asarray([int(count) for _, count in bins], dtype=np.int64)
-    dense = np.bincount(histogram.indices_of(middles), counts).astype(np.int64)
-    return histogram.from_dense(
-        dense,
+    return binned(
+        [round(float(middle) * 1e6) for middle, _ in bins],
+        [int(count) for _, count in bins],
         sum_ns=round(numbers["sum_ms"] * 1e6),
         min_ns=round(numbers["min_ms"] * 1e6),
         max_ns=round(numbers["max_ms"] * 1e6),
     )
 
 
-def _reported(output: str, ramp_up_s: float, t0_ns: int, start_ns: int) -> Iterator[LoadSecond]:
+def _reported(output: str, t0_ns: int, start_ns: int) -> Iterator[LoadSecond]:
     for match in _SECOND.finditer(output):
         begins_ns = start_ns + (int(match[1]) - 1) * 1_000_000_000
         yield LoadSecond(
@@ -240,7 +230,6 @@ def _summary(
         start_ns=first_ns,
         end_ns=first_ns + round(windows.measure_s * 1e9),
         load=load_of(round(ok), failed=round(own.get("errors", 0.0))),
-        seconds=(),
     )
     return measured, tuple(found.items())
 

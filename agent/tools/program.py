@@ -21,8 +21,7 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import privileges as accounts
 from proveout.agent.sandbox.privileges import INHERITED, Privileges
 from proveout.agent.security.policy import Policy
-from proveout.agent.tools.program_launcher import ENVIRONMENT, READY
-from proveout.agent.tools.program_repeater import HEAD, OUTPUT_MAX
+from proveout.agent.tools.program_launcher import ENVIRONMENT, HEAD, ONCE, OUTPUT_MAX, READY, REPEAT
 from proveout.core import child_process, linux
 
 
@@ -49,11 +48,15 @@ def _place(name: str) -> str:
 # it. A folder that a killed agent has left is not locked: the next agent with the same `base` removes it.
 
 MODULE = "proveout.agent.tools.program_launcher"
-REPEATER = "proveout.agent.tools.program_repeater"
 ARM_S = 60.0
 LINE_MAX = 1 << 20
 WORDS_MAX = 12
 WORD_LENGTH_MAX = 300
+
+
+def how_ended(code: int) -> str:
+    """An exit code, or minus the number of a signal, in words."""
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
 def unprivileged() -> Privileges:
@@ -79,14 +82,16 @@ class Program:
         privileges: Privileges,
         variables: Mapping[str, str] = MappingProxyType({}),
         *,
-        module: str = MODULE,
+        repeats: bool = False,
     ) -> Program:
-        """Prepare the program to start in `folder` with these privileges. TaskFault if that fails.
+        """Prepare the program to start in `folder` with these privileges, once or by `again`. TaskFault if that fails.
 
         `variables`: those that the program gets beside its fixed environment: `program_launcher.PASSED` and LOAD_….
         """
         process = await asyncio.create_subprocess_exec(
-            *child_process.python(module, str(os.getpid()), privileges.to_argument(), *argv),
+            *child_process.python(
+                MODULE, str(os.getpid()), privileges.to_argument(), REPEAT if repeats else ONCE, *argv
+            ),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
@@ -148,15 +153,15 @@ class Program:
         return b"".join(parts)
 
     async def again(self) -> tuple[int, bytes, str]:
-        """Run the program of a repeater once; its exit code (or minus its signal), its output, and the last words of
-        its standard error. TaskFault `fault` for an output that is too long."""
+        """Run the program once, in mode `repeat`: its exit code (or minus its signal), its output, and the last words
+        of its standard error. TaskFault `fault` for an output that is too long."""
         await self.go()
         try:
             code, size, words = HEAD.unpack(await self._stdout.readexactly(HEAD.size))
             output = await self._stdout.readexactly(size)
             last = (await self._stdout.readexactly(words)).decode(errors="replace")
         except asyncio.IncompleteReadError:
-            raise TaskFault("fault", f"its repeater has ended: {self.words or 'it wrote no message'}") from None
+            raise TaskFault("fault", f"its launcher has ended: {self.words or 'it wrote no message'}") from None
         if size > OUTPUT_MAX:
             raise TaskFault("fault", f"its output is longer than {OUTPUT_MAX:,} bytes")
         lines = [line[:WORD_LENGTH_MAX] for line in map(str.strip, last.splitlines()) if line]

@@ -1,47 +1,123 @@
-"""Launcher of outside programs: `python -m proveout.agent.tools.program_launcher PARENT PRIVILEGES PROGRAM ARGUMENTS…`.
+"""Launcher of outside programs: `python -m proveout.agent.tools.program_launcher PARENT PRIVILEGES MODE PROGRAM
+ARGUMENTS…`.
 
 Flow: the agent starts the launcher in the work folder of the program -> the launcher drops its privileges, sets its
-parent-death signal, and writes `ready` -> at the first line of standard input it executes the program; at the end of
-standard input it exits. A start at an agreed instant therefore costs one exec, and no program outlives its agent.
+parent-death signal, and writes `ready` -> in mode `once`, at the first line of standard input it executes the program.
+In mode `repeat`, for each byte of standard input it forks and executes the program, and writes a frame: `HEAD` with the
+exit code (or minus the signal) and two lengths, then the output and the end of standard error. At the end of standard
+input it exits. So a start at an agreed instant costs one exec, a sample of a capture a fork and an exec, and no program
+outlives its agent.
+
+In mode `repeat` an output longer than `OUTPUT_MAX` ends the program: the frame then has one byte more than that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
+import signal
+import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import linux
 
 READY = b"ready\n"
+ONCE, REPEAT = "once", "repeat"
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "HOME": "/nonexistent"}
 PASSED = ("MYSQL_PWD", "PGDATABASE", "PGHOST", "PGPASSWORD", "PGPORT", "PGUSER")
 LOAD = "LOAD_"
 """Variables, and the prefix of others, that a program gets where its caller has set them: every user could read an
 argument."""
 CANNOT_START = 127
+HEAD = struct.Struct("!iII")
+OUTPUT_MAX = 1024 * 1024
+"""Bytes of the output of a program."""
+WORDS_BYTES_MAX = 4096
+_PART = 65_536
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Execute the program. Returns an exit code only if that fails."""
-    parent, privileges, program, *rest = arguments
+    """Execute the program, or serve until the end of standard input. Returns an exit code only if that fails."""
+    parent, privileges, mode, program, *rest = arguments
     Privileges.from_argument(privileges).drop(keeps_root=True)
     # After `drop`: a change of the user resets the parent-death signal.
     linux.set_parent_death_signal()
     if os.getppid() != int(parent):
         return CANNOT_START
     os.write(1, READY)
-    if not os.read(0, 1):
-        return 0
-    passed = {name: value for name, value in os.environ.items() if name in PASSED or name.startswith(LOAD)}
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
+    while os.read(0, 1):
+        if mode == ONCE:
+            passed = {name: value for name, value in os.environ.items() if name in PASSED or name.startswith(LOAD)}
+            return _execute(program, rest, {**ENVIRONMENT, **passed})
+        code, output, words = run_once(program, rest)
+        _write(HEAD.pack(code, len(output), len(words)) + output + words)
+    return 0
+
+
+def _execute(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Become the program; returns only if that fails."""
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     try:
-        os.execve(program, [program, *rest], {**ENVIRONMENT, **passed})  # noqa: S606 - an absolute path, argv of our own
+        os.execve(program, [program, *arguments], environment)  # noqa: S606 - an absolute path, argv of our own
     except OSError as error:
         os.write(2, f"cannot start {program}: {error.strerror}\n".encode())
     return CANNOT_START
+
+
+def run_once(program: str, arguments: Sequence[str]) -> tuple[int, bytes, bytes]:
+    """Run the program; return its exit code, its output, and the end of its standard error."""
+    (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            linux.set_parent_death_signal()
+            os.dup2(out_end, 1)
+            os.dup2(err_end, 2)
+            _execute(program, arguments, ENVIRONMENT)
+        finally:
+            os._exit(CANNOT_START)
+    os.close(out_end)
+    os.close(err_end)
+    try:
+        output, words = _read(child, out, err)
+    finally:
+        os.close(out)
+        os.close(err)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), output, words
+
+
+def _read(child: int, out: int, err: int) -> tuple[bytes, bytes]:
+    """Both streams until they end, or until the output is too long."""
+    output, words = bytearray(), bytearray()
+    waiting = select.poll()
+    waiting.register(out, select.POLLIN)
+    waiting.register(err, select.POLLIN)
+    left = 2
+    while left:
+        for descriptor, _ in waiting.poll():
+            part = os.read(descriptor, _PART)
+            if not part:
+                waiting.unregister(descriptor)
+                left -= 1
+            elif descriptor == out:
+                output += part
+            else:
+                words += part
+                del words[:-WORDS_BYTES_MAX]
+        if len(output) > OUTPUT_MAX:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+            return bytes(output[: OUTPUT_MAX + 1]), bytes(words)
+    return bytes(output), bytes(words)
+
+
+def _write(frame: bytes) -> None:
+    view = memoryview(frame)
+    while view:
+        view = view[os.write(1, view) :]
 
 
 if __name__ == "__main__":

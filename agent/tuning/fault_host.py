@@ -13,10 +13,10 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, Self, assert_never
+from typing import Any, Literal, assert_never
 
 import psutil
 
@@ -24,14 +24,15 @@ from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.embedded.server import Embedded, EmbeddedServer
 from proveout.agent.engines.handlers import resource_name
 from proveout.agent.errors import TaskFault
-from proveout.agent.tuning.host import ENVIRONMENT, Disturbance, DisturbanceQuery
+from proveout.agent.tuning.programs import Processes
 from proveout.core import child_process
 from proveout.core.data_classes import dataclass, field
-from proveout.dsl.operations.change import BusyCpus, ServerAction, TakeSpace
+from proveout.dsl.operations.change import BusyCpus, Disturbance, ServerAction, TakeSpace
 from proveout.dsl.operations.facts import (
     AddressQuery,
     BusyFact,
     BusyQuery,
+    DisturbanceQuery,
     Fact,
     PlaceFact,
     PlaceQuery,
@@ -78,14 +79,21 @@ class HostDisturbances:
 
     # ---- facts -----------------------------------------------------------------------------------------------------
 
-    def answer(self, query: DisturbanceQuery) -> Fact:
+    def answer(self, query: DisturbanceQuery) -> Fact:  # noqa: PLR0911 - one per kind of query
         match query:
             case ServerQuery(system=system):
-                return self._server_fact(system)
+                server = self._server(system)
+                if server is None:
+                    return None
+                return ServerFact(state=server.state, data=str(server.data), is_standby=server.is_standby)
             case AddressQuery(name=name):
                 return _addresses(name)
             case PlaceQuery():
-                return PlaceFact(host=self.host, port=self.port, addresses=_own_addresses())
+                every = (one for interface in psutil.net_if_addrs().values() for one in interface)
+                own = {
+                    one.address.partition("%")[0] for one in every if one.family in (socket.AF_INET, socket.AF_INET6)
+                }
+                return PlaceFact(host=self.host, port=self.port, addresses=tuple(sorted(own)))
             case QdiscQuery(name=name):
                 return _qdisc(name)
             case SpaceQuery(path=path):
@@ -98,12 +106,6 @@ class HostDisturbances:
     def _server(self, system: str) -> EmbeddedServer[Any] | None:
         found = self.resources.get(resource_name(system))
         return found.server if isinstance(found, Embedded) else None
-
-    def _server_fact(self, system: str) -> ServerFact | None:
-        server = self._server(system)
-        if server is None:
-            return None
-        return ServerFact(state=server.state, data=str(server.data), is_standby=server.is_standby)
 
     def _running(self) -> tuple[int, ...]:
         return tuple(sorted(cpu for cpu, process in self._busy.items() if process.poll() is None))
@@ -120,7 +122,15 @@ class HostDisturbances:
             case TakeSpace(path=path, size_bytes=size_bytes):
                 _take(Path(path), size_bytes)
             case BusyCpus(cpus=cpus, share=share):
-                self._occupy(cpus, share)
+                self._share = share
+                for cpu in cpus:
+                    self._busy[cpu] = subprocess.Popen(
+                        [sys.executable, "-I", "-S", "-c", _BUSY, str(cpu), str(share), str(os.getpid())],
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        cwd=child_process.DIRECTORY,
+                        env=child_process.environment(),
+                    )
             case _:
                 assert_never(change)
 
@@ -130,8 +140,8 @@ class HostDisturbances:
                 if action and (server := self._server(system)) is not None:
                     server.recover()
             case TakeSpace(path=path):
-                with suppress(FileNotFoundError), _Folder(Path(path)) as folder:
-                    os.unlink(folder.name, dir_fd=folder.descriptor)
+                with suppress(FileNotFoundError), _folder(Path(path)) as folder:
+                    os.unlink(Path(path).name, dir_fd=folder)
             case BusyCpus():
                 self._release()
             case _:
@@ -154,17 +164,6 @@ class HostDisturbances:
             case _:
                 assert_never(change)
 
-    def _occupy(self, cpus: tuple[int, ...], share: float) -> None:
-        self._share = share
-        for cpu in cpus:
-            self._busy[cpu] = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _BUSY, str(cpu), str(share), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                cwd=child_process.DIRECTORY,
-                env=child_process.environment(),
-            )
-
     def _release(self) -> None:
         for process in self._busy.values():
             process.kill()
@@ -177,18 +176,14 @@ class HostDisturbances:
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-class _Folder:
+@contextmanager
+def _folder(path: Path) -> Iterator[int]:
     """The folder of a path, open: no link in place of it, and none in place of the file, is followed."""
-
-    def __init__(self, path: Path) -> None:
-        self.name = path.name
-        self.descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self.descriptor)
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _space(path: Path) -> SpaceFact | None:
@@ -203,13 +198,13 @@ def _space(path: Path) -> SpaceFact | None:
 def _take(path: Path, size_bytes: int) -> None:
     """Allocate a file; nothing of it is left if that fails."""
     try:
-        with _Folder(path) as folder:
+        with _folder(path) as folder:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(folder.name, flags, 0o600, dir_fd=folder.descriptor)
+            descriptor = os.open(path.name, flags, 0o600, dir_fd=folder)
             try:
                 os.posix_fallocate(descriptor, 0, size_bytes)
             except OSError:
-                os.unlink(folder.name, dir_fd=folder.descriptor)
+                os.unlink(path.name, dir_fd=folder)
                 raise
             finally:
                 os.close(descriptor)
@@ -228,23 +223,9 @@ def _addresses(name: str) -> tuple[str, ...]:
     return tuple(sorted({str(address[0]).partition("%")[0] for *_, address in found}))
 
 
-def _own_addresses() -> tuple[str, ...]:
-    families = (socket.AF_INET, socket.AF_INET6)
-    every = (one for interface in psutil.net_if_addrs().values() for one in interface if one.family in families)
-    return tuple(sorted({one.address.partition("%")[0] for one in every}))
-
-
 def _qdisc(name: str) -> str:
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _PROBE, name],
-            capture_output=True,
-            text=True,
-            timeout=PROBE_S,
-            check=False,
-            env=ENVIRONMENT,
-            cwd=child_process.DIRECTORY,
-        )
-    except subprocess.TimeoutExpired:
+        done = Processes().run((sys.executable, "-I", "-S", "-c", _PROBE, name), PROBE_S)
+    except TaskFault:
         return f"tc did not end within {PROBE_S:g} s"
-    return "yes" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["tc wrote no message"])[-1]
+    return "yes" if done.code == 0 else (done.text.strip().splitlines() or ["tc wrote no message"])[-1]

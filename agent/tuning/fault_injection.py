@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -101,6 +101,12 @@ class _Fault:
         """Begin an occurrence, wait, and heal it; at Finish it is healed at once."""
         self.occurrences.append(FaultOccurrence(number=number, begins_ns=time.monotonic_ns()))
         run, epoch = holder_of(self.context.key)
+        loop = asyncio.get_running_loop()
+
+        def notice(moment: Moment) -> None:
+            """Called in the thread of the tuner."""
+            loop.call_soon_threadsafe(self._reached, moment, time.monotonic_ns())
+
         try:
             states = await self.tuner.apply(
                 run,
@@ -111,7 +117,7 @@ class _Fault:
                 epoch=epoch,
                 notify=partial(self.context.log, "warning"),
                 fault=self.spec.fault,
-                notice=_in_loop(self._reached),
+                notice=notice,
             )
         except TaskFault as fault:
             self._failed((fault.what,))
@@ -193,16 +199,6 @@ def _not_made(states: Sequence[TuningState]) -> tuple[str, ...]:
 
 def _texts(states: Iterable[TuningState]) -> tuple[str, ...]:
     return tuple(f"{state.name}: {line}" for state in states for line in state.lines or (state.outcome,))
-
-
-def _in_loop(reached: Callable[[Moment, int], None]) -> Callable[[Moment], None]:
-    """A function for another thread that passes a moment with its instant on to this thread."""
-    loop = asyncio.get_running_loop()
-
-    def notice(moment: Moment) -> None:
-        loop.call_soon_threadsafe(reached, moment, time.monotonic_ns())
-
-    return notice
 
 
 async def _before(finish: asyncio.Future[None], work: Coroutine[None, None, _Answer]) -> _Answer | None:

@@ -11,24 +11,21 @@ import re
 import secrets
 import shutil
 import stat
-import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Decision, Policy
+from proveout.agent.tuning.programs import Processes, must
 from proveout.agent.tuning.sql_access import Databases
-from proveout.core import child_process
-from proveout.core.data_classes import dataclass, field, record
+from proveout.core.data_classes import dataclass, field
 from proveout.dsl.operations.change import (
-    WITHIN_S,
     BusyCpus,
     Change,
     Command,
     CopyData,
     KeepSpans,
-    RemoveFile,
     ServerAction,
     SetText,
     Statement,
@@ -38,6 +35,7 @@ from proveout.dsl.operations.change import (
 )
 from proveout.dsl.operations.facts import (
     ABSENT,
+    NONE,
     AddressQuery,
     BusyQuery,
     BytesQuery,
@@ -47,7 +45,7 @@ from proveout.dsl.operations.facts import (
     FileFact,
     FileQuery,
     LinkQuery,
-    Output,
+    Original,
     OutputQuery,
     PackageQuery,
     PathsQuery,
@@ -63,6 +61,9 @@ from proveout.dsl.operations.facts import (
 )
 from proveout.dsl.operations.kernel import name_of
 
+if TYPE_CHECKING:
+    from proveout.agent.tuning.fault_host import HostDisturbances
+
 # A path is opened from the root, one folder at a time, each beneath the one before with O_NOFOLLOW: a symbolic link
 # anywhere in it is refused, a link that is put there meanwhile is not followed, and no part is `..`. (openat2 with
 # RESOLVE_NO_SYMLINKS and RESOLVE_BENEATH guarantees the same in one call; ADR 46 says why it is not used.) A write goes
@@ -72,22 +73,6 @@ from proveout.dsl.operations.kernel import name_of
 SIZE_MAX_BYTES = 8 * 1024 * 1024
 _LEFT = re.compile(r"\.proveout-[0-9a-f]{12}$")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-@record
-class Original:
-    """A file as it was, to the byte. `exists` is False if there was none."""
-
-    exists: bool
-    content: bytes = b""
-    mode: int = 0
-    uid: int = 0
-    gid: int = 0
-    xattrs: Mapping[str, bytes] = field(default_factory=dict)
-    mtime_ns: int = 0
-
-
-NONE = Original(exists=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +87,12 @@ class Files:
             with self._folder(path) as (folder, name):
                 kind = _kind(folder, name)
                 if kind != "file":
-                    return FileFact(kind=kind)  # type: ignore[arg-type]  # _kind returns only these values
+                    return FileFact(kind=kind)
                 found = _read(folder, name, path)
         except FileNotFoundError:
             return ABSENT
-        return FileFact(
-            kind="file", content=found.content, mode=found.mode, owner=_user(found.uid), group=_group(found.gid)
-        )
+        owner, group = _name_of(pwd.getpwuid, found.uid), _name_of(grp.getgrgid, found.gid)
+        return FileFact(kind="file", content=found.content, mode=found.mode, owner=owner, group=group)
 
     def original(self, path: str) -> Original:
         """The whole file as it is now; `NONE` if there is none."""
@@ -121,7 +105,8 @@ class Files:
     def write(self, path: str, content: bytes, mode: int, owner: str, group: str) -> None:
         """Write the file. An existing file keeps its extended attributes."""
         before = self.original(path)
-        made = Original(exists=True, content=content, mode=mode, uid=_uid(owner), gid=_gid(group), xattrs=before.xattrs)
+        uid, gid = _number_of(pwd.getpwnam, "user", owner), _number_of(grp.getgrnam, "group", group)
+        made = Original(exists=True, content=content, mode=mode, uid=uid, gid=gid, xattrs=before.xattrs)
         if before != made:
             self._put(path, made, inherits=not before.exists)
 
@@ -186,7 +171,7 @@ def _enter(here: int, folder: str, path: str) -> int:
         raise _fault(path, error) from error
 
 
-def _kind(folder: int, name: str) -> str:
+def _kind(folder: int, name: str) -> Literal["absent", "file", "link", "directory", "other"]:
     try:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     except FileNotFoundError:
@@ -287,37 +272,22 @@ def _fault(path: str, error: OSError) -> TaskFault:
     return TaskFault(code, f"{path}: {error.strerror}", way_out=way_out)
 
 
-def _user(uid: int) -> str:
+def _name_of(look: Callable[[int], Sequence[Any]], number: int) -> str:
+    """The name of a user (`getpwuid`) or a group; the number of one without a name."""
     try:
-        return pwd.getpwuid(uid).pw_name
+        return str(look(number)[0])
     except KeyError:
-        return str(uid)
+        return str(number)
 
 
-def _group(gid: int) -> str:
+def _number_of(look: Callable[[str], Sequence[Any]], what: str, name: str) -> int:
+    """The number of a user (`getpwnam`) or a group, by what `_name_of` returns."""
     try:
-        return grp.getgrgid(gid).gr_name
+        return int(look(name)[2])
     except KeyError:
-        return str(gid)
-
-
-def _uid(owner: str) -> int:
-    """The user id of a name, or of a number for a user without a name, as `_user` returns it."""
-    try:
-        return pwd.getpwnam(owner).pw_uid
-    except KeyError:
-        if owner.isdecimal():
-            return int(owner)
-        raise TaskFault("missing", f"this host has no user {owner!r}") from None
-
-
-def _gid(group: str) -> int:
-    try:
-        return grp.getgrnam(group).gr_gid
-    except KeyError:
-        if group.isdecimal():
-            return int(group)
-        raise TaskFault("missing", f"this host has no group {group!r}") from None
+        if name.isdecimal():
+            return int(name)
+        raise TaskFault("missing", f"this host has no {what} {name!r}") from None
 
 
 # Symbolic links are followed here, unlike elsewhere (/sys/block consists of links): the kernel makes them, and their
@@ -384,78 +354,6 @@ def holds(now: str | None, wanted: str) -> bool:
     return " ".join(now.split()) == wanted or f"[{wanted}]" in now.split()
 
 
-# No shell, a fixed environment, a deadline.
-#
-# The caller has checked the policy before it runs a program.
-
-OUTPUT_MAX = 1024 * 1024
-ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "LANG": "C"}
-
-
-class Tools(Protocol):
-    """Runs programs."""
-
-    def run(self, argv: Sequence[str], within_s: float = WITHIN_S) -> Output:
-        """Run a program to its end. TaskFault if it is missing or does not end in time."""
-        ...
-
-
-class Processes:
-    """Runs programs as child processes. One thread runs them one after the other; another thread may interrupt."""
-
-    def __init__(self) -> None:
-        self._running: subprocess.Popen[bytes] | None = None
-
-    def interrupt(self) -> None:
-        """Kill the running program, if there is one; `run` then reports its failure."""
-        running = self._running
-        if running is not None:
-            running.kill()
-
-    def run(self, argv: Sequence[str], within_s: float = WITHIN_S) -> Output:
-        """Run a program to its end. Standard error follows standard output in the result."""
-        try:
-            with subprocess.Popen(
-                list(argv),
-                env=ENVIRONMENT,
-                cwd=child_process.DIRECTORY,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            ) as process:
-                self._running = process
-                return _output(process, within_s)
-        except FileNotFoundError:
-            raise TaskFault("missing", f"{argv[0]} is not on this host") from None
-        except subprocess.TimeoutExpired:
-            raise TaskFault("timeout", f"{argv[0]} did not end within {within_s:g} s") from None
-        except OSError as error:
-            raise TaskFault("refused", f"cannot start {argv[0]}: {error.strerror}") from None
-        finally:
-            self._running = None
-
-
-def _output(process: subprocess.Popen[bytes], within_s: float) -> Output:
-    try:
-        out, err = process.communicate(timeout=within_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise
-    text = out[:OUTPUT_MAX] + (b"\n" + err[:OUTPUT_MAX] if process.returncode and err else b"")
-    return Output(code=process.returncode, text=text.decode("utf-8", errors="replace"))
-
-
-def must(tools: Tools, argv: Sequence[str], *, within_s: float = WITHIN_S, already: Sequence[str] = ()) -> str:
-    """Run a program that must succeed; returns its output. TaskFault with its last line.
-
-    An output with one of the texts `already` is a success too."""
-    done = tools.run(argv, within_s)
-    if done.code != 0 and not any(text in done.text for text in already):
-        last = (done.text.strip().splitlines() or ["it wrote no message"])[-1][:300]
-        raise TaskFault("fault", f"{' '.join(argv)} failed with exit code {done.code}: {last}")
-    return done.text
-
-
 # Blocking; TaskFault.
 
 Spans = Sequence[tuple[int, int]]
@@ -506,9 +404,6 @@ def _real(root: Path, device: str) -> str:
     return real
 
 
-Disturbance: TypeAlias = ServerAction | TakeSpace | BusyCpus
-DisturbanceQuery: TypeAlias = ServerQuery | AddressQuery | PlaceQuery | QdiscQuery | SpaceQuery | BusyQuery
-
 NAME_MAX = 200
 _SYSCTL = "/proc/sys/"
 SYSTEMCTL = "systemctl"
@@ -519,36 +414,10 @@ _PACKAGE_QUERIES = (
 )
 
 
-class Units(Protocol):
-    """The systemd units of a host. A protocol, because the hosts of tests have no systemd."""
-
-    def fact(self, unit: str) -> UnitFact | None:
-        """The state of a unit; None if it does not exist."""
-        ...
-
-    def act(self, unit: str, verb: str) -> None:
-        """start, stop, restart, reload, enable or disable a unit. TaskFault if that fails."""
-        ...
-
-
-class Disturbances(Protocol):
-    """The servers of a session, the room of a disk, the CPUs and the network of the agent, as faults use them."""
-
-    def answer(self, query: DisturbanceQuery) -> Fact: ...
-
-    def make(self, change: Disturbance) -> None: ...
-
-    def undo(self, change: Disturbance) -> None: ...
-
-    def compare(self, change: Disturbance) -> Literal["before", "made", "other"]:
-        """Compare the host with a change."""
-        ...
-
-
 class Systemd:
     """The units of a host with systemd. Source: systemctl(1), `show`: LoadState, ActiveState, UnitFileState."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Processes) -> None:
         self._tools = tools
 
     def fact(self, unit: str) -> UnitFact | None:
@@ -568,7 +437,7 @@ class Systemd:
         must(self._tools, (SYSTEMCTL, verb, "--", unit))
 
 
-def package_version(tools: Tools, package: str) -> str | None:
+def package_version(tools: Processes, package: str) -> str | None:
     """The installed version of a package; None if it is not installed. TaskFault on a host without rpm and dpkg."""
     for program, arguments in _PACKAGE_QUERIES:
         found = shutil.which(program, path="/usr/bin:/bin:/usr/sbin:/sbin")
@@ -586,10 +455,10 @@ class Host:
     policy: Policy = NOTHING
     root: Path = Path("/")
     scratch: Path = Path("/tmp")  # noqa: S108 - an agent passes its own directory
-    tools: Tools = field(default_factory=Processes)
+    tools: Processes = field(default_factory=Processes)
     databases: Databases = field(default_factory=Databases)
-    units: Units | None = None
-    disturbances: Disturbances | None = None
+    units: Systemd | None = None
+    disturbances: HostDisturbances | None = None
     """The parts that only faults change; None where no fault is injected."""
 
     @property
@@ -602,14 +471,14 @@ class Host:
         return Attributes(self.root)
 
     @property
-    def disturbed(self) -> Disturbances:
+    def disturbed(self) -> HostDisturbances:
         """The parts of the host that only faults change. TaskFault `missing` outside a fault."""
         if self.disturbances is None:
             raise TaskFault("missing", "this agent injects no faults")
         return self.disturbances
 
     @property
-    def manager(self) -> Units:
+    def manager(self) -> Systemd:
         return self.units or Systemd(self.tools)
 
     # ---- reading ---------------------------------------------------------------------------------------------------
@@ -665,8 +534,6 @@ class Host:
                 caused = [*map(policy.allows_tool, change.runs), *map(policy.allows_sysctl, change.sysctls)]
                 caused += [*map(policy.allows_rule, change.governs), *map(policy.allows_link, change.links)]
                 return [*map(policy.allows_path, (change.path, *change.writes)), *missing, *caused]
-            case RemoveFile():
-                return [policy.allows_path(change.path)]
             case SetText(path=path) if path.startswith(_SYSCTL):
                 return [policy.allows_sysctl(name_of(path))]
             case SetText(path=path):
@@ -709,7 +576,7 @@ class Host:
         """The state to store before a change of a file, or of the ends of a disk."""
         if isinstance(change, KeepSpans):
             return Original(exists=True, content=kept(self.root, change.device, change.spans))
-        if isinstance(change, (WriteFile, RemoveFile)):
+        if isinstance(change, WriteFile):
             return self.files.original(change.path)
         return None
 
@@ -717,8 +584,6 @@ class Host:
         match change:
             case WriteFile():
                 self.files.write(change.path, change.content, change.mode, change.owner, change.group)
-            case RemoveFile(path=path):
-                self.files.put(path, Original(exists=False))
             case SetText(path=path, after=after):
                 if change.part != "undo":
                     self.texts.write(path, after)

@@ -10,7 +10,7 @@ import pwd
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +27,6 @@ from proveout.proto.wire.tasks import Endpoint
 def public(endpoint: Endpoint) -> str:
     """Return the dsn without what may be secret; "" when it cannot be taken apart."""
     return public_dsn(endpoint.engine, endpoint.dsn)
-
-
-def identity(endpoint: Endpoint) -> str:
-    """Return a text that differs between systems, without secrets."""
-    return f"{endpoint.engine} {public(endpoint) or endpoint.system}"
-
-
-def without_secrets(endpoint: Endpoint) -> Endpoint:
-    """Return the endpoint as it may be written to disk."""
-    return replace(endpoint, dsn=public(endpoint), instances=())
 
 
 # All agents of a user on a machine share one folder (`machine_dir`), for any host name, run or state directory. The
@@ -114,7 +104,12 @@ def claims_of(tunings: Sequence[Tuning], endpoints: Sequence[Endpoint]) -> froze
     found: set[str] = set()
     for tuning in tunings:
         if tuning.system:
-            found |= _system_claim(reached.get(tuning.system))
+            endpoint = reached.get(tuning.system)
+            if endpoint is not None and not endpoint.provisioned:  # the run has started the others
+                differs = (
+                    f"{endpoint.engine} {public(endpoint) or endpoint.system}"  # between systems, and has no secrets
+                )
+                found.add(f"system:{hashlib.sha256(differs.encode()).hexdigest()[:32]}")
             found |= {MACHINE} if tuning.restart else set()
             continue
         names = _names(tuning)
@@ -133,13 +128,6 @@ def _names(tuning: Tuning) -> tuple[str, ...]:
     if tuning.operation != "sysctl" or values.get("file") is not None:
         return ()
     return tuple(str(name) for name, _ in values.get("settings") or ())
-
-
-def _system_claim(endpoint: Endpoint | None) -> set[str]:
-    """The claim on an external system; none for a system that the run has started."""
-    if endpoint is None or endpoint.provisioned:
-        return set()
-    return {f"system:{hashlib.sha256(identity(endpoint).encode()).hexdigest()[:32]}"}
 
 
 @record
@@ -243,3 +231,34 @@ def held(directory: Path, other: Holder) -> Held:
         f"another agent is tuning this machine: {other.description}; it holds {directory}",
         way_out="wait until that run has ended, or end it: its agent then undoes its changes",
     )
+
+
+HOLD = "reboot.json"
+
+
+@record
+class Hold:
+    """Changes of a run stay over a reboot: the boot that made them, and until when (Unix seconds)."""
+
+    run: str
+    boot: str
+    until_unix_s: float
+
+    def store(self, directory: Path) -> None:
+        """Store it beside the journals of the machine."""
+        path = directory / HOLD
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+
+def read_hold(directory: Path) -> Hold | None:
+    """The hold of an earlier boot; None without one, and where the machine has not rebooted since."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        found = json.loads((directory / HOLD).read_text(encoding="utf-8"))
+        hold = Hold(run=str(found["run"]), boot=str(found["boot"]), until_unix_s=float(found["until_unix_s"]))
+        return hold if hold.boot != boot() else None
+    return None
+
+
+def forget_hold(directory: Path) -> None:
+    (directory / HOLD).unlink(missing_ok=True)

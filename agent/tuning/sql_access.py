@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from proveout.agent.engines import handlers
 from proveout.agent.engines.statement_errors import text_of_plan
@@ -19,10 +20,8 @@ from proveout.agent.security.policy import NOTHING, Policy
 from proveout.dsl import engines
 from proveout.dsl.operations.facts import CopyFact, Rows
 from proveout.dsl.operations.oracle import OPEN
-from proveout.dsl.operations.postgres_settings import RELOAD
+from proveout.dsl.operations.sql import RELOAD
 from proveout.proto.wire.tasks import Endpoint
-
-# Functions block.
 
 RELOAD_S = 15.0
 OPEN_S, OPEN_POLL_S = 300.0, 1.0
@@ -30,15 +29,10 @@ OPEN_S, OPEN_POLL_S = 300.0, 1.0
 LOADED = "SELECT pg_conf_load_time()::text"
 
 
-class Call(Protocol):
-    """Calls one of `FUNCTIONS` by name; `statement` is the statement, or for a copy the run that it belongs to.
+Call: TypeAlias = "Callable[[str, Endpoint, str], Any]"
+"""Calls one of `FUNCTIONS` by name, with a statement, or for a copy with the run that it belongs to.
 
-    The result may have lists in place of tuples. TaskFault as the function raises it.
-    """
-
-    def __call__(self, name: str, endpoint: Endpoint, statement: str) -> Any:
-        """Call the function `name`."""
-        ...
+The result may have lists in place of tuples. TaskFault as the function raises it."""
 
 
 def call_here(name: str, endpoint: Endpoint, statement: str) -> Any:
@@ -47,32 +41,44 @@ def call_here(name: str, endpoint: Endpoint, statement: str) -> Any:
 
 
 class Databases:
-    """The systems of `endpoints`. TaskFault `missing` for any other system."""
+    """The systems of several runs, as an undo journal has them. Two runs may use one name for different systems.
 
-    def __init__(self, endpoints: Iterable[Endpoint] = (), call: Call = call_here) -> None:
-        self._endpoints = {endpoint.system: endpoint for endpoint in endpoints}
-        self._call = call
-        self._run = ""
+    `known` maps (run, system) to the endpoint; of those in `without_password` only the public part of the dsn is known.
+    TaskFault `missing` for a system that `run` does not have.
+    """
+
+    def __init__(
+        self,
+        known: Mapping[tuple[str, str], Endpoint] = MappingProxyType({}),
+        call: Call = call_here,
+        run: str = "",
+        without_password: frozenset[tuple[str, str]] = frozenset(),
+    ) -> None:
+        self._known, self._call, self._run, self._without_password = known, call, run, without_password
 
     def of(self, run: str) -> Databases:
         """The systems under the names of a run, which may be an earlier one."""
-        del run
-        return self
+        found = copy.copy(self)
+        found._run = run
+        return found
 
     def way_out(self, system: str) -> str:
-        """Way out for a system that cannot be reached; "" if the error itself says it."""
-        del system
-        return ""
+        """How to supply the password, if it is missing; "" if the error itself says what to do."""
+        if (self._run, system) not in self._without_password:
+            return ""
+        return (
+            f"its password is not kept on disk: resume run {self._run}, or run a plan that tunes "
+            "this database with the same dsn on this machine; the agent then undoes the old change first"
+        )
 
     def is_of_the_run(self, system: str) -> bool:
         """Whether the run has started the system; its data and settings then belong to the run."""
-        endpoint = self._endpoints.get(system)
+        endpoint = self._known.get((self._run, system))
         return endpoint is not None and endpoint.provisioned
 
     def rows(self, system: str, statement: str) -> Rows:
         """Rows of a query, values as text. TaskFault with the error of the database."""
-        answer = self._called("rows", system, statement)
-        return tuple(tuple(None if value is None else str(value) for value in row) for row in answer)
+        return tuple(map(tuple, self._called("rows", system, statement)))
 
     def run(self, system: str, statement: str) -> None:
         """Run a statement. TaskFault with the error of the database."""
@@ -98,46 +104,9 @@ class Databases:
         self._call("release_copy", self._endpoint(system), self._run)
 
     def _endpoint(self, system: str) -> Endpoint:
-        endpoint = self._endpoints.get(system)
+        endpoint = self._known.get((self._run, system))
         if endpoint is None:
             raise TaskFault("missing", f"system {system!r} has no connection string in this run")
-        return endpoint
-
-
-class DatabasesOfRuns(Databases):
-    """The systems of several runs, as an undo journal has them. Two runs may use one name for different systems.
-
-    `known` maps (run, system) to the endpoint; of those in `without_password` only the public part of the dsn is known.
-    """
-
-    def __init__(
-        self,
-        known: Mapping[tuple[str, str], Endpoint],
-        call: Call = call_here,
-        run: str = "",
-        without_password: frozenset[tuple[str, str]] = frozenset(),
-    ) -> None:
-        super().__init__((endpoint for (of, _), endpoint in known.items() if of == run), call)
-        self._known = known
-        self._run = run
-        self._without_password = without_password
-
-    def of(self, run: str) -> Databases:
-        """The systems of one run."""
-        return DatabasesOfRuns(self._known, self._call, run, self._without_password)
-
-    def way_out(self, system: str) -> str:
-        """How to supply the password, if it is missing."""
-        if (self._run, system) not in self._without_password:
-            return ""
-        return (
-            f"its password is not kept on disk: resume run {self._run}, or run a plan that tunes "
-            "this database with the same dsn "
-            "on this machine; the agent then undoes the old change first"
-        )
-
-    def _endpoint(self, system: str) -> Endpoint:
-        endpoint = super()._endpoint(system)
         if not endpoint.dsn:
             raise TaskFault("missing", f"the connection string of system {system!r} is not in the undo journal")
         return endpoint

@@ -12,15 +12,15 @@ has the same result as undoing once.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias, assert_never
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import host as tuning_host
-from proveout.agent.tuning.host import NONE, Host, Original, holds, must
+from proveout.agent.tuning.host import Host, holds
 from proveout.agent.tuning.machine import NET, network, network_is_gone
+from proveout.agent.tuning.programs import must
 from proveout.agent.tuning.undo_journal import Entry, UndoJournal
 from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
@@ -30,7 +30,6 @@ from proveout.dsl.operations.change import (
     Command,
     CopyData,
     KeepSpans,
-    RemoveFile,
     ServerAction,
     SetText,
     Statement,
@@ -41,7 +40,7 @@ from proveout.dsl.operations.change import (
     only_undoes,
 )
 from proveout.dsl.operations.disks import AMBIVALENT, NOTHING_FOUND
-from proveout.dsl.operations.facts import FileFact, UnitFact
+from proveout.dsl.operations.facts import NONE, Original
 from proveout.dsl.operations.operation import Operation, Step
 from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.stages import Tuning
@@ -180,9 +179,7 @@ def compare(host: Host, entry: Entry) -> Found:  # noqa: PLR0911 - one per kind 
     change = entry.change
     match change:
         case WriteFile():
-            return _compare_file(host, entry, _made(change))
-        case RemoveFile():
-            return _compare_file(host, entry, FileFact(kind="absent"))
+            return _compare_file(host, entry, change)
         case SetText(part="undo"):
             return _compare_follower(host, change)
         case SetText():
@@ -199,19 +196,19 @@ def compare(host: Host, entry: Entry) -> Found:  # noqa: PLR0911 - one per kind 
             assert_never(change)
 
 
-def _made(change: WriteFile) -> FileFact:
-    return FileFact(kind="file", content=change.content, mode=change.mode, owner=change.owner, group=change.group)
-
-
-def _compare_file(host: Host, entry: Entry, made: FileFact) -> Found:
-    path = entry.change.path  # type: ignore[union-attr]  # a change of a file has one
-    original = entry.original or NONE
-    now = host.files.fact(path)
-    if now == made:
+def _compare_file(host: Host, entry: Entry, change: WriteFile) -> Found:
+    now = host.files.fact(change.path)
+    if now == change.made:
         # It may also be as before: then only a time stamp may have to be restored.
         return "made"
-    same = now.kind == "absent" if not original.exists else _same(host.files.original(path), original)
+    exists = (entry.original or NONE).exists
+    same = _is_original(host, entry, change.path) if exists else now.kind == "absent"
     return "before" if same else "other"
+
+
+def _is_original(host: Host, entry: Entry, path: str) -> bool:
+    """Whether a file is as before the change, but for its time stamp."""
+    return replace(host.files.original(path), mtime_ns=0) == replace(entry.original or NONE, mtime_ns=0)
 
 
 def _compare_text(host: Host, entry: Entry, change: SetText) -> Found:
@@ -255,10 +252,6 @@ def _compare_follower(host: Host, change: SetText) -> Found:
     return "made" if not path or holds(host.texts.read(path), text) else "other"
 
 
-def _same(now: Original, original: Original) -> bool:
-    return dataclasses.replace(now, mtime_ns=0) == dataclasses.replace(original, mtime_ns=0)
-
-
 def _compare_unit(host: Host, change: UnitAction) -> Found:
     unit = host.manager.fact(change.unit)
     wanted = {"start": "active", "stop": "inactive", "enable": "enabled", "disable": "disabled"}
@@ -266,11 +259,8 @@ def _compare_unit(host: Host, change: UnitAction) -> Found:
         return "before"  # systemd has not loaded the unit, or has unloaded it: nothing runs
     if unit is None or change.verb not in wanted or change.undo not in wanted:
         return "unknown"
-    return "made" if wanted[change.verb] in _words(unit) else "before"
-
-
-def _words(unit: UnitFact) -> set[str]:
-    return {"active" if unit.active else "inactive", "enabled" if unit.enabled else "disabled"}
+    now = ("active" if unit.active else "inactive", "enabled" if unit.enabled else "disabled")
+    return "made" if wanted[change.verb] in now else "before"
 
 
 def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:  # noqa: PLR0911 - one per way it can go
@@ -282,7 +272,7 @@ def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:  # noqa: PLR09
         return "kept", f"the former data of {entry.change.device} cannot be restored: {written} has overwritten it"
     databases = host.databases.of(entry.run)
     try:
-        if isinstance(entry.change, (WriteFile, RemoveFile)):
+        if isinstance(entry.change, WriteFile):
             host.files.sweep(entry.change.path)
         found = compare(host, entry)
         if found == "before":
@@ -315,19 +305,15 @@ def _of_another_network(entry: Entry) -> tuple[TuningOutcome, str] | None:
 def _as_before(host: Host, entry: Entry) -> bool:
     """Whether a change that still looks made equals the original, so that nothing is left to undo."""
     change = entry.change
-    if isinstance(change, KeepSpans):
-        return False
-    if isinstance(change, (WriteFile, RemoveFile)):
-        return _same(host.files.original(change.path), entry.original or NONE)
-    if not isinstance(change, SetText):
-        return False
-    return change.part == "make" or holds(host.texts.read(change.path), change.before)
+    if isinstance(change, WriteFile):
+        return _is_original(host, entry, change.path)
+    return isinstance(change, SetText) and (change.part == "make" or holds(host.texts.read(change.path), change.before))
 
 
 def _undone(host: Host, entry: Entry) -> None:  # noqa: PLR0912 - one per kind of change
     change = entry.change
     match change:
-        case WriteFile() | RemoveFile():
+        case WriteFile():
             host.files.put(change.path, entry.original or NONE)
         case SetText():
             if change.part != "make":
@@ -367,7 +353,7 @@ def _drift(host: Host, entry: Entry) -> str:
                 f"{change.path} is {now}, neither {change.after} as the plan set it nor "
                 f"{change.before} as it was before"
             )
-        case WriteFile() | RemoveFile():
+        case WriteFile():
             return f"{change.path} was changed by another process since"
         case KeepSpans():
             return f"another process has written to {change.device}, so it is left as it is"
@@ -378,7 +364,7 @@ def _drift(host: Host, entry: Entry) -> str:
 def _subject(entry: Entry) -> str:  # noqa: PLR0911 - one per kind of change
     change = entry.change
     match change:
-        case WriteFile() | RemoveFile() | SetText() | TakeSpace():
+        case WriteFile() | SetText() | TakeSpace():
             return change.path
         case ServerAction():
             return f"the server of {change.system}"
@@ -408,14 +394,6 @@ class Stopped(Exception):
 
 
 @record
-class _Look:
-    """The expected outcome of a tuning. `denied`: refused by the policy, not because of the state of the host."""
-
-    state: TuningState
-    denied: bool = False
-
-
-@record
 class Transaction:
     """The transaction of a run on a host.
 
@@ -432,7 +410,7 @@ class Transaction:
 
     def plan(self, tunings: Sequence[Tuning]) -> tuple[TuningState, ...]:
         """The changes and refusals to expect. Writes nothing."""
-        return tuple(self._look(tuning).state for tuning in tunings)
+        return tuple(self._look(tuning)[0] for tuning in tunings)
 
     def apply(self, tunings: Sequence[Tuning]) -> tuple[TuningState, ...]:
         """Apply and verify all tunings.
@@ -464,13 +442,14 @@ class Transaction:
         refused: list[TuningState] = []
         changing = False
         for tuning in tunings:
-            look = self._look(tuning)
-            if look.state.outcome == "refused" and (look.denied or not changing):
-                refused.append(look.state)
-            changing = changing or look.state.outcome == "would_change"
+            state, denied = self._look(tuning)
+            if state.outcome == "refused" and (denied or not changing):
+                refused.append(state)
+            changing = changing or state.outcome == "would_change"
         return tuple(refused)
 
-    def _look(self, tuning: Tuning) -> _Look:
+    def _look(self, tuning: Tuning) -> tuple[TuningState, bool]:
+        """The expected outcome; whether it is refused by the policy, not because of the state of the host."""
         operation: Operation | None = None
         try:
             operation = operation_of(tuning)
@@ -478,13 +457,13 @@ class Transaction:
             denied = self.host.objections(step.changes)
         except ProveoutError as fault:
             owner = isinstance(fault, TaskFault) and fault.code == "refused"
-            return _Look(state=_refused_by(tuning, "refused", operation, fault), denied=owner)
+            return _refused_by(tuning, "refused", operation, fault), owner
         if step.refusals or denied:
-            return _Look(state=_state(tuning, "refused", (*step.refusals, *denied)), denied=bool(denied))
+            return _state(tuning, "refused", (*step.refusals, *denied)), bool(denied)
         if step.changes:
-            return _Look(state=_state(tuning, "would_change", (*_diff(step.changes), *step.restarts)))
+            return _state(tuning, "would_change", (*_diff(step.changes), *step.restarts)), False
         outcome: TuningOutcome = "needs_restart" if step.restarts else "unchanged"
-        return _Look(state=_state(tuning, outcome, step.restarts))
+        return _state(tuning, outcome, step.restarts), False
 
     def _step(self, tuning: Tuning, operation: Operation) -> Step:
         if operation.destructive and not tuning.destructive:
@@ -535,7 +514,7 @@ class Transaction:
         seen: set[str] = set()
         for change, original in originals:
             match change:
-                case WriteFile(path=path) | RemoveFile(path=path):
+                case WriteFile(path=path):
                     changed = path not in seen and self.host.files.original(path) != original
                 case SetText(path=path):
                     changed = path not in seen and not holds(self.host.texts.read(path), change.before)
@@ -555,9 +534,8 @@ class Transaction:
         again = operation.changes(self.host.facts())
         if again.changes or again.refusals:
             left = (*again.refusals, *_diff(again.changes))
-            return _state(
-                tuning, "failed", ("the changes were written, but the host still differs from the plan:", *left)
-            )
+            head = "the changes were written, but the host still differs from the plan:"
+            return _state(tuning, "failed", (head, *left))
         if again.restarts:
             return _state(tuning, "needs_restart", (*_diff(step.changes), *again.restarts))
         return _state(tuning, "applied", _diff(step.changes))
@@ -575,14 +553,10 @@ def _refused_by(
     tuning: Tuning, outcome: TuningOutcome, operation: Operation | None, fault: ProveoutError
 ) -> TuningState:
     """The state after a fault; with the place of the plan's text where a database refused that."""
-    state = _state(tuning, outcome, (_text(fault),))
+    way_out = f" ({fault.way_out})" if fault.way_out else ""
+    where = f"{fault.where}: " if fault.where and not isinstance(fault, TaskFault) else ""
+    state = _state(tuning, outcome, (f"{where}{fault.what}{way_out}",))
     if operation is None or not isinstance(fault, TaskFault) or not fault.subject:
         return state
     subject = operation.subject_of(fault.subject)
     return replace(state, subject=subject, line=fault.line) if subject else state
-
-
-def _text(fault: ProveoutError) -> str:
-    way_out = f" ({fault.way_out})" if fault.way_out else ""
-    where = f"{fault.where}: " if fault.where and not isinstance(fault, TaskFault) else ""
-    return f"{where}{fault.what}{way_out}"

@@ -17,6 +17,19 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Policy
+from proveout.agent.tuning.machine import (
+    Held,
+    Hold,
+    Holder,
+    TurnTaken,
+    boot,
+    claims_of,
+    forget_hold,
+    public,
+    read_hold,
+)
+from proveout.agent.tuning.programs import Processes, reboot, require_reboot
+from proveout.agent.tuning.undo_journal import FILE, Machine, UndoJournal
 from proveout.core.errors import one_line
 from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.results import Done, TuningDone, TuningState
@@ -25,11 +38,9 @@ from proveout.proto.wire.tasks import ApplyTuning, Endpoint, RebootHost, RevertT
 if TYPE_CHECKING:
     from proveout.agent.daemon.tasks import Resource
     from proveout.agent.tuning.fault_host import HostDisturbances
-    from proveout.agent.tuning.host import Host, Processes
-    from proveout.agent.tuning.machine import Holder
-    from proveout.agent.tuning.sql_access import DatabasesOfRuns, SyncClient
+    from proveout.agent.tuning.host import Host
+    from proveout.agent.tuning.sql_access import Databases, SyncClient
     from proveout.agent.tuning.transaction import Moment
-    from proveout.agent.tuning.undo_journal import Machine, UndoJournal
 
 
 # `apply` waits while an agent of another run has tuned the same part of this machine (`machine`), and undoes changes of
@@ -38,7 +49,6 @@ if TYPE_CHECKING:
 
 RESOURCE = "tuning"
 STOP_S = 120.0
-FILE = "undo.sqlite"
 HELD_S = 30.0
 """Longest wait for the end of another run's tuning: the rest of its lease, and the undoing."""
 TURN_S = 300.0
@@ -80,7 +90,7 @@ class Tuner:
         self._endpoints: dict[tuple[str, str], Endpoint] = {}
         self._turn = asyncio.Lock()
         self._stop = threading.Event()
-        self._tools: Processes | None = None
+        self._tools = Processes()
         self._client: SyncClient | None = None
         self._closing: asyncio.Task[None] | None = None
         self._hold: tuple[str, float] | None = None
@@ -114,23 +124,19 @@ class Tuner:
     async def recover(self) -> tuple[TuningState, ...]:
         """Undo changes that earlier agents have left; those that a run holds over a reboot when it is not back in
         time."""
-        from proveout.agent.tuning import reboot  # noqa: PLC0415 - see the module's head
-
-        hold = None if self.is_idle else reboot.read(self.directory)
+        hold = None if self.is_idle else read_hold(self.directory)
         if hold is not None and (left_s := hold.until_unix_s - time.time()) > 0.0:
             _log.info("the changes of run %s stay for up to %.0f s: it has rebooted this machine", hold.run, left_s)
             self._late = asyncio.create_task(self._recover_late(left_s))
             return ()
-        reboot.forget(self.directory)
+        forget_hold(self.directory)
         return await self._recover_now()
 
     async def _recover_late(self, left_s: float) -> None:
-        from proveout.agent.tuning import reboot  # noqa: PLC0415 - see the module's head
-
         await asyncio.sleep(left_s)
-        if self._journal is None and reboot.read(self.directory) is not None:
+        if self._journal is None and read_hold(self.directory) is not None:
             _log.warning("the run that has rebooted this machine is not back: its changes are undone")
-            reboot.forget(self.directory)
+            forget_hold(self.directory)
             await self._recover_now()
 
     async def _recover_now(self) -> tuple[TuningState, ...]:
@@ -146,7 +152,6 @@ class Tuner:
         """The changes to expect. Writes nothing, not even an undo journal, except that changes of killed agents to
         systems are undone, now that their passwords are known."""
         from proveout.agent.tuning.transaction import Transaction  # noqa: PLC0415 - see the module's head
-        from proveout.agent.tuning.undo_journal import UndoJournal  # noqa: PLC0415
 
         self._set_endpoints("", endpoints)
         transaction = Transaction(host=self._host(scratch), journal=UndoJournal(self.directory), run="")
@@ -154,7 +159,7 @@ class Tuner:
         def work() -> tuple[TuningState, ...]:
             if endpoints and self._journal is None and not self.is_idle:
                 # another agent that has the turn does not know the passwords
-                self._undo_abandoned(self._machine(), systems_only=True, until_s=time.monotonic() + PLAN_TURN_S)
+                self._undo_abandoned(Machine(self.directory), systems_only=True, until_s=time.monotonic() + PLAN_TURN_S)
             return transaction.plan(tunings)
 
         return await self._in_turn(work)
@@ -188,7 +193,7 @@ class Tuner:
                 raise Stopped(step)
 
         def work() -> tuple[TuningState, ...]:
-            machine = self._machine()
+            machine = Machine(self.directory)
             with machine.turn():
                 journal, lost = self._admitted(machine, self._holder((run, epoch, host), tunings, endpoints))
                 if any(tuning.system for tuning in tunings):
@@ -228,7 +233,7 @@ class Tuner:
             return ()
         from proveout.agent.tuning import transaction as reverting  # noqa: PLC0415 - see the module's head
 
-        machine = self._machine()
+        machine = Machine(self.directory)
 
         def work() -> tuple[TuningState, ...]:
             if self._journal is None:
@@ -256,19 +261,17 @@ class Tuner:
 
     async def _reboot(self, run: str, hold_s: float) -> None:
         """Close the journal with the changes in it, and reboot; where that fails, undo them."""
-        from proveout.agent.tuning import reboot  # noqa: PLC0415 - see the module's head
-        from proveout.agent.tuning.machine import boot  # noqa: PLC0415
 
         def work() -> bool:
             if self._journal is not None:
-                reboot.Hold(run=run, boot=boot(), until_unix_s=time.time() + hold_s).store(self.directory)
+                Hold(run=run, boot=boot(), until_unix_s=time.time() + hold_s).store(self.directory)
                 self._journal.close()
                 self._journal = None
-            return reboot.begin()
+            return reboot()
 
         if not await self._in_turn(work):
             self._hold = None
-            reboot.forget(self.directory)
+            forget_hold(self.directory)
             await self._undo_all()
 
     async def _undo_all(self) -> None:
@@ -286,8 +289,6 @@ class Tuner:
         An agent whose coordinator was killed undoes its changes at the end of its lease, so waiting helps. Nothing is
         changed before.
         """
-        from proveout.agent.tuning.machine import Held, TurnTaken  # noqa: PLC0415 - see the module's head
-
         clock = asyncio.get_running_loop().time
         began_s, noticed_s = clock(), -NOTICE_S
         while True:
@@ -308,14 +309,7 @@ class Tuner:
         self._run = run
         self._endpoints |= {(run, one.system): one for one in endpoints}
 
-    def _machine(self) -> Machine:
-        from proveout.agent.tuning.undo_journal import Machine  # noqa: PLC0415 - see the module's head
-
-        return Machine(self.directory)
-
     def _holder(self, of: tuple[str, str, str], tunings: Sequence[Tuning], endpoints: Sequence[Endpoint]) -> Holder:
-        from proveout.agent.tuning.machine import Holder, claims_of  # noqa: PLC0415 - see the module's head
-
         before = self._journal.holder.claims if self._journal is not None else ()
         run, epoch, host = of
         # A run that changes only its own systems claims nothing of the machine; an empty list means an unknown holder.
@@ -325,16 +319,15 @@ class Tuner:
     def _admitted(self, machine: Machine, holder: Holder) -> tuple[UndoJournal, tuple[TuningState, ...]]:
         """Open the journal for this run, after the changes of other runs in it have been undone where possible; those
         of this run, which has rebooted the machine, are taken over, and the states are those that have not survived."""
-        from proveout.agent.tuning import reboot  # noqa: PLC0415 - see the module's head
-        from proveout.agent.tuning import transaction as reverting  # noqa: PLC0415
+        from proveout.agent.tuning import transaction as reverting  # noqa: PLC0415 - see the module's head
 
         if self._journal is not None:
             machine.widen(self._journal, holder)
             return self._journal, ()
         journal = self._journal = machine.open(holder)
         journal.others = lambda: machine.changed_by_others(journal)
-        hold = reboot.read(self.directory)
-        reboot.forget(self.directory)
+        hold = read_hold(self.directory)
+        forget_hold(self.directory)
         if hold is not None and hold.run == holder.run:
             return journal, reverting.adopt(self._host(self.directory, journal), journal)
         for state in reverting.end(self._host(self.directory, journal), journal):
@@ -345,8 +338,6 @@ class Tuner:
         """Undo the changes in journals that no agent holds, unless another agent has the turn until then, of the
         monotonic clock: it takes them over.
         """
-        from proveout.agent.tuning.machine import TurnTaken  # noqa: PLC0415 - see the module's head
-
         while True:
             try:
                 with machine.turn(needed=False):
@@ -362,8 +353,6 @@ class Tuner:
         Journals that are not trusted or not readable are logged and left.
         """
         from proveout.agent.tuning import transaction as reverting  # noqa: PLC0415 - see the module's head
-        from proveout.agent.tuning.machine import Held, Holder  # noqa: PLC0415
-        from proveout.agent.tuning.undo_journal import UndoJournal  # noqa: PLC0415
 
         states: list[TuningState] = []
         for directory in reversed(machine.directories()):
@@ -396,8 +385,7 @@ class Tuner:
                 return await asyncio.shield(job)
             except asyncio.CancelledError:
                 self._stop.set()
-                if self._tools is not None:
-                    self._tools.interrupt()
+                self._tools.interrupt()
                 with suppress(BaseException):
                     async with asyncio.timeout(STOP_S):
                         await asyncio.shield(job)
@@ -423,10 +411,8 @@ class Tuner:
 
     def _host(self, scratch: Path, journal: UndoJournal | None = None) -> Host:
         """This machine; with a journal, with the systems of all runs in it."""
-        from proveout.agent.tuning.host import Host, Processes  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning.host import Host  # noqa: PLC0415 - see the module's head
 
-        if self._tools is None:
-            self._tools = Processes()
         host = Host(
             policy=self._policy,
             scratch=scratch,
@@ -443,12 +429,11 @@ class Tuner:
             self._disturbances = HostDisturbances(host=self._name)
         return self._disturbances
 
-    def _databases(self, journal: UndoJournal | None) -> DatabasesOfRuns:
+    def _databases(self, journal: UndoJournal | None) -> Databases:
         """Systems by (run, system): from a session, else the same system of another run, else the journal's endpoint
         without secrets.
         """
-        from proveout.agent.tuning.machine import public  # noqa: PLC0415
-        from proveout.agent.tuning.sql_access import DatabasesOfRuns  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning.sql_access import Databases  # noqa: PLC0415 - see the module's head
 
         known = dict(self._endpoints)
         bare: set[tuple[str, str]] = set()
@@ -460,7 +445,7 @@ class Tuner:
                     stored if found is None else replace(found, system=stored.system, provisioned=stored.provisioned)
                 )
                 bare |= {key} if found is None else set()
-        return DatabasesOfRuns(known, self._call, self._run, frozenset(bare))
+        return Databases(known, self._call, self._run, frozenset(bare))
 
 
 def _log_failure(closing: asyncio.Task[None]) -> None:
@@ -504,10 +489,8 @@ async def revert_tuning(context: TaskContext, spec: RevertTuning) -> TuningDone:
 
 
 async def reboot_host(context: TaskContext, spec: RebootHost) -> Done:
-    """Reboot the host at the end of the session. TaskFault as `reboot.require_permission`."""
-    from proveout.agent.tuning import reboot  # noqa: PLC0415 - see the module's head
-
-    await asyncio.to_thread(reboot.require_permission, context)
+    """Reboot the host at the end of the session. TaskFault as `require_reboot`."""
+    await asyncio.to_thread(require_reboot, context)
     tuner_of(context).reboot_at_end(holder_of(context.key)[0], spec.hold_s)
     return Done()
 

@@ -10,13 +10,12 @@ import dataclasses
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, get_args
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.tuning.host import Original
 from proveout.agent.tuning.machine import (
     BESIDE,
     FOLDER,
@@ -29,14 +28,14 @@ from proveout.agent.tuning.machine import (
     held,
     holder_of,
     network,
+    public,
     refuse,
-    without_secrets,
 )
 from proveout.core.data_classes import dataclass, field, record
 from proveout.core.errors import ProveoutError
 from proveout.core.path_trust import check_undo_journal
-from proveout.dsl.operations.change import Change, RemoveFile, SetText, WriteFile
-from proveout.dsl.operations.facts import ABSENT
+from proveout.dsl.operations.change import Change, SetText, WriteFile
+from proveout.dsl.operations.facts import Original
 from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.tasks import Endpoint
 
@@ -45,11 +44,9 @@ _KINDS: Mapping[str, Any] = {kind.__dataclass_fields__["kind"].default: kind for
 
 def change_text(change: Change) -> str:
     """Encode a change, without the facts before it: the original contains them."""
-    if isinstance(change, (WriteFile, RemoveFile)):
-        change = dataclasses.replace(change, before=ABSENT)
-    data = {field.name: getattr(change, field.name) for field in dataclasses.fields(change) if field.name != "before"}
-    if not isinstance(change, (WriteFile, RemoveFile)) and hasattr(change, "before"):
-        data["before"] = change.before
+    data = {one.name: getattr(change, one.name) for one in dataclasses.fields(change)}
+    if isinstance(change, WriteFile):
+        del data["before"]
     return json.dumps(data, default=_bytes)
 
 
@@ -63,8 +60,6 @@ def change_of(text: str) -> Change:
             f"the undo journal has a change of kind {data['kind']!r}, which this version of proveout cannot undo",
             way_out="start an agent of the version that has made the change: it undoes it",
         )
-    if kind in (WriteFile, RemoveFile):
-        data["before"] = ABSENT
     change: Change = kind(**{name: _tuples(value) for name, value in data.items()})
     return change
 
@@ -115,12 +110,6 @@ CREATE TABLE IF NOT EXISTS reached (
 ) WITHOUT ROWID;
 DROP TABLE IF EXISTS endpoint;
 """
-_COLUMNS = "run, tuning, operation, keep, system, change, original, residue, done, net, fault"
-_INTEND = (
-    "INSERT INTO change (run, tuning, operation, keep, system, fault, change, original, net) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-_ABSORB = f"INSERT INTO change ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant
 _DEFINITION = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'change'"
 
 
@@ -146,8 +135,9 @@ class Entry:
     fault: str = ""
 
 
-def _no_holders() -> Mapping[str, Holder]:
-    return {}
+_FIELDS = tuple(one.name for one in dataclasses.fields(Entry))
+_COLUMNS = ", ".join(_FIELDS[1:])
+_INSERT = f"INSERT INTO change ({_COLUMNS}) VALUES ({', '.join('?' * len(_FIELDS[1:]))})"  # noqa: S608 - constants
 
 
 @dataclass(slots=True)
@@ -160,7 +150,7 @@ class UndoJournal:
 
     directory: Path
     holder: Holder = field(default_factory=Holder)
-    others: Callable[[], Mapping[str, Holder]] = _no_holders
+    others: Callable[[], Mapping[str, Holder]] = dict
     _db: sqlite3.Connection | None = field(default=None, init=False)
     _lock: FileLock | None = field(default=None, init=False)
     _unwritten: dict[int, str | None] = field(default_factory=dict, init=False)
@@ -178,15 +168,16 @@ class UndoJournal:
 
         TaskFault `refused` if another agent has changed the same place, `disk_full`.
         """
-        about = (run, tuning.name, tuning.operation, tuning.keep, tuning.system, fault)
-        rows = [(*about, change_text(change), original_text(original), _net(change)) for change, original in changes]
-        self._check_others([change for change, _ in changes])
+        about = (run, tuning.name, tuning.operation, tuning.keep, tuning.system)
+        texts = [(change_text(change), original_text(original), _net(change)) for change, original in changes]
+        rows = [(*about, change, original, "", False, net, fault) for change, original, net in texts]
+        self._check_others([(net, place) for change, _, net in texts for place in _places(change, net)])
         try:
-            db = self._open()
+            db = self.open()
             self._flush(db)
             with db:
                 db.execute("BEGIN IMMEDIATE")
-                db.executemany(_INTEND, rows)
+                db.executemany(_INSERT, rows)
         except (OSError, sqlite3.Error) as error:
             raise TaskFault(
                 "disk_full",
@@ -194,10 +185,9 @@ class UndoJournal:
                 way_out="free disk space there, or give the agent write access",
             ) from error
 
-    def _check_others(self, changes: Sequence[Change]) -> None:
+    def _check_others(self, places: Iterable[tuple[str, str]]) -> None:
         taken = self.others()
-        stored = [(change_text(change), _net(change)) for change in changes]
-        for net, place in ((of, place) for text, of in stored for place in _places(text, of)):
+        for net, place in places:
             if place in taken:
                 raise TaskFault(
                     "refused",
@@ -207,19 +197,15 @@ class UndoJournal:
 
     def remember(self, endpoints: Sequence[Endpoint], run: str = "") -> None:
         """Store the endpoints of tuned systems, without secrets, for an agent that undoes after a crash."""
-        known = [without_secrets(one) for one in endpoints]
-        rows = [(run, one.system, one.engine, one.dsn, one.provisioned) for one in known]
-        try:
-            with self._open() as db:
-                db.executemany("INSERT OR REPLACE INTO reached VALUES (?, ?, ?, ?, ?)", rows)
-        except sqlite3.Error as error:
-            raise self._fault("written", error) from error
+        rows = [(run, one.system, one.engine, public(one), one.provisioned) for one in endpoints]
+        with self._written() as db:
+            db.executemany("INSERT OR REPLACE INTO reached VALUES (?, ?, ?, ?, ?)", rows)
 
     def reached(self) -> Mapping[tuple[str, str], Endpoint]:
         """The endpoints of `remember`: (run, system) -> endpoint without secrets; its dsn may be ""."""
         if not self.is_there:
             return {}
-        rows = self._open().execute("SELECT run, system, engine, dsn, provisioned FROM reached").fetchall()
+        rows = self.open().execute("SELECT run, system, engine, dsn, provisioned FROM reached").fetchall()
         return {
             (run, system): Endpoint(system=system, engine=engine, dsn=dsn, provisioned=bool(provisioned))
             for run, system, engine, dsn, provisioned in rows
@@ -229,58 +215,44 @@ class UndoJournal:
         """A mark for `outstanding(after=…)`, which then returns only later changes."""
         if not self.is_there:
             return 0
-        return int(self._open().execute("SELECT coalesce(max(id), 0) FROM change").fetchone()[0])
+        return int(self.open().execute("SELECT coalesce(max(id), 0) FROM change").fetchone()[0])
 
     def outstanding(self, *, after: int = 0) -> tuple[Entry, ...]:
         """All changes that are not undone, the last first. TaskFault `disk_full` if the journal cannot be read."""
         if not self.is_there:
             return ()
-        query = (
-            "SELECT id, run, tuning, operation, keep, system, change, original, residue, done, net, fault "
-            "FROM change WHERE id > ? ORDER BY id DESC"
-        )
-        rows = self._open().execute(query, (after,)).fetchall()
+        query = f"SELECT id, {_COLUMNS} FROM change WHERE id > ? ORDER BY id DESC"  # noqa: S608 - constants
+        rows = self.open().execute(query, (after,)).fetchall()
         return tuple(
             Entry(
-                id=number,
-                run=run,
-                tuning=tuning,
-                operation=operation,
-                keep=bool(keep),
-                system=system,
-                change=change_of(change),
-                original=original_of(original),
-                residue=self._unwritten.get(number) or residue,
-                done=bool(done),
-                net=net,
-                fault=fault,
+                **one
+                | {"change": change_of(one["change"]), "original": original_of(one["original"])}
+                | {"keep": bool(one["keep"]), "done": bool(one["done"])}
+                | {"residue": self._unwritten.get(one["id"]) or one["residue"]}
             )
-            for number, run, tuning, operation, keep, system, change, original, residue, done, net, fault in rows
-            if self._unwritten.get(number, "") is not None
+            for one in (dict(zip(_FIELDS, row, strict=True)) for row in rows)
+            if self._unwritten.get(one["id"], "") is not None
         )
 
     def commit(self, *, after: int) -> None:
         """Record that the transaction after this mark has succeeded. TaskFault `disk_full`."""
-        try:
-            with self._open() as db:
-                db.execute("UPDATE change SET done = 1 WHERE id > ?", (after,))
-        except sqlite3.Error as error:
-            raise self._fault("written", error) from error
+        with self._written() as db:
+            db.execute("UPDATE change SET done = 1 WHERE id > ?", (after,))
 
     def settle(self, entry: Entry) -> None:
         """Record that a change is undone, foreign or kept. On a full disk the update is written later."""
         self._unwritten[entry.id] = None
-        self._flush(self._open())
+        self._flush(self.open())
 
     def renew(self, entry: Entry) -> None:
         """Record that a change of a network parameter is in place in the namespace of this boot too."""
-        with self._open() as db:
+        with self._written() as db:
             db.execute("UPDATE change SET net = ? WHERE id = ?", (network(), entry.id))
 
     def leave(self, entry: Entry, reason: str) -> None:
         """Record that a change could not be undone. The next start of the agent, and the next run, retry it."""
         self._unwritten[entry.id] = reason
-        self._flush(self._open())
+        self._flush(self.open())
 
     def _flush(self, db: sqlite3.Connection) -> None:
         """Write the pending updates, as far as the disk has space."""
@@ -291,6 +263,15 @@ class UndoJournal:
                 else:
                     db.execute("UPDATE change SET residue = ? WHERE id = ?", (residue, number))
                 del self._unwritten[number]
+
+    @contextmanager
+    def _written(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for a write. TaskFault `disk_full`."""
+        try:
+            with self.open() as db:
+                yield db
+        except sqlite3.Error as error:
+            raise self._fault("written", error) from error
 
     def _fault(self, what: str, error: Exception) -> TaskFault:
         return TaskFault("disk_full", f"the undo journal in {self.directory} cannot be {what}: {error}")
@@ -307,17 +288,16 @@ class UndoJournal:
         other.
         """
         try:
-            theirs, ours = other.open(), self._open()
-            rows = theirs.execute(f"SELECT {_COLUMNS} FROM change ORDER BY id").fetchall()  # noqa: S608 - a constant
-            reached = theirs.execute("SELECT * FROM reached").fetchall()
-            with ours as db:
+            with self._written() as db:
+                theirs = other.open()
+                rows = theirs.execute(f"SELECT {_COLUMNS} FROM change ORDER BY id").fetchall()  # noqa: S608 - a constant
+                reached = theirs.execute("SELECT * FROM reached").fetchall()
                 db.execute("BEGIN IMMEDIATE")
-                db.executemany(_ABSORB, rows)
+                db.executemany(_INSERT, rows)
                 db.executemany("INSERT OR IGNORE INTO reached VALUES (?, ?, ?, ?, ?)", reached)
             # A crash here leaves both: undoing twice has the same result as undoing once.
-            theirs.execute("DELETE FROM change")
-        except sqlite3.Error as error:
-            raise self._fault("written", error) from error
+            with other._written() as theirs:
+                theirs.execute("DELETE FROM change")
         finally:
             other.close()
 
@@ -352,9 +332,6 @@ class UndoJournal:
 
         Held while another agent has it; TaskFault `refused` if other users can write it, `disk_full`.
         """
-        return self._open()
-
-    def _open(self) -> sqlite3.Connection:
         if self._db is None:
             check_directory(self.directory)
             lock = FileLock(self.directory / LOCK)
@@ -461,19 +438,13 @@ class Machine:
                 raise TurnTaken("refused", "another agent of this machine is applying its tunings")
         except OSError as error:
             if needed:
-                self._remove_if_empty()
+                _remove_empty(self.place)
                 raise TaskFault("disk_full", f"cannot lock {self.place}: {error}") from error
         try:
             yield
         finally:
             lock.release(remove=True)
-            self._remove_if_empty()
-
-    def _remove_if_empty(self) -> None:
-        with suppress(OSError):
-            self.place.rmdir()
-            if self.place.parent.name == FOLDER:
-                self.place.parent.rmdir()
+            _remove_empty(self.place)
 
     def open(self, holder: Holder) -> UndoJournal:
         """Open a journal for this holder, merged with the journals of ended agents.

@@ -44,7 +44,7 @@ from proveout.coordinator import run as loop
 from proveout.coordinator.agents import connect as dial
 from proveout.coordinator.agents import session
 from proveout.coordinator.agents.endpoints import external_endpoints
-from proveout.coordinator.certificates import Authority, Credentials
+from proveout.coordinator.certificates import Credentials, Ledger, Member, write_member
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import Journal
 from proveout.dsl.compile.compiler import compile_plan
@@ -307,9 +307,10 @@ def measure(count: int, seconds: int, together: bool, light: bool) -> Figures:
         memory = Path("/dev/shm")
         folder = Path(tempfile.mkdtemp(prefix="proveout-scale-", dir=memory if memory.is_dir() else None))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        authority = Authority.create()
-        authority.write_agent(folder / "agent", "many", ["127.0.0.1"])
-        authority.write_coordinator(folder / "coordinator")
+        ledger = Ledger.create(folder / "authority")
+        write_member(ledger, Member(role="agent", name="many", addresses=("127.0.0.1",)), folder / "agent")
+        write_member(ledger, Member(role="coordinator", name="lead"), folder / "coordinator")
+        ledger.close()
         told: dict[str, dict[str, int]] = {}
         with ExitStack() as running:
             with on_cores_of_the_agents(together):

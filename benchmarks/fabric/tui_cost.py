@@ -25,10 +25,10 @@ from proveout.proto.events import (
     HostTick,
     IterationId,
     IterationStarted,
+    LoadLine,
     LoadTick,
     RunStarted,
     Stamped,
-    TransactionLine,
     TransactionsTick,
     WaitLine,
     WaitsTick,
@@ -92,7 +92,7 @@ class Hosts:
     @staticmethod
     def _transactions(second: int) -> TransactionsTick:
         lines = tuple(
-            TransactionLine(
+            LoadLine(
                 name=f"Transaction{kind}", tps=700.0 + kind + second % 7, ok=700 * second + kind,
                 logical_failures=second,
                 errors=0, p50_us=250.0 + kind, p95_us=900.0 + second % 5, p99_us=2000.0 + second % 3,

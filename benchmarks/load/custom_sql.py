@@ -21,9 +21,9 @@ from overhead import TERMINALS, NullSession, engine
 
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.hlr_workload import DECLARED
+from proveout.dsl.workloads.hlr import DECLARED
 from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.sql.parameters import Custom
+from proveout.dsl.workloads.sql import Custom
 
 SUBSCRIBERS = 100_000
 CONNECTIONS = 4

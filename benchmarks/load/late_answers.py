@@ -31,6 +31,7 @@ import numpy.typing as npt
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.load.run_load import run_load
 from proveout.agent.security.policy import Policy
+from proveout.coordinator.measure.load_merge import Observations
 from proveout.coordinator.measure.summarise import summarise
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Closed, Ladder, Windows
@@ -236,16 +237,16 @@ def judged(result: LoadResult, windows: Windows) -> IterationFinished:
         verdicts=(),
     )
     return summarise(
-        id=IterationId(stage="late", rung=CONNECTIONS, repeat=1, attempt=1),
-        stage=stage,
-        plan=plan,
-        rate=None,
-        loads={"client": result},
-        seconds={},
-        captures={},
-        clocks={},
-        t0_ns=result.measure_start_ns - round(windows.ramp_up_s * 1e9),
-        started_unix_s=0.0,
+        Observations(
+            id=IterationId(stage="late", rung=CONNECTIONS, repeat=1, attempt=1),
+            stage=stage,
+            plan=plan,
+            rate=None,
+            loads={"client": result},
+            seconds={},
+            t0_ns=result.measure_start_ns - round(windows.ramp_up_s * 1e9),
+            started_unix_s=0.0,
+        )
     )
 
 

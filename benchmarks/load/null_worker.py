@@ -11,12 +11,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from proveout.agent.engines.driver_contract import Driver
 from proveout.agent.load import local_pool as pool
 from proveout.agent.load import worker
 from proveout.core import child_process
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Row
 
 
 class NullSession:
@@ -46,7 +48,7 @@ class NullSession:
         self.send(prepared, arguments)
         return self.receive()
 
-    def rows(self) -> list[tuple[int]]:
+    def rows(self) -> list[Row]:
         return [(1,)]
 
     def cancel(self) -> None: ...
@@ -58,7 +60,8 @@ class NullSession:
 class NullDriver:
     """Connects to nothing."""
 
-    waits = "polled"
+    dialect: Dialect = "postgres"
+    waits: Literal["polled"] = "polled"
 
     def connect(self, dsn: str) -> NullSession:
         return NullSession()
@@ -74,7 +77,7 @@ def use() -> None:
 
 
 def main() -> None:
-    null: Driver = NullDriver()  # type: ignore[assignment]  # it is polled, and has what the loop calls
+    null: Driver = NullDriver()
     worker.driver = lambda engine: null
     worker.main()
 

@@ -65,8 +65,7 @@ from proveout.agent.engines.postgres.installation import find_installation
 from proveout.agent.load.populate import populate
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.hlr import HLR_WEIGHTS
-from proveout.dsl.workloads.hlr_workload import DECLARED
+from proveout.dsl.workloads.hlr import DECLARED, HLR_WEIGHTS
 from proveout.dsl.workloads.tpcb import Tpcb
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 

@@ -34,7 +34,7 @@ from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.sql.parameters import Custom
+from proveout.dsl.workloads.sql import Custom
 from proveout.proto.wire.tasks import PopulateSystem, StartSystem
 
 ROWS = 100_000

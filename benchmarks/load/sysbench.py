@@ -38,7 +38,7 @@ from proveout.agent.engines.mysql.provision import Server
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.topology import System
-from proveout.dsl.workloads.sql.parameters import Custom
+from proveout.dsl.workloads.sql import Custom
 
 ROWS = 100_000
 KEY = {"uniform": [1, ROWS]}

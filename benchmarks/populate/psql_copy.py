@@ -190,8 +190,8 @@ def report(sides: list[Timings], rows: int, workload: Workload, workers: int) ->
     print(f"{'':24}{'rows only s':>12}{'rows/s':>12}{'ready s':>10}{'rows/s':>12}{'client CPU ns/row':>20}")
     for side in sides:
         only, ready = statistics.median(side.rows_only), statistics.median(side.ready)
-        cpu = statistics.median(side.client_cpu) / rows * 1e9
-        print(f"{side.name:24}{only:12.2f}{rows / only:12,.0f}{ready:10.2f}{rows / ready:12,.0f}{cpu:20,.0f}")
+        cpu = f"{statistics.median(side.client_cpu) / rows * 1e9:,.0f}" if side.client_cpu else ""
+        print(f"{side.name:24}{only:12.2f}{rows / only:12,.0f}{ready:10.2f}{rows / ready:12,.0f}{cpu:>20}")
     figures: dict[str, Any] = {
         "workload": workload.kind,
         "rows": rows,
@@ -199,7 +199,7 @@ def report(sides: list[Timings], rows: int, workload: Workload, workers: int) ->
         "sides": [vars(side) for side in sides],
         "ratios": {},
     }
-    for other, target in zip(sides[1:], TARGETS, strict=True):
+    for other, target in zip(sides[1:], TARGETS, strict=False):
         only = statistics.median(other.rows_only) / statistics.median(sides[0].rows_only)
         ready = statistics.median(other.ready) / statistics.median(sides[0].ready)
         figures["ratios"][other.name] = {"rows_only": only, "ready": ready}

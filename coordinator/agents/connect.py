@@ -141,49 +141,39 @@ async def _probe(where: str, address: str, credentials: Credentials) -> bytes:
     context = _probe_context(credentials.ca, credentials.certificate, credentials.key)
     try:
         _, writer = await asyncio.open_connection(name.strip("[]"), int(port), ssl=context)
-    except ssl.SSLCertVerificationError as error:
-        raise AgentUnreachable(
-            f"the agent's certificate is not accepted: {error.verify_message}",
-            where=where,
-            way_out=_about_certificate(error, name),
-        ) from error
-    except ValueError as error:
-        raise AgentUnreachable("the address is not valid", where=where, way_out="Write it as name:port.") from error
-    except socket.gaierror as error:
-        raise AgentUnreachable(
-            f"the name does not resolve: {error.strerror}", where=where, way_out="Correct the address in the topology."
-        ) from error
-    except ConnectionRefusedError as error:
-        raise AgentUnreachable(
-            "nothing listens there",
-            where=where,
-            way_out=f"Start the agent on that host: proveout agent --listen {address} --pki DIR",
-            gone=True,
-        ) from error
-    except ssl.SSLError as error:
-        raise AgentUnreachable(
-            f"the process that listens there does not speak TLS as an agent does: {error.reason or error}",
-            where=where,
-            way_out="Correct the address in the topology, or find the process that listens on that port.",
-        ) from error
-    except OSError as error:
-        raise AgentUnreachable(
-            f"no connection: {os.strerror(error.errno) if error.errno else error}",
-            where=where,
-            way_out="Check network, firewall and address.",
-        ) from error
+    except (ValueError, OSError) as error:
+        what, way_out = _diagnosis(error, address)
+        gone = isinstance(error, ConnectionRefusedError)
+        raise AgentUnreachable(what, where=where, way_out=way_out, gone=gone) from error
     try:
         return _accepted(where, writer.get_extra_info("ssl_object").getpeercert(binary_form=True), credentials)
     finally:
         writer.close()
 
 
-def _about_certificate(error: ssl.SSLCertVerificationError, name: str) -> str:
-    if error.verify_code in (NOT_YET, EXPIRED):
-        return CLOCKS.format(now=datetime.datetime.now(datetime.UTC))
-    if error.verify_code in OTHER_NAMES:
-        return MISMATCH.format(name=name)
-    return OTHER_AUTHORITY if error.verify_code in ISSUERS else CERTIFICATES
+def _diagnosis(error: ValueError | OSError, address: str) -> tuple[str, str]:
+    """The reason for a missing connection, and the way out."""
+    match error:
+        case ssl.SSLCertVerificationError(verify_code=code, verify_message=message):
+            ways_out = {
+                (NOT_YET, EXPIRED): CLOCKS.format(now=datetime.datetime.now(datetime.UTC)),
+                OTHER_NAMES: MISMATCH.format(name=address.rpartition(":")[0]),
+                ISSUERS: OTHER_AUTHORITY,
+            }
+            way_out = next((way_out for codes, way_out in ways_out.items() if code in codes), CERTIFICATES)
+            return f"the agent's certificate is not accepted: {message}", way_out
+        case ssl.SSLError(reason=reason):
+            what = f"the process that listens there does not speak TLS as an agent does: {reason or error}"
+            return what, "Correct the address in the topology, or find the process that listens on that port."
+        case socket.gaierror(strerror=reason):
+            return f"the name does not resolve: {reason}", "Correct the address in the topology."
+        case ConnectionRefusedError():
+            return "nothing listens there", f"Start the agent on that host: proveout agent --listen {address} --pki DIR"
+        case OSError(errno=number):
+            reason = os.strerror(number) if number else str(error)
+            return f"no connection: {reason}", "Check network, firewall and address."
+        case _:
+            return "the address is not valid", "Write it as name:port."
 
 
 @functools.lru_cache(8)

@@ -92,7 +92,7 @@ def _check_uses(plan: Plan, where: str, find_uses: Callable[[], destinations.Use
         raise SecretRefused(
             f"the destination of a secret is not clear: {fault}", where=where, way_out=way_out
         ) from None
-    for reason, place in destinations.objections(uses, plan.secrets, plan.hosts, exporter=exporter):
+    for _, reason, place in destinations.objections(uses, plan.secrets, plan.hosts, exporter=exporter):
         way_out = f"If it may go there, add the destination to the secret's declaration: to: [{place}]"
         raise SecretRefused(reason, where=where, way_out=way_out)
 

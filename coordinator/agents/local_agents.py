@@ -119,7 +119,7 @@ class LocalFabric:
                 pass_fds=(private.descriptor,),
             )
         self._children.append(child)
-        _hand_over(child, self._authority.issue_agent(host, [LOOPBACK]))
+        _hand_over(child, self._authority.issue(f"agent/{host}", [LOOPBACK]))
         return await _ready(child, host, log)
 
     def _opened(self) -> PrivateDirectory:

@@ -15,7 +15,7 @@ from proveout.coordinator.agents.local_agents import LocalAgentError, LocalFabri
 from proveout.coordinator.agents.session import AgentSession, Lost, Received, SessionEvent, connect
 from proveout.coordinator.certificates import Credentials
 from proveout.coordinator.schedule import preflight as schedule_preflight
-from proveout.coordinator.schedule.batches import Problem, of_failure, of_result, problems, system_of
+from proveout.coordinator.schedule.batches import Problem, of_failure, of_tuning, problems, system_of
 from proveout.coordinator.schedule.tasks import tuning_endpoints
 from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError, one_line
@@ -266,8 +266,8 @@ def _endpoints(plan: Plan) -> tuple[Mapping[str, Endpoint], list[Found]]:
 async def _of_spec(host: AgentHost, number: int, spec: TaskSpec) -> list[Found]:
     """The findings of one check."""
     match await host.ask(f"{host.name}/check/{number}", spec):
-        case TaskDone(result=Checked() as result):
-            return [(host.name, system_of(spec), one) for one in of_result(spec, result)]
+        case TaskDone(result=Checked(findings=findings)):
+            return [(host.name, system_of(spec), one) for one in findings]
         case TaskFailed(error=error):
             return [(host.name, system_of(spec), of_failure(spec, error))]
         case other:
@@ -276,15 +276,8 @@ async def _of_spec(host: AgentHost, number: int, spec: TaskSpec) -> list[Found]:
 
 def _of_changes(answer: HostAnswer) -> list[Found]:
     """A finding for each tuning and fault that the agent refuses."""
-    refused = [state for state in answer.states if state.outcome == "refused"]
-    found = [
-        CheckFinding(
-            code="tuning",
-            subject=f"tuning.{state.name}",
-            message=f"{state.name} would be refused: {'; '.join(state.lines)}",
-        )
-        for state in refused
-    ]
+    refused = (state for state in answer.states if state.outcome == "refused")
+    found = [of_tuning(state, f"{state.name} would be refused") for state in refused]
     if answer.problem:
         found.append(CheckFinding(code="tuning", subject="", message=answer.problem))
     return [(answer.host, "", one) for one in found]

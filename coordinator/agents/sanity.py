@@ -1,17 +1,13 @@
-"""Reject impossible values in an agent's messages, and limit its notices, so that no agent can break the
-coordinator.
-"""
+"""Reject impossible values in an agent's messages, so that no agent can break the coordinator."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from operator import le
-from typing import Literal
 
 from proveout.dsl.plan.stages import TIMES_MAX
-from proveout.proto.events import Notice
 from proveout.proto.wire import histogram
 from proveout.proto.wire.histogram import READINGS_MAX, STALLS_MAX
 from proveout.proto.wire.messages import AgentMessage, Loads, Readings, Sample, Samples, TaskDone, TaskProgress
@@ -34,6 +30,7 @@ COUNT_MAX = 2**53
 NAME_MAX = 1000
 HANGS_MAX = 1000
 SECOND_MAX = 31 * 86_400
+LONGEST_NS = SECOND_MAX * 1_000_000_000
 TRANSACTIONS_MAX = 1000
 WORKERS_MAX = 10_000
 KEY_PARTS = 7
@@ -55,9 +52,13 @@ def objection(message: AgentMessage) -> str | None:  # noqa: PLR0911  # one arm 
         case TaskDone(result=LoadResult() as result):
             return _result(result)
         case TaskDone(result=CaptureResult(samples=samples, lost=lost)):
-            return None if 0 <= samples < COUNT_MAX and 0 <= lost < COUNT_MAX else f"a capture made {samples} samples"
+            return None if _are_counts(samples, lost) else f"a capture made {samples} samples"
         case _:
             return None
+
+
+def _are_counts(*numbers: int) -> bool:
+    return all(0 <= number < COUNT_MAX for number in numbers)
 
 
 def _sample(sample: TaskSample) -> str | None:
@@ -76,40 +77,34 @@ def _second(second: LoadSecond) -> str | None:
         return f"a load is in its second {second.second}"
     if not 0.0 <= second.duration_s <= SECOND_MAX:
         return f"a second lasted {second.duration_s} s"
-    if not histogram.is_sound(second.bins, longest_ns=SECOND_MAX * 1_000_000_000, count_max=COUNT_MAX):
+    if not histogram.is_sound(second.bins, longest_ns=LONGEST_NS, count_max=COUNT_MAX):
         return f"the bins of second {second.second} of a load are impossible"
     loads = Loads.of(second.transactions)
     return None if _sound(loads) else _loads(loads)
 
 
-def _result(result: LoadResult) -> str | None:
-    if not 0 <= result.seconds_produced <= SECOND_MAX or not 0 <= result.samples_lost < COUNT_MAX:
+def _result(result: LoadResult) -> str | None:  # noqa: PLR0911 - one for each kind of value
+    if not 0 <= result.seconds_produced <= SECOND_MAX or not _are_counts(result.samples_lost):
         return f"a load made {result.seconds_produced} seconds"
-    if not 0 <= result.pause_longest_ns <= SECOND_MAX * 1_000_000_000:
+    if not 0 <= result.pause_longest_ns <= LONGEST_NS:
         return f"a load stood still for {result.pause_longest_ns} ns"
     if impossible := _stalls(result.stalls) or _hangs(result):
         return impossible
-    if not 0 <= result.ended_in_window < COUNT_MAX:
+    if not _are_counts(result.ended_in_window):
         return f"{result.ended_in_window} transactions ended in the window"
     if not (math.isfinite(result.client_cpu_fraction) and math.isfinite(result.client_cpu_s)):
         return "a load's CPU time is not a number"
-    return _own_values(result) or _commits(result.commits) or _handling(result.handling) or _loads(result.transactions)
-
-
-def _own_values(result: LoadResult) -> str | None:
-    if len(result.values) <= TRANSACTIONS_MAX and all(math.isfinite(value) for _, value in result.values):
-        return None
-    return "the numbers of a program are impossible"
+    if len(result.values) > TRANSACTIONS_MAX or not all(math.isfinite(value) for _, value in result.values):
+        return "the numbers of a program are impossible"
+    return _commits(result.commits) or _handling(result.handling) or _loads(result.transactions)
 
 
 def _commits(tracked: TrackedCommits) -> str | None:
-    if len(tracked.readings) > READINGS_MAX or not 0 <= (tracked.acknowledged or 0) < COUNT_MAX:
+    if len(tracked.readings) > READINGS_MAX or not _are_counts(tracked.acknowledged or 0):
         return f"a load read its commits back with {len(tracked.readings)} differences"
-    longest_ns = SECOND_MAX * 1_000_000_000
     for one in tracked.readings:
-        counts = (one.lost, one.unknown, one.unknown_committed, one.duplicates, one.unread)
-        in_order = -longest_ns <= one.since_ns <= one.at_ns <= longest_ns
-        if not in_order or not all(0 <= count < COUNT_MAX for count in counts):
+        in_order = -LONGEST_NS <= one.since_ns <= one.at_ns <= LONGEST_NS
+        if not in_order or not _are_counts(one.lost, one.unknown, one.unknown_committed, one.duplicates, one.unread):
             return "a reading of a load's commits is impossible"
         if one.unknown_committed > one.unknown:
             return "more commits of unknown outcome have committed than there are"
@@ -121,16 +116,16 @@ def _handling(parts: Sequence[Handling]) -> str | None:
         return f"a load has {len(parts)} worker processes"
     for part in parts:
         waits = (part.runqueue_s or 0.0, part.runqueue_fraction or 0.0)
-        counts = (part.answers, part.stamped)
-        if not (_possible(part.late) and all(map(math.isfinite, waits)) and all(0 <= n < COUNT_MAX for n in counts)):
+        counted = _are_counts(part.answers, part.stamped)
+        if not (counted and _possible(part.late) and all(map(math.isfinite, waits))):
             return "the times at which a load handled answers are impossible"
     return None
 
 
 def _hangs(result: LoadResult) -> str | None:
-    if len(result.hangs) > HANGS_MAX or not 0 <= result.hung < COUNT_MAX:
+    if len(result.hangs) > HANGS_MAX or not _are_counts(result.hung):
         return f"{result.hung} terminals of a load hung, with {len(result.hangs)} records"
-    if any(len(hang.transaction) > NAME_MAX or not 0 <= hang.waited_ns < COUNT_MAX for hang in result.hangs):
+    if any(len(hang.transaction) > NAME_MAX or not _are_counts(hang.waited_ns) for hang in result.hangs):
         return "the record of a terminal that hung is impossible"
     return None
 
@@ -138,12 +133,11 @@ def _hangs(result: LoadResult) -> str | None:
 def _stalls(stalls: Sequence[Stall]) -> str | None:
     if len(stalls) > STALLS_MAX:
         return f"a load stalled {len(stalls)} times"
-    longest_ns = SECOND_MAX * 1_000_000_000
     for stall in stalls:
-        if not -longest_ns <= stall.start_ns <= stall.end_ns <= longest_ns:
+        if not -LONGEST_NS <= stall.start_ns <= stall.end_ns <= LONGEST_NS:
             return f"a load stalled from {stall.start_ns} ns to {stall.end_ns} ns"
         counts = (stall.errors, *(count for _, count in stall.waiting))
-        if len(stall.waiting) > TRANSACTIONS_MAX or not all(0 <= count < COUNT_MAX for count in counts):
+        if len(stall.waiting) > TRANSACTIONS_MAX or not _are_counts(*counts):
             return "the counts of a stall are impossible"
     return None
 
@@ -173,20 +167,13 @@ def _loads(loads: Sequence[TransactionLoad]) -> str | None:
         return f"a load has {len(loads)} kinds of transactions"
     for load in loads:
         counts = load.counts
-        numbers = (
-            *(counts.ok, counts.logical_failures, counts.retried, counts.missed, load.ended, load.late),
-            *(n for _, n in counts.errors),
-        )
-        if len(counts.name) > NAME_MAX or not all(0 <= number < COUNT_MAX for number in numbers):
+        numbers = (counts.ok, counts.logical_failures, counts.retried, counts.missed, load.ended, load.late)
+        if len(counts.name) > NAME_MAX or not _are_counts(*numbers, *(n for _, n in counts.errors)):
             return f"the counts of transaction {counts.name[:100]!r} are impossible"
-        if not all(map(_possible, _histograms(load))):
+        bounds = (load.response_at_least, load.service_at_least, load.schedule_at_least)
+        if not all(map(_possible, (load.response, load.service, load.schedule, *bounds))):
             return f"a histogram of transaction {counts.name[:100]!r} is impossible"
     return None
-
-
-def _histograms(load: TransactionLoad) -> tuple[Histogram, ...]:
-    bounds = (load.response_at_least, load.service_at_least, load.schedule_at_least)
-    return load.response, load.service, load.schedule, *bounds
 
 
 def _possible(held: Histogram) -> bool:
@@ -213,22 +200,3 @@ def _captured(sample: CaptureSample) -> str | None:
         if len(reading.metric) > NAME_MAX or len(reading.label) > NAME_MAX:
             return f"the name of a reading has {max(len(reading.metric), len(reading.label))} characters"
     return None
-
-
-NOTICES_MAX = 1000
-
-
-class AgentNotices:
-    """Counts the notices of each host."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-
-    def take(self, host: str, level: Literal["warning", "error"], text: str) -> Iterator[Notice]:
-        """The notices to journal for one of an agent: itself, none, or itself and that it is the last one."""
-        self._counts[host] = count = self._counts.get(host, 0) + 1
-        if count <= NOTICES_MAX:
-            yield Notice(level=level, host=host, text=text)
-        if count == NOTICES_MAX:
-            more = f"{host} has sent {NOTICES_MAX} warnings and errors; the others are only in its own log"
-            yield Notice(level="warning", host=host, text=more)

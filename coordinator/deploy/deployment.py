@@ -104,12 +104,12 @@ class Steps:
 def steps_of(target: Target, order: Order, facts: Mapping[str, Any], now: datetime.datetime) -> Steps:
     """The steps from a host's facts to the order. HostError when it cannot be used."""
     house, record = order.wheelhouse, facts["deployment"]
-    _check(target, order, facts)
+    _check(order, facts)
     mode = ("systemd" if facts["systemd"] else "manual") if order.service else "process"
     lines = ["undo what an interrupted deployment has left"] if facts["interrupted"] else []
     install = facts["release"] != house.release
     if install:
-        _check_room(target, house, facts)
+        _check_room(house, facts)
         old = f" in place of {facts['release']}" if facts["release"] else ""
         lines.append(f"install {house.release}{old} ({len(house.wheels)} wheels, {house.size / MIB:.0f} MiB to copy)")
     policy = _policy(target, order, facts)
@@ -118,7 +118,6 @@ def steps_of(target: Target, order: Order, facts: Mapping[str, Any], now: dateti
         if facts["authority_problem"]:
             raise HostError(
                 f"it does not reach the authority at {order.authority}: {facts['authority_problem']}",
-                where=target.name,
                 way_out="Run `proveout pki serve`, name its address as hosts reach it with --authority, open the port.",
             )
         lines.append(f"enrol with {order.authority} as agent/{target.name}{why if record else ''}")
@@ -128,35 +127,31 @@ def steps_of(target: Target, order: Order, facts: Mapping[str, Any], now: dateti
     return Steps(mode=mode, lines=tuple(lines), install=install, enrol=bool(why), policy=policy)
 
 
-def _check(target: Target, order: Order, facts: Mapping[str, Any]) -> None:
+def _check(order: Order, facts: Mapping[str, Any]) -> None:
     """HostError when something else uses the places of an agent, or the wheels are for another Python."""
     if facts["foreign"]:
         raise HostError(
             f"{facts['foreign'][0]} exists, and deploy has not made it",
-            where=target.name,
             way_out="Remove it, or leave this host out (--host). Nothing was changed.",
         )
     if why := order.wheelhouse.objection(facts["python"], facts["machine"], facts["libc"]):
         raise HostError(
             f"the wheels do not fit: it has Python {facts['python']} on {facts['machine']}, {why}",
-            where=target.name,
             way_out="Name a Python of that version there with --python, or a --wheelhouse for this one (pip download).",
         )
     if facts["closed"]:
         raise HostError(
             f"its Python is below {facts['closed']}, which other users cannot read, and agents do not run load as root",
-            where=target.name,
             way_out="Name another Python with --python.",
         )
 
 
-def _check_room(target: Target, house: Wheelhouse, facts: Mapping[str, Any]) -> None:
+def _check_room(house: Wheelhouse, facts: Mapping[str, Any]) -> None:
     needed = {"/opt/proveout": round(house.size + house.unpacked * BYTECODE), "/var/lib/proveout": STATE_BYTES}
     for place, wanted in needed.items():
         if facts["free"][place] < wanted:
             raise HostError(
                 f"{facts['free'][place] / MIB:.0f} MiB are free for {place}, {wanted / MIB:.0f} MiB are needed",
-                where=target.name,
                 way_out="Make room there. Nothing was changed.",
             )
 
@@ -167,9 +162,7 @@ def _enrolment(target: Target, order: Order, facts: Mapping[str, Any], now: date
         return " "
     if facts["ca"].strip() != order.credentials.ca.decode().strip():
         raise HostError(
-            "it is enrolled with another authority",
-            where=target.name,
-            way_out="Remove that deployment first: proveout deploy --remove.",
+            "it is enrolled with another authority", way_out="Remove that deployment first: proveout deploy --remove."
         )
     shown = x509.load_pem_x509_certificate(facts["certificate"].encode())
     if Shown.of(shown).ends <= now:
@@ -197,7 +190,6 @@ def _policy(target: Target, order: Order, facts: Mapping[str, Any]) -> str:
     if facts["policy"]:
         raise HostError(
             "it has another policy than the one of --policy",
-            where=target.name,
             way_out="Leave --policy out to keep it; or remove /etc/proveout/policy.yaml there to replace it.",
         )
     return wanted
@@ -372,7 +364,7 @@ class _Work:
             if "busy" not in refused.what:
                 return
             way_out = "Wait for the end of that run."
-            raise HostError(refused.what, where=self.target.name, way_out=way_out) from refused
+            raise HostError(refused.what, way_out=way_out) from refused
         except ProveoutError:
             return
         await session.close(timeout_s=CLOSE_S)

@@ -432,17 +432,17 @@ class Host:
         """Lock the host, undo what a killed deployment left, and note the state before."""
         self._take_lock()
         os.umask(0o022)
-        self._undo_left()
+        self.undo()
         record = read_record(DEPLOYMENT)
         if foreign := self._foreign(record):
             raise Refused(f"{foreign[0]} is not of a deployment")
-        before: dict[str, Any] = {
+        before = {
             "release": linked(),
             "unit": read_text(UNIT),
             "example": read_text(EXAMPLE),
             "record": record,
+            "running": bool(record) and is_running(record["mode"]),
         }
-        before["running"] = bool(record) and is_running(record["mode"])
         self.change = {"format": FORMAT, "release": release, "made": [], "before": before}
         if not HOME.exists():
             HOME.mkdir(mode=0o755)
@@ -514,16 +514,9 @@ class Host:
         write(INCOMING / "requirements.txt", requirements)
         (pip,) = INCOMING.glob("pip-*.whl")
         options = ["--isolated", "--no-cache-dir", "--no-input", "--disable-pip-version-check", "--quiet"]
-        wanted: list[str | Path] = [
-            "--no-index",
-            "--find-links",
-            INCOMING,
-            "--require-hashes",
-            "--no-deps",
-            "--no-compile",
-        ]
+        options += ["--no-index", "--require-hashes", "--no-deps", "--no-compile", "--find-links", str(INCOMING)]
         python = release / "bin/python"
-        self._run(python, "-I", pip / "pip", "install", *options, *wanted, "-r", INCOMING / "requirements.txt")
+        self._run(python, "-I", pip / "pip", "install", *options, "-r", INCOMING / "requirements.txt")
         self._run(python, "-I", "-m", "compileall", "-q", "-j", "0", *release.glob("lib/python*/site-packages"))
         said = self._run(release / "bin/proveout", "--version")
         delete(INCOMING)
@@ -604,11 +597,7 @@ class Host:
         return {}
 
     def undo(self) -> None:
-        """Undo the change that has not been committed."""
-        self.change = {}
-        self._undo_left()
-
-    def _undo_left(self) -> None:
+        """Undo the change that has not been committed, of this connection or of one that was killed."""
         left = read_record(CHANGE)
         if not left:
             return
@@ -637,7 +626,7 @@ class Host:
     def remove(self) -> dict[str, Any]:
         """Stop the agent and remove everything that deployments have made."""
         self._take_lock()
-        self._undo_left()
+        self.undo()
         record = read_record(DEPLOYMENT)
         if not record:
             return {"removed": []}
@@ -669,8 +658,15 @@ def _stays(made: list[str]) -> bool:
 def serve(reader: BufferedReader, writer: BinaryIO) -> None:
     """Answer requests until the end of the input; then undo a change that was not committed."""
     host = Host(reader)
+
+    def say(answer: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # the connection is gone; the end of the input comes next
+            writer.write(f"{MARK}{json.dumps(answer)}\n".encode())
+            writer.flush()
+
     requests: dict[str, Callable[..., dict[str, Any]]] = {
-        name: getattr(host, name) for name in ("facts", "begin", "install", "enrol", "service", "commit", "remove")
+        name: getattr(host, name)
+        for name in ("facts", "begin", "file", "install", "enrol", "service", "commit", "remove")
     }
     try:
         while line := reader.readline():
@@ -678,32 +674,22 @@ def serve(reader: BufferedReader, writer: BinaryIO) -> None:
             do, size = request.pop("do"), request.pop("bytes", None)
             try:
                 more: dict[str, Any] = {} if size is None else {"content": reader, "size": size}
-                answer: dict[str, Any] = {"ok": (host.file if do == "file" else requests[do])(**request, **more)}
+                say({"ok": requests[do](**request, **more)})
             except Refused as error:
-                answer = {"error": error.what, "way_out": error.way_out}
+                say({"error": error.what, "way_out": error.way_out})
             except OSError as error:
-                answer = {"error": f"{error.filename or 'a file'}: {error.strerror}", "way_out": ""}
-            with contextlib.suppress(OSError):  # the connection is gone; the end of the input comes next
-                writer.write(f"{MARK}{json.dumps(answer)}\n".encode())
-                writer.flush()
+                say({"error": f"{error.filename or 'a file'}: {error.strerror}", "way_out": ""})
     except EOFError:
         pass
     finally:
         if host.change:
-            problem = _undone(host)
-            with contextlib.suppress(OSError):
-                writer.write(f"{MARK}{json.dumps({'undone': problem})}\n".encode())
-                writer.flush()
+            problem = ""
+            try:
+                host.undo()
+            except (OSError, Refused) as error:
+                problem = str(error)
+            say({"undone": problem})
         host.close()
-
-
-def _undone(host: Host) -> str:
-    """Undo; why it could not be, or ""."""
-    try:
-        host.undo()
-    except (OSError, Refused) as error:
-        return str(error)
-    return ""
 
 
 def main() -> None:

@@ -58,7 +58,7 @@ exit {no_python}
 
 
 class HostError(ProveoutError):
-    """A host cannot be reached, or refuses a step; `where` is its name."""
+    """A host cannot be reached, or refuses a step. Its name is that of the `Outcome`."""
 
 
 @record
@@ -146,9 +146,7 @@ class Connection:
                 limit=LINE_MAX,
             )  # fmt: skip
         except OSError as error:
-            raise HostError(
-                f"ssh cannot be started: {error.strerror}", where=target.name, way_out="Install OpenSSH's client."
-            ) from error
+            raise HostError(f"ssh cannot be started: {error.strerror}", way_out="Install OpenSSH's client.") from error
         made = cls(target, process)
         try:
             await made._write(_program())
@@ -203,11 +201,11 @@ class Connection:
             async with asyncio.timeout(timeout_s):
                 line = await self._line()
         except TimeoutError:
-            raise HostError(f"no answer within {timeout_s:.0f} s", where=self.target.name) from None
+            raise HostError(f"no answer within {timeout_s:.0f} s") from None
         if not line:
             raise await self._ended()
         if "error" in line:
-            raise HostError(line["error"], where=self.target.name, way_out=line.get("way_out", ""))
+            raise HostError(line["error"], way_out=line.get("way_out", ""))
         return dict(line["ok"])
 
     async def _line(self) -> dict[str, Any]:
@@ -229,33 +227,45 @@ class Connection:
         await self._reading
         lines = [line.strip() for line in self._errors.decode(errors="replace").splitlines() if line.strip()]
         what, way_out = reason(code, lines)
-        return HostError(what, where=self.target.name, way_out=way_out)
+        return HostError(what, way_out=way_out)
 
 
-def reason(code: int, lines: list[str]) -> tuple[str, str]:  # noqa: PLR0911 - one for each reason
+REASONS: tuple[tuple[int | str, str, str], ...] = (
+    (
+        NO_PYTHON,
+        "no Python 3.11 or newer is found there",
+        "Install one, or name it: --python /opt/python3.12/bin/python3.",
+    ),
+    (
+        "HOST IDENTIFICATION HAS CHANGED",
+        "the host has another key than the known one",
+        "Find out why. When it is right, remove the old key: ssh-keygen -R HOST.",
+    ),
+    (
+        "Host key verification failed",
+        "the key of the host is not known",
+        "Log in once with `ssh`, compare the fingerprint, and accept it; or add the key to known_hosts.",
+    ),
+    (
+        "Permission denied (",
+        "the login is refused: {}",
+        "Log in without a password: a key in the agent, or `IdentityFile` in ~/.ssh/config. `ssh` must not ask.",
+    ),
+    (255, "no connection: {}", "Check that `ssh` reaches it: name, port, user, firewall."),
+    (
+        "sudo",
+        "no root rights: {}",
+        "Log in as root, or let this user run commands as root without a password (NOPASSWD in sudoers).",
+    ),
+    ("", "the connection has ended: {}", ""),
+)
+"""The exit code of an `ssh` process, or words on its standard error; the fault, with its last line; the way
+out."""
+
+
+def reason(code: int, lines: list[str]) -> tuple[str, str]:
     """(what, way out) for an `ssh` process that has ended, by its exit code and what it wrote on standard error."""
     text, last = "\n".join(lines), lines[-1] if lines else f"exit code {code}"
-    if code == NO_PYTHON:
-        return (
-            "no Python 3.11 or newer is found there",
-            "Install one, or name it: --python /opt/python3.12/bin/python3.",
-        )
-    if "HOST IDENTIFICATION HAS CHANGED" in text:
-        return "the host has another key than the known one", (
-            "Find out why. When it is right, remove the old key: ssh-keygen -R HOST."
-        )
-    if "Host key verification failed" in text:
-        return "the key of the host is not known", (
-            "Log in once with `ssh`, compare the fingerprint, and accept it; or add the key to known_hosts."
-        )
-    if "Permission denied (" in text:
-        return f"the login is refused: {last}", (
-            "Log in without a password: a key in the agent, or `IdentityFile` in ~/.ssh/config. `ssh` must not ask."
-        )
-    if code == 255:
-        return f"no connection: {last}", "Check that `ssh` reaches it: name, port, user, firewall."
-    if "sudo:" in text or "sudo" in last:
-        return f"no root rights: {last}", (
-            "Log in as root, or let this user run commands as root without a password (NOPASSWD in sudoers)."
-        )
-    return f"the connection has ended: {last}", ""
+    found = (row for row in REASONS if row[0] == code or (isinstance(row[0], str) and row[0] in text))
+    _, what, way_out = next(found)
+    return what.format(last), way_out

@@ -376,18 +376,9 @@ LABEL = "label."
 def rows(runs: Sequence[RunSummary]) -> Iterator[dict[str, Any]]:
     """The rows, in the order of the runs. Keys are columns; numbers that are not there have no key."""
     for run in runs:
-        about = {
-            "run": run.run,
-            "started": datetime.fromtimestamp(run.started_unix_s, UTC) if run.started_unix_s else None,
-            "status": run.status,
-            "exit_code": run.exit_code,
-            "plan": run.name,
-            "title": run.title,
-            "digest": run.digest,
-            "version": run.version,
-            "environment": run.environment,
-            **{LABEL + name: value for name, value in run.labels.items()},
-        }
+        about = {name: getattr(run, name) for name in COLUMNS if hasattr(run, name)}
+        about |= {"plan": run.name, **{LABEL + name: value for name, value in run.labels.items()}}
+        about["started"] = datetime.fromtimestamp(run.started_unix_s, UTC) if run.started_unix_s else None
         yield from (about | _row_rung(rung) for rung in run.rungs)
 
 

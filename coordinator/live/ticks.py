@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from proveout.coordinator.measure.captures import APART_MIN_S, top_waits
 from proveout.coordinator.measure.load_merge import merge_loads
-from proveout.coordinator.measure.samples import Gathering, SamplesUnreadable, Thinned, each_row, merged_tick
-from proveout.core.data_classes import dataclass, record
+from proveout.coordinator.measure.samples import Gathering, SamplesUnreadable, Thinned, each_row, load_line, merged_tick
+from proveout.core.data_classes import record
 from proveout.core.errors import NotInstalled
 from proveout.dsl.expr.evaluation import ExpressionFault, evaluate
 from proveout.dsl.plan.loads import in_load
@@ -34,7 +34,6 @@ from proveout.proto.events import (
     LoadTick,
     Notice,
     Stamped,
-    TransactionLine,
     TransactionsTick,
     WaitsTick,
 )
@@ -177,35 +176,6 @@ class Meters:
 # ---- load --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Counted:
-    """A transaction type in the window so far."""
-
-    ok: int = 0
-    logical_failures: int = 0
-    errors: int = 0
-    response: Histogram = field(default_factory=Histogram)
-
-    def add(self, item: TransactionLoad) -> None:
-        self.ok += item.counts.ok
-        self.logical_failures += item.counts.logical_failures
-        self.errors += item.counts.error_count
-        self.response = histogram.merge((self.response, item.response))
-
-    def line(self, name: str, seconds: float) -> TransactionLine:
-        p50_ns, p95_ns, p99_ns = histogram.percentiles_ns(self.response, (50.0, 95.0, 99.0)) or (0, 0, 0)
-        return TransactionLine(
-            name=name,
-            tps=(self.ok + self.logical_failures) / max(seconds, 1e-9),
-            ok=self.ok,
-            logical_failures=self.logical_failures,
-            errors=self.errors,
-            p50_us=p50_ns / 1e3,
-            p95_us=p95_ns / 1e3,
-            p99_us=p99_ns / 1e3,
-        )
-
-
 class LoadMeter:
     """Sums the seconds of a window, per transaction type, and starts again with the next window.
 
@@ -217,7 +187,7 @@ class LoadMeter:
         self.beside = beside
         self._window: object = None
         self._seconds = 0.0
-        self._counted: dict[str, _Counted] = {}
+        self._so_far: Sequence[TransactionLoad] = ()
 
     def ticks(self, parts: Sequence[LoadSecond]) -> tuple[LoadTick, TransactionsTick]:
         """A second of all agents, and the window after it; `parts` has that second of every agent."""
@@ -227,11 +197,10 @@ class LoadMeter:
             transactions=merge_seconds(Loads.of(part.transactions) for part in parts),
         )
         if whole.window != self._window:
-            self._window, self._seconds, self._counted = whole.window, 0.0, {}
+            self._window, self._seconds, self._so_far = whole.window, 0.0, ()
         self._seconds += whole.duration_s
-        for item in whole.transactions:
-            self._counted.setdefault(item.counts.name, _Counted()).add(item)
-        lines = tuple(counted.line(name, self._seconds) for name, counted in self._counted.items())
+        self._so_far = merge_loads((self._so_far, whole.transactions))
+        lines = tuple(load_line(item.counts.name, (item,), self._seconds) for item in self._so_far)
         so_far = TransactionsTick(id=self._id, window=whole.window, seconds=self._seconds, transactions=lines)
         return merged_tick(self._id, (self._total(whole),), _by_load(whole.transactions)), so_far
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -31,6 +31,8 @@ from proveout.proto.wire.results import CaptureResult, CaptureSample
 from proveout.proto.wire.tasks import exported_name, measured_name, wait_names
 
 Values: TypeAlias = npt.NDArray[np.float64]
+Pieces: TypeAlias = tuple[Values, Values]
+"""Starts and ends of pieces of a window, s from the first sample."""
 
 COVERAGE_MIN = 0.5
 """A metric has a number where its readings cover at least this share of the window."""
@@ -128,8 +130,9 @@ class Recording:
         row = self._rows[metric, label]
         return float(np.nan_to_num(row[0])), float(np.nan_to_num(row[-1]))
 
-    def delta(self, metric: str, window: Window, label: str = "") -> float | None:
-        """The growth of a counter over the covered part of the window; None when it is unknown."""
+    def growth(self, metric: str, window: Window, label: str = "", pieces: Pieces | None = None) -> Values | None:
+        """The growth of a counter in each of the pieces of the window, by default over the covered part of it; None
+        when it is unknown."""
         row = self._rows.get((metric, label))
         if row is None or self.coverage(window) < COVERAGE_MIN:
             return None
@@ -139,18 +142,41 @@ class Recording:
         drops = -np.diff(values)[touching]
         if bool(np.any(drops > RESET_FRACTION * float(np.max(values)))):
             return None
-        first, last = np.interp((start, end), self._times, values)
-        return max(float(last - first), 0.0)
+        first, last = (np.interp(at, self._times, values) for at in pieces or self._whole(window))
+        return np.maximum(last - first, 0.0)
+
+    def _whole(self, window: Window) -> Pieces:
+        """The covered part of the window as one piece."""
+        start, end = self._covered(window)
+        return np.array([start]), np.array([end])
+
+    def delta(self, metric: str, window: Window, label: str = "") -> float | None:
+        """The growth of a counter over the covered part of the window; None when it is unknown."""
+        return _only(self.growth(metric, window, label))
+
+    def rates(self, metric: str, window: Window, label: str = "", pieces: Pieces | None = None) -> Values | None:
+        """`growth` per second."""
+        grown = self.growth(metric, window, label, pieces)
+        if grown is None:
+            return None
+        starts, ends = pieces or self._whole(window)
+        return grown / (ends - starts)
 
     def rate(self, metric: str, window: Window, label: str = "") -> float | None:
         """Growth of a counter per second of the covered part of the window."""
-        grown = self.delta(metric, window, label)
-        if grown is None:
-            return None
-        start, end = self._covered(window)
-        return grown / (end - start)
+        return _only(self.rates(metric, window, label))
 
-    def pieces(self, window: Window, width_s: float, most: int) -> tuple[Values, Values]:
+    def sum_rates(self, metric: str, window: Window, pieces: Pieces | None = None) -> Values | None:
+        """`rates` summed over all labels (devices, interfaces); None when no label gives one."""
+        labels = self.labels(metric)
+        found = [rates for label in labels if (rates := self.rates(metric, window, label, pieces)) is not None]
+        return np.asarray(sum(found)) if found else None
+
+    def sum_rate(self, metric: str, window: Window) -> float | None:
+        """`rate` summed over all labels."""
+        return _only(self.sum_rates(metric, window))
+
+    def pieces(self, window: Window, width_s: float, most: int) -> Pieces:
         """Starts and ends, on the recording's own axis, of pieces of the covered part of the window that begin or end
         at a sample: each of `width_s`, of more where `most` pieces would not do; the whole part where it is shorter."""
         if self.coverage(window) < COVERAGE_MIN:
@@ -164,27 +190,8 @@ class Recording:
         starts = starts[:: -(-len(starts) // most)]
         return starts, starts + width
 
-    def rates(self, metric: str, window: Window, pieces: tuple[Values, Values], label: str = "") -> Values | None:
-        """`rate` of a counter in each of the pieces of the window."""
-        if self.delta(metric, window, label) is None:
-            return None
-        values = _held(self._rows[metric, label])
-        first, last = (np.interp(at, self._times, values) for at in pieces)
-        return np.maximum(last - first, 0.0) / (pieces[1] - pieces[0])
-
-    def sum_rates(self, metric: str, window: Window, pieces: tuple[Values, Values]) -> Values | None:
-        """`rates` summed over all labels; None when no label gives any."""
-        labels = self.labels(metric)
-        found = [rates for label in labels if (rates := self.rates(metric, window, pieces, label)) is not None]
-        return np.sum(found, axis=0) if found else None
-
     def covered_s(self, window: Window) -> float:
         return self.coverage(window) * window.seconds
-
-    def sum_rate(self, metric: str, window: Window) -> float | None:
-        """`rate` summed over all labels (devices, interfaces); None when no label gives one."""
-        rates = [rate for label in self.labels(metric) if (rate := self.rate(metric, window, label)) is not None]
-        return sum(rates) if rates else None
 
     def inside(self, metric: str, window: Window, label: str = "") -> tuple[list[float], list[float]]:
         """Times (s from the window's start) and values of a gauge at the samples inside the window; none when they do
@@ -256,6 +263,10 @@ def _rows(samples: Sequence[Readings]) -> dict[tuple[str, str], Values]:
     return dict(zip(places, matrix, strict=True))
 
 
+def _only(values: Values | None) -> float | None:
+    return None if values is None else float(values[0])
+
+
 def _held(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """A counter's row without holes: 0 before its first value, the last value after."""
     filled = row.copy()
@@ -268,73 +279,6 @@ def _held(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 PIECES_MAX = 600
 CPU_STATES = ("user", "system", "iowait", "idle", "steal")
-OURS = {"cpu_cores": "cpu_s_total", "servers_cores": "servers_cpu_s_total", "load_cores": "load_cpu_s_total"}
-SUMS = {
-    "disk": ("read_bytes", "write_bytes", "reads", "writes"),
-    "network": ("received_bytes", "sent_bytes"),
-}
-
-Peaks = Mapping[str, Mapping[str, float | None]]
-
-
-def host_peaks(recording: Recording, window: Window) -> Peaks:
-    """The largest values, by group and name; None where one is not known."""
-    pieces = recording.pieces(window, metrics.PEAK_S, PIECES_MAX)
-    if not len(pieces[0]):
-        return {}
-
-    def rate(metric: str) -> Values | None:
-        return recording.rates(metric, window, pieces)
-
-    def total(group: str, name: str) -> Values | None:
-        return recording.sum_rates(f"{group}.{name}_total", window, pieces)
-
-    ours = {name: _largest(rate(f"ours.{metric}")) for name, metric in OURS.items()}
-    stalled = {name: rate(f"pressure.{name}_us_total") for name in ("cpu", "io", "memory")}
-    return {
-        "cpu": _host_peaks_cpu(
-            {state: found for state in CPU_STATES if (found := rate(f"cpu.{state}_s_total")) is not None}
-        ),
-        "ours": {**ours, "rss_bytes": _largest_sample(recording, window, "ours.rss_bytes")},
-        "memory": _host_peaks_memory(recording, window),
-        **{group: {f"{name}_per_s": _largest(total(group, name)) for name in names} for group, names in SUMS.items()},
-        "pressure": {
-            f"{name}_fraction": None if found is None else float(found.max()) / 1e6 for name, found in stalled.items()
-        },
-    }
-
-
-def _largest(values: Values | None) -> float | None:
-    return None if values is None else float(values.max())
-
-
-def _largest_sample(recording: Recording, window: Window, metric: str) -> float | None:
-    values = recording.inside(metric, window)[1]
-    return max(values) if values else recording.mean(metric, window)
-
-
-def _host_peaks_cpu(spent: Mapping[str, Values]) -> dict[str, float | None]:
-    if "idle" not in spent:
-        return {}
-    total = np.sum(list(spent.values()), axis=0)
-    known = total > 0.0
-    if not bool(known.any()):
-        return {}
-    shares = {state: seconds[known] / total[known] for state, seconds in spent.items()}
-    shares["busy"] = 1.0 - shares["idle"] - shares.get("iowait", np.zeros_like(shares["idle"]))
-    return {f"{state}_fraction": float(share.max()) for state, share in shares.items()}
-
-
-def _host_peaks_memory(recording: Recording, window: Window) -> dict[str, float | None]:
-    total = recording.mean("memory.total_bytes", window)
-    mean = recording.mean("memory.available_bytes", window)
-    if not total or mean is None:
-        return {}
-    least = min([*recording.inside("memory.available_bytes", window)[1]] or [mean])
-    return {"used_fraction": 1.0 - least / total, "used_bytes": total - least}
-
-
-"""The names of CPU time: in the sampling captures, and in Oracle's time model."""
 
 
 def prune(tree: Mapping[str, object]) -> Metrics:
@@ -349,70 +293,71 @@ def prune(tree: Mapping[str, object]) -> Metrics:
 
 def os_metrics(recording: Recording, window: Window) -> Metrics:
     """The `hosts.<name>` tree of one host: see `metrics.OS_HOST`."""
-    means, peaks = _os_means(recording, window), host_peaks(recording, window)
+    pieces = recording.pieces(window, metrics.PEAK_S, PIECES_MAX)
+    peaks = _host(recording, window, pieces) if len(pieces[0]) else {}
+    means = prune(_host(recording, window, None))
+    return {group: {**names, **prune({PEAK: peaks.get(group, {})})} for group, names in means.items()}
+
+
+def _host(recording: Recording, window: Window, pieces: Pieces | None) -> Metrics:
+    """The numbers of a host by group in the window, or the largest in any of its pieces; None where one is not
+    known."""
+
+    def rate(metric: str) -> float | None:
+        return _largest(recording.rates(metric, window, pieces=pieces))
+
+    def total(group: str, *names: str) -> Metrics:
+        return {
+            f"{name}_per_s": _largest(recording.sum_rates(f"{group}.{name}_total", window, pieces)) for name in names
+        }
+
+    edges = recording.edges("load_average.1m", window) if pieces is None else None
+    resident = recording.inside("ours.rss_bytes", window)[1] if pieces is not None else []
+    stalled = {name: rate(f"pressure.{name}_us_total") for name in ("cpu", "io", "memory")}
     return {
-        group: {**names, **prune({PEAK: peaks.get(group, {})})}
-        for group, names in means.items()
-        if isinstance(names, dict)
+        "cpu": _cpu(recording, window, pieces),
+        "ours": {
+            "cpu_cores": rate("ours.cpu_s_total"),
+            "servers_cores": rate("ours.servers_cpu_s_total"),
+            "load_cores": rate("ours.load_cpu_s_total"),
+            "rss_bytes": max(resident) if resident else recording.mean("ours.rss_bytes", window),
+        },
+        "memory": _memory(recording, window, pieces),
+        "load_average": {} if edges is None else {"begin_1m": edges[0], "end_1m": edges[1]},
+        "disk": total("disk", "read_bytes", "write_bytes", "reads", "writes"),
+        "network": total("network", "received_bytes", "sent_bytes"),
+        "pressure": {f"{name}_fraction": None if us is None else us / 1e6 for name, us in stalled.items()},
     }
 
 
-def _os_means(recording: Recording, window: Window) -> Metrics:
-    return prune(
-        {
-            "cpu": _cpu(recording, window),
-            "ours": {
-                "cpu_cores": recording.rate("ours.cpu_s_total", window),
-                "servers_cores": recording.rate("ours.servers_cpu_s_total", window),
-                "load_cores": recording.rate("ours.load_cpu_s_total", window),
-                "rss_bytes": recording.mean("ours.rss_bytes", window),
-            },
-            "memory": _memory(recording, window),
-            "load_average": _load_average(recording, window),
-            "disk": {
-                "read_bytes_per_s": recording.sum_rate("disk.read_bytes_total", window),
-                "write_bytes_per_s": recording.sum_rate("disk.write_bytes_total", window),
-                "reads_per_s": recording.sum_rate("disk.reads_total", window),
-                "writes_per_s": recording.sum_rate("disk.writes_total", window),
-            },
-            "network": {
-                "received_bytes_per_s": recording.sum_rate("network.received_bytes_total", window),
-                "sent_bytes_per_s": recording.sum_rate("network.sent_bytes_total", window),
-            },
-            "pressure": {
-                f"{resource}_fraction": _pressure(recording, window, resource) for resource in ("cpu", "io", "memory")
-            },
-        }
-    )
+def _largest(values: Values | None) -> float | None:
+    return None if values is None else float(values.max())
 
 
-def _cpu(recording: Recording, window: Window) -> Metrics:
-    spent = {state: recording.delta(f"cpu.{state}_s_total", window) for state in CPU_STATES}
-    known = {state: seconds for state, seconds in spent.items() if seconds is not None}
-    total = sum(known.values())
-    if "idle" not in known or total <= 0.0:
+def _cpu(recording: Recording, window: Window, pieces: Pieces | None) -> Metrics:
+    read = recording.growth if pieces is None else recording.rates
+    found = {state: read(f"cpu.{state}_s_total", window, "", pieces) for state in CPU_STATES}
+    spent = {state: seconds for state, seconds in found.items() if seconds is not None}
+    if "idle" not in spent or not bool((total := np.asarray(sum(spent.values()))).any()):
         return {}
-    fractions: Metrics = {f"{state}_fraction": seconds / total for state, seconds in known.items()}
-    waiting = known["idle"] + known.get("iowait", 0.0)
-    return fractions | {"busy_fraction": 1.0 - waiting / total}
+    known = total > 0.0
+    shares = {state: seconds[known] / total[known] for state, seconds in spent.items()}
+    waits = np.zeros(len(total)) if "iowait" not in spent else spent["iowait"]
+    if pieces is None:
+        shares["busy"] = 1.0 - (spent["idle"] + waits)[known] / total[known]
+    else:
+        shares["busy"] = 1.0 - shares["idle"] - waits[known] / total[known]
+    return {f"{state}_fraction": _largest(share) for state, share in shares.items()}
 
 
-def _memory(recording: Recording, window: Window) -> Metrics:
+def _memory(recording: Recording, window: Window, pieces: Pieces | None) -> Metrics:
     total = recording.mean("memory.total_bytes", window)
     available = recording.mean("memory.available_bytes", window)
-    if total is None or available is None or total <= 0.0:
+    if not total or available is None:
         return {}
+    if pieces is not None:
+        available = min(recording.inside("memory.available_bytes", window)[1] or [available])
     return {"used_fraction": 1.0 - available / total, "used_bytes": total - available}
-
-
-def _load_average(recording: Recording, window: Window) -> Metrics:
-    edges = recording.edges("load_average.1m", window)
-    return {} if edges is None else {"begin_1m": edges[0], "end_1m": edges[1]}
-
-
-def _pressure(recording: Recording, window: Window, resource: str) -> float | None:
-    stalled = recording.rate(f"pressure.{resource}_us_total", window)
-    return None if stalled is None else stalled / 1e6
 
 
 def exported_metrics(recording: Recording, window: Window, scrapes: Iterable[Scrape]) -> Metrics:
@@ -479,13 +424,18 @@ def _level_or_rate(recording: Recording, window: Window, metric: str) -> dict[st
     return {"avg": recording.mean(metric, window), **ends}
 
 
+def checked(check: str, ok: bool, evidence: str, *, voids: bool = False) -> ValidityFinding:
+    """A finding, by default one that changes nothing of the iteration: a warning where it does not hold."""
+    return ValidityFinding(check=check, ok=ok, evidence=evidence, voids=voids)
+
+
 def report_findings(reports: Mapping[tuple[str, str], CaptureResult]) -> Iterator[ValidityFinding]:
     """Whether each capture that makes a report, by name and host, has made one. Warnings: no number needs it."""
     for (name, host), result in reports.items():
         size = quantity(float(len(result.output.encode())), "report_bytes")
         made = f"a report of {size}" if result.output else "no report"
         text = "; ".join((made, *result.notes))
-        yield ValidityFinding(check=f"report:{name}@{host}", ok=not result.notes, evidence=text, voids=False)
+        yield checked(f"report:{name}@{host}", not result.notes, text)
 
 
 def sizes_metrics(recording: Recording, system: str) -> tuple[Metrics, tuple[SizeLine, ...]]:
@@ -544,10 +494,6 @@ def lag_metrics(recording: Recording, window: Window) -> Metrics:
     if volumes:
         tree |= {"avg_bytes": recording.mean("lag.bytes", window), "max_bytes": max(volumes)}
     return prune(tree)
-
-
-NUMBERS: Mapping[str, Callable[[Recording, Window], Metrics]] = {"lag": lag_metrics}
-"""Kinds of captures whose numbers come from one recording alone -> the numbers in a window."""
 
 
 TOP_WAITS = 10
@@ -645,7 +591,7 @@ def unknown_events(recording: Recording, system: str, events: tuple[str, ...]) -
     for name in events:
         if name not in known:
             text = f"the capture of {system} knows no wait by this name; write it as the server does"
-            yield ValidityFinding(check=f"wait:{name}", ok=False, evidence=text, voids=False)
+            yield checked(f"wait:{name}", False, text)
 
 
 def top_waits(
@@ -654,16 +600,20 @@ def top_waits(
     """The `TOP_WAITS` longest of `class:event` -> seconds, longest first, each with its share of the DB time, and its
     waits where the server counts them."""
     ranked = sorted(((spent, label) for label, spent in seconds.items() if spent > 0.0), reverse=True)
-    return tuple(_wait_line(label, spent, db_time_s, (counts or {}).get(label)) for spent, label in ranked[:TOP_WAITS])
+    named = ((spent, label, label.rpartition(":")) for spent, label in ranked[:TOP_WAITS])
+    return tuple(
+        wait_line(event, wait_class or label, spent, db_time_s, (counts or {}).get(label))
+        for spent, label, (wait_class, _, event) in named
+    )
 
 
-def _wait_line(label: str, seconds: float, total: float, waits: float | None) -> WaitLine:
-    wait_class, _, event = label.rpartition(":")
+def wait_line(event: str, wait_class: str, seconds: float, db_time_s: float, waits: float | None) -> WaitLine:
+    """An event with its share of the DB time, and the mean time of its waits."""
     return WaitLine(
         event=event,
-        wait_class=wait_class or label,
+        wait_class=wait_class,
         seconds=seconds,
-        db_time_fraction=seconds / total,
+        db_time_fraction=seconds / db_time_s,
         average_us=seconds / waits * 1e6 if waits else None,
         waits=waits,
     )
@@ -693,7 +643,7 @@ def with_statements(
             total, found = _parsed(result.output, capture.system or "")
         except (ValueError, KeyError, TypeError) as fault:
             text = f"the document of the capture cannot be read: {str(fault)[:200]}"
-            findings.append(ValidityFinding(check=f"statements:{name}@{host}", ok=False, evidence=text, voids=False))
+            findings.append(checked(f"statements:{name}@{host}", False, text))
             continue
         lines += found
         trees.setdefault("tree", _tree(total, found, names_read(plan, STATEMENTS)))
@@ -790,11 +740,11 @@ def plan_findings(lines: Sequence[StatementLine], before: IterationFinished | No
     changed = [(old, new) for old, new in pairs if old.shape != new.shape]
     for old, new in changed:
         text = f"the plan of `{_cut(new.text)}` changed since {before.id}: {_cut(old.shape)} -> {_cut(new.shape)}"
-        yield ValidityFinding(check=f"plan:{new.system}:{new.id}", ok=False, evidence=text, voids=False)
+        yield checked(f"plan:{new.system}:{new.id}", False, text)
     if pairs and not changed:
         count = count_of(len(pairs), "statement")
         text = f"the plans of {count} are those of {before.id}"
-        yield ValidityFinding(check="plans", ok=True, evidence=text, voids=False)
+        yield checked("plans", True, text)
 
 
 def _cut(text: str) -> str:

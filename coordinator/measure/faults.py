@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from statistics import fmean
 from typing import TypeAlias
 
+from proveout.coordinator.measure.captures import checked
 from proveout.coordinator.measure.fault_effects import (
     BinSeries,
     Effect,
@@ -20,7 +21,7 @@ from proveout.coordinator.measure.fault_effects import (
     series_of,
     together,
 )
-from proveout.coordinator.measure.load_merge import Observed, Stream
+from proveout.coordinator.measure.load_merge import WHOLE_S, Observed, Stream
 from proveout.core.data_classes import record
 from proveout.core.numbers import quantity
 from proveout.dsl.metrics import COMMITS, FAULT_NUMBERS
@@ -43,8 +44,6 @@ SpanOfSeconds: TypeAlias = tuple[float, float]
 """From, to: seconds after the start of the measure window."""
 EDGE_S = 1.0
 """A load that has not recovered so shortly before the end of the window does not recover within it."""
-WHOLE_S = 0.999
-"""A second of a load that is shorter is cut by an end of the window."""
 IN_PLACE_MIN = 0.9
 """The share of its planned time that a fault must be in place within the window; clocks and hosts differ by less."""
 
@@ -152,11 +151,11 @@ def judge(stage: Measuring, faults: Sequence[FaultMeasured], window_s: float) ->
     for planned in plans.values():
         if planned.when is not None and (planned.name, 1) not in seen:
             evidence = f"it did not begin: {planned.when.text} held in no second of the measure window"
-            yield ValidityFinding(check=_check(planned.name, 1), ok=False, evidence=evidence, voids=False)
+            yield checked(_check(planned.name, 1), False, evidence)
         for number in range(1, planned.times + 1) if planned.when is None else ():
             if (planned.name, number) not in seen:
                 evidence = "it did not begin: the one before it was not healed by then, or the load had ended"
-                yield ValidityFinding(check=_check(planned.name, number), ok=False, evidence=evidence, voids=True)
+                yield checked(_check(planned.name, number), False, evidence, voids=True)
 
 
 def missed(ended: IterationFinished) -> tuple[str, ...]:

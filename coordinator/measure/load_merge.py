@@ -4,6 +4,7 @@ the validity checks read of an iteration. Pure.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias, TypeVar
@@ -11,13 +12,14 @@ from typing import Literal, TypeAlias, TypeVar
 from proveout.coordinator.measure.captures import Recording, Window, prune
 from proveout.core.data_classes import dataclass, field, record
 from proveout.core.json_data import number_at
-from proveout.dsl.plan.loads import in_load, parts
+from proveout.dsl.plan.loads import in_load, parts, targets
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Limits, Measuring, Search, Tool
-from proveout.proto.events import IterationFinished, Metrics, TransactionSummary
+from proveout.dsl.plan.topology import Capture
+from proveout.proto.events import IterationFinished, IterationId, Metrics, TransactionSummary
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import (
-    Handling,
+    FaultInjected,
     Histogram,
     LoadResult,
     LoadSecond,
@@ -64,7 +66,7 @@ SAMPLES_MIN = 10
 PERCENTILES = {"p50_us": 50.0, "p90_us": 90.0, "p95_us": 95.0, "p99_us": 99.0, "p999_us": 99.9}
 TIMES = ("response", "service", "schedule")
 COUNTS = ("ok", "logical_failures", "retried", "missed")
-NO_TIMES = Histogram()
+HISTOGRAMS = [name for one in TIMES for name in (one, f"{one}_at_least")]
 
 
 def merge_loads(loads: Iterable[Sequence[TransactionLoad]]) -> tuple[TransactionLoad, ...]:
@@ -85,38 +87,20 @@ def _merged(loads: Iterable[Sequence[TransactionLoad]]) -> tuple[TransactionLoad
     for transactions in loads:
         for item in transactions:
             by_name.setdefault(item.counts.name, []).append(item)
-    return tuple(
-        TransactionLoad(
-            counts=_merge_counts([item.counts for item in items]),
-            ended=sum(item.ended for item in items),
-            late=sum(item.late for item in items),
-            **_times(items),
-        )
-        for items in by_name.values()
-    )
+    return tuple(summed(items, name) for name, items in by_name.items())
 
 
-def _times(loads: Sequence[TransactionLoad]) -> dict[str, Histogram]:
-    """The histograms of several transaction types, merged: `response`, `response_at_least`, and so on."""
-    names = [name for one in TIMES for name in (one, f"{one}_at_least")]
-    return {name: histogram.merge(getattr(item, name) for item in loads) for name in names}
-
-
-def handling_parts(loads: Iterable[LoadResult]) -> list[Handling]:
-    """The handling of answers by all workers; [] when one of the agents did not measure it."""
-    parts = [load.handling for load in loads]
-    return [part for each in parts for part in each] if all(parts) else []
-
-
-def _merge_counts(counts: Sequence[TransactionCounts]) -> TransactionCounts:
-    errors: dict[str, int] = {}
-    for item in counts:
-        for code, count in item.errors:
-            errors[code] = errors.get(code, 0) + count
-    return TransactionCounts(
-        name=counts[0].name,
-        errors=tuple(sorted(errors.items())),
-        **{name: sum(getattr(item, name) for item in counts) for name in COUNTS},
+def summed(items: Sequence[TransactionLoad], name: str = "") -> TransactionLoad:
+    """Parts of one transaction type, or several types, as one."""
+    errors: Counter[str] = Counter()
+    for code, count in (error for item in items for error in item.counts.errors):
+        errors[code] += count
+    sums = {each: sum(getattr(item.counts, each) for item in items) for each in COUNTS}
+    return TransactionLoad(
+        counts=TransactionCounts(name=name, errors=tuple(sorted(errors.items())), **sums),
+        ended=sum(item.ended for item in items),
+        late=sum(item.late for item in items),
+        **{each: histogram.merge(getattr(item, each) for item in items) for each in HISTOGRAMS},
     )
 
 
@@ -137,7 +121,7 @@ class Latency:
     not_given: tuple[str, ...] = ()
 
 
-def latency(ended: Histogram, unanswered: Histogram = NO_TIMES, missed: int = 0) -> Latency:
+def latency(ended: Histogram, unanswered: Histogram, missed: int) -> Latency:
     """The times of the transactions due in a window, from two merged histograms.
 
     `ended`: exact times of the N that ended. `unanswered`: of the C that have no answer, their ages, each a lower bound
@@ -185,17 +169,19 @@ def latency_us(values: Histogram) -> dict[str, float]:
     return {"min_us": values.min_ns / 1e3, "avg_us": mean / 1e3} | percentiles | {"max_us": values.max_ns / 1e3}
 
 
-def times_of(loads: Sequence[TransactionLoad]) -> dict[str, Latency]:
-    """`response`, `service` and `schedule` of several transaction types together."""
-    missed, merged = sum(item.counts.missed for item in loads), _times(loads)
+def times_of(load: TransactionLoad) -> dict[str, Latency]:
+    """`response`, `service` and `schedule` of a transaction type, or of several together (`summed`)."""
     return {
-        name: latency(merged[name], merged[f"{name}_at_least"], 0 if name == "service" else missed) for name in TIMES
+        name: latency(
+            getattr(load, name), getattr(load, f"{name}_at_least"), 0 if name == "service" else load.counts.missed
+        )
+        for name in TIMES
     }
 
 
 def summary(item: TransactionLoad, loads: Mapping[str, LoadResult], load: str = "") -> TransactionSummary:
     """A transaction type of a load, over all its hosts."""
-    times = times_of((item,))
+    times, length = times_of(item), sum(map(length_s, loads.values())) / len(loads)
     return TransactionSummary(
         name=item.counts.name,
         ok=item.counts.ok,
@@ -204,20 +190,15 @@ def summary(item: TransactionLoad, loads: Mapping[str, LoadResult], load: str = 
         retried=item.counts.retried,
         missed=item.counts.missed,
         unfinished=histogram.count(item.service_at_least),
-        tps=_per_second(item.ended, loads) or 0.0,
+        tps=item.ended / length if length > 0.0 else 0.0,
         response=times["response"].known,
         service=times["service"].known,
         load=load,
     )
 
 
-def _per_second(count: int, loads: Mapping[str, LoadResult]) -> float | None:
-    length = sum(length_s(load) for load in loads.values()) / len(loads)
-    return count / length if length > 0.0 else None
-
-
-def handling_metrics(parts: Sequence[Handling], ended: int, service: Histogram) -> Metrics:
-    """The waits of answers in the client, as in `metrics.LOAD`'s `client`; {} when it was not measured.
+def handling_metrics(loads: Iterable[LoadResult], ended: int, service: Histogram) -> Metrics:
+    """The waits of answers in the client, as in `metrics.LOAD`'s `client`; {} when an agent did not measure it.
 
     The share of the service time is exact for means: a recorded time is the true one plus the waits of its answers, so
     that mean(true) = mean(recorded) - answers per transaction x mean(wait). For medians it is an approximation (the
@@ -225,7 +206,8 @@ def handling_metrics(parts: Sequence[Handling], ended: int, service: Histogram) 
     event loop that could see its answers arrive; there the waits for a CPU stand for them, and waits for the GIL are
     not seen.
     """
-    whole = histogram.merge_handling(parts)
+    parts = [load.handling for load in loads]
+    whole = histogram.merge_handling([part for each in parts for part in each] if all(parts) else [])
     if whole is None or not ended:
         return {}
     waited_us = None if whole.runqueue_s is None else whole.runqueue_s / ended * 1e6
@@ -269,17 +251,14 @@ def load_metrics(
     *,
     threads: float,
     rate: float | None,
-    ceiling: float | None,
+    ceiling: float | None = None,
 ) -> Metrics:
     """The numbers of merged transactions as `metrics.LOAD`, without those that are not known; `loads` are the results
     that they come from, with their window."""
-    ok = sum(item.counts.ok for item in merged)
-    logical = sum(item.counts.logical_failures for item in merged)
-    errors = sum(item.counts.error_count for item in merged)
-    times = times_of(merged)
+    whole = summed(merged)
+    ok, logical, errors = whole.counts.ok, whole.counts.logical_failures, whole.counts.error_count
     ended = sum(load.ended_in_window for load in loads.values())
     cpu_s = sum(load.client_cpu_s for load in loads.values())
-    service = histogram.merge(item.service for item in merged)
     rates = [load.ended_in_window / length_s(load) for load in loads.values() if length_s(load) > 0.0]
     return prune(
         {
@@ -287,11 +266,11 @@ def load_metrics(
             "threads": threads,
             "rate": rate or 0.0,
             "measure_s": max(map(length_s, loads.values())),
-            **{name: one.known for name, one in times.items()},
+            **{name: one.known for name, one in times_of(whole).items()},
             "errors": {"count": errors, "fraction": share(errors, ok + logical + errors)},
             "logical": {"count": logical, "fraction": share(logical, ok + logical)},
-            **_arrivals(merged, loads),
-            "retried": {"count": sum(item.counts.retried for item in merged)},
+            **_arrivals(whole, loads),
+            "retried": {"count": whole.counts.retried},
             **session_metrics([load.sessions for load in loads.values()]),
             "client": {
                 "cpu_fraction": max(load.client_cpu_fraction for load in loads.values()),
@@ -300,32 +279,29 @@ def load_metrics(
                 "ceiling_per_s": ceiling,
                 "ceiling_fraction": sum(rates) / ceiling if ceiling and rates else None,
                 "start_skew_ms": max(load.start_skew_ns for load in loads.values()) / 1e6,
-                **handling_metrics(handling_parts(loads.values()), ended, service),
+                **handling_metrics(loads.values(), ended, whole.service),
             },
         }
     )
 
 
-def _arrivals(merged: Sequence[TransactionLoad], loads: Mapping[str, LoadResult]) -> Metrics:
+def _arrivals(whole: TransactionLoad, loads: Mapping[str, LoadResult]) -> Metrics:
     """Counts of the transactions due in the window: due = ended + late + unfinished + missed."""
-    counts = [item.counts for item in merged]
-    answered = sum(one.ok + one.logical_failures + one.error_count for one in counts)
-    late, missed = sum(item.late for item in merged), sum(one.missed for one in counts)
-    unfinished = sum(histogram.count(item.service_at_least) for item in merged)
-    due = answered + unfinished + missed
+    counts, unfinished = whole.counts, histogram.count(whole.service_at_least)
+    answered = counts.ok + counts.logical_failures + counts.error_count
+    due = answered + unfinished + counts.missed
     oldest_ns = max(
-        *(item.service_at_least.max_ns for item in merged),
+        whole.service_at_least.max_ns,
         *(hang.waited_ns for load in loads.values() for hang in load.hangs if not hang.answered),
-        0,
         0,
     )
     return {
         "due": {"count": due},
-        "begun": {"count": due - missed},
-        "ended": {"count": answered - late},
-        "late": {"count": late},
+        "begun": {"count": due - counts.missed},
+        "ended": {"count": answered - whole.late},
+        "late": {"count": whole.late},
         "unfinished": {"count": unfinished, "fraction": share(unfinished, due), "age_max_us": oldest_ns / 1e3},
-        "missed": {"count": missed, "fraction": share(missed, due)},
+        "missed": {"count": counts.missed, "fraction": share(counts.missed, due)},
         "hung": {"count": sum(load.hung for load in loads.values())},
     }
 
@@ -347,9 +323,11 @@ Found = TypeVar("Found")
 
 @record
 class Stream:
-    """One load of an iteration: the stage with this load alone, its results by client host, and what they sum to.
+    """One load of an iteration, or those with shares together: the stage with this load alone, its results by client
+    host, and what they sum to; `summaries` and `name` are empty for those together.
 
-    `beside`: whether it has threads of its own and is not in the numbers of the rung.
+    `rows`: the whole seconds by number. `beside`: whether it has threads of its own and is not in the numbers of the
+    rung.
     """
 
     stage: Measuring
@@ -359,8 +337,14 @@ class Stream:
     seconds: Mapping[str, Sequence[LoadSecond]]
     merged: Sequence[TransactionLoad] = ()
     summaries: tuple[TransactionSummary, ...] = ()
+    rows: Mapping[int, SecondRow] = field(default_factory=dict)
     name: str = ""
     beside: bool = False
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of the paths of its numbers."""
+        return f"loads.{self.name}." if self.name else ""
 
 
 def streams_of(
@@ -372,9 +356,9 @@ def streams_of(
 ) -> tuple[Stream, ...]:
     """The loads of an iteration in the plan's order, or the tool. ValueError for one without a result."""
     if isinstance(stage, Tool):
-        return (_stream(Stream(stage=stage, threads=rung, rate=rate, loads=loads, seconds=seconds)),)
+        return (_summed(Stream(stage=stage, threads=rung, rate=rate, loads=loads, seconds=seconds)),)
     return tuple(
-        _stream(
+        _summed(
             Stream(
                 name=part.name,
                 stage=part.stage,
@@ -389,25 +373,35 @@ def streams_of(
     )
 
 
-def _stream(one: Stream) -> Stream:
+def together(stage: Measuring, rate: float | None, streams: Sequence[Stream]) -> Stream:
+    """Those of several loads that have shares, as one."""
+    shares = [stream for stream in streams if not stream.beside]
+    loads = {in_load(one.name, host): load for one in shares for host, load in one.loads.items()}
+    seconds = {in_load(one.name, host): found for one in shares for host, found in one.seconds.items()}
+    return Stream(
+        stage=stage if len(shares) > 1 else shares[0].stage,
+        threads=sum(stream.threads for stream in shares),
+        rate=rate if len(shares) > 1 else shares[0].rate,
+        loads=loads,
+        seconds=seconds,
+        merged=merge_loads(stream.merged for stream in shares),
+        rows=whole_seconds(loads, seconds),
+    )
+
+
+def _summed(one: Stream) -> Stream:
     """The load with the sums over its hosts."""
     if not one.loads:
         raise ValueError("an iteration without a load result has no numbers")
     merged = merge_loads(load.transactions for load in one.loads.values())
-    return replace(one, merged=merged, summaries=tuple(summary(item, one.loads, one.name) for item in merged))
+    summaries = tuple(summary(item, one.loads, one.name) for item in merged)
+    return replace(one, merged=merged, summaries=summaries, rows=whole_seconds(one.loads, one.seconds))
 
 
 def _of(sources: Mapping[str, Found], load: str) -> Mapping[str, Found]:
     """The sources of one load, by host."""
     prefix = in_load(load, "")
     return {source.removeprefix(prefix): found for source, found in sources.items() if source.startswith(prefix)}
-
-
-def joined(streams: Sequence[Stream]) -> tuple[Mapping[str, LoadResult], Mapping[str, Sequence[LoadSecond]]]:
-    """Results and seconds of several loads, by source."""
-    loads = {in_load(one.name, host): load for one in streams for host, load in one.loads.items()}
-    seconds = {in_load(one.name, host): found for one in streams for host, found in one.seconds.items()}
-    return loads, seconds
 
 
 def projected(finished: IterationFinished, load: str) -> IterationFinished:
@@ -421,80 +415,122 @@ def projected(finished: IterationFinished, load: str) -> IterationFinished:
     )
 
 
-def prefix_of(stream: Stream) -> str:
-    """The prefix of the paths of a load's numbers."""
-    return f"loads.{stream.name}." if stream.name else ""
-
-
 @dataclass(slots=True)
 class SecondRow:
-    """A whole second of all hosts of a load: `hosts` that reported it, its length (the longest of the hosts), the
-    transactions that ended, and the counts and sums of response times and of lags of the schedule."""
+    """A whole second of all hosts of a load.
 
+    `start_s`: after the start of the measure window (of the first host); `hosts` that reported it; `before_end`,
+    `measured`: it lies before the end of the window, in the window, on each of them; `duration_s`: the longest of the
+    hosts. `count`: the transactions that ended, `ended` by type, `service_ns`: their times; `responses`, `lags`:
+    the numbers of response times and of lags of the schedule, with their sums.
+    """
+
+    start_s: float
     hosts: int = 0
+    before_end: bool = True
+    measured: bool = True
     duration_s: float = 0.0
-    ended: int = 0
+    count: int = 0
+    ended: dict[str, int] = field(default_factory=dict)
+    service_ns: dict[str, int] = field(default_factory=dict)
     responses: int = 0
     response_ns: int = 0
     lags: int = 0
     lag_ns: int = 0
 
-    def add(self, second: LoadSecond) -> None:
+    @property
+    def response_us(self) -> float:
+        """The sum of response times."""
+        return self.response_ns / 1e3
+
+    def add(self, second: LoadSecond, load: LoadResult) -> None:
         """Add the second of a host."""
         self.hosts += 1
+        self.before_end &= second.start_ns + round(second.duration_s * 1e9) <= load.measure_end_ns + EDGE_NS
+        self.measured &= self.before_end and second.start_ns >= load.measure_start_ns - EDGE_NS
         self.duration_s = max(self.duration_s, second.duration_s)
         for item in second.transactions:
-            self.ended += item.counts.ok + item.counts.logical_failures
+            name, ended = item.counts.name, item.counts.ok + item.counts.logical_failures
+            self.count += ended
+            self.ended[name] = self.ended.get(name, 0) + ended
+            self.service_ns[name] = self.service_ns.get(name, 0) + item.service.sum_ns
             self.responses += histogram.count(item.response)
             self.response_ns += item.response.sum_ns
             self.lags += histogram.count(item.schedule)
             self.lag_ns += item.schedule.sum_ns
 
 
-def whole_seconds(
-    loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]], *, ramp_up: bool = False
-) -> dict[int, SecondRow]:
-    """The whole seconds inside the measure window, and with `ramp_up` before it, that all agents reported, by their
-    number after T0. Rows of sums: the seconds of a day as objects would take gigabytes."""
+WHOLE_S = 0.999
+"""A second of a load that is shorter is cut by an end of the load or of a window."""
+EDGE_NS = 1_000_000
+
+
+def whole_seconds(loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]) -> dict[int, SecondRow]:
+    """The whole seconds that all hosts reported, by their number after T0. Rows of sums: the seconds of a day as
+    objects would take gigabytes."""
     whole: dict[int, SecondRow] = {}
     for host, load in loads.items():
         for second in seconds.get(host, ()):
-            end_ns = second.start_ns + round(second.duration_s * 1e9)
-            begun = ramp_up or second.start_ns >= load.measure_start_ns - 1_000_000
-            if begun and end_ns <= load.measure_end_ns + 1_000_000 and second.duration_s >= 0.999:
-                whole.setdefault(second.second, SecondRow()).add(second)
-    return {number: whole[number] for number in sorted(whole) if whole[number].hosts == len(loads)}
+            if second.duration_s >= WHOLE_S:
+                row = whole.setdefault(second.second, SecondRow((second.start_ns - load.measure_start_ns) / 1e9))
+                row.add(second, load)
+    return {number: whole[number] for number in sorted(whole) if whole[number].hosts >= len(loads)}
 
 
 @record
-class Observed:
-    """The inputs of the validity checks of one load; times as in `summarise.summarise`, `window` on the coordinator's
-    clock.
+class Observations:
+    """All that was observed of an iteration.
 
-    `name`: that of the load where there are several; `stage` has this load alone. `earlier`: the valid iterations of
-    the same rung before this one. `tps_in_phases`: `tps_per_second` of each phase of the window.
-    `disturbed`: the times of the measure window in which faults have an effect, seconds. `server_started_ms`: the start
-    of the server that the iteration before has seen, 0 when it is not known.
+    `loads`, `seconds`: by client host, of several loads by `loads.in_load` of load and host. `recordings`: by (capture
+    name, host). `clocks`: per host (offset, uncertainty), ns; `clock_ends`: after the window. `t0_ns`: start on the
+    coordinator's clock; `window`: the measure window that all loads share, on that clock. `lost`: lost samples; lost
+    seconds are counted by the checks. `boots`: boot ids by host. `silences`: each agent's longest time without an
+    answer, s. `earlier`: the valid iterations of the rung before this one; `before`: the last valid one of the stage.
+    `injected`: the occurrences of faults by (fault, host).
     """
 
-    plan: Plan
+    id: IterationId
     stage: Measuring
+    plan: Plan
     rate: float | None
-    metrics: Metrics
-    transactions: Sequence[TransactionSummary]
-    tps_per_second: Sequence[float]
     loads: Mapping[str, LoadResult]
     seconds: Mapping[str, Sequence[LoadSecond]]
-    recordings: Mapping[tuple[str, str], Recording]
-    window: Window
-    clocks: Mapping[str, tuple[int, int]]
     t0_ns: int
-    lost: Mapping[tuple[str, str], int]
-    boots: Mapping[str, str]
-    silences: Mapping[str, float]
+    started_unix_s: float
+    window: Window = Window(start_ns=0, end_ns=0)
+    recordings: Mapping[tuple[str, str], Recording] = field(default_factory=dict)
+    clocks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    lost: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    boots: Mapping[str, str] = field(default_factory=dict)
+    silences: Mapping[str, float] = field(default_factory=dict)
     clock_ends: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     earlier: Sequence[IterationFinished] = ()
-    name: str = ""
+    before: IterationFinished | None = None
+    injected: Mapping[tuple[str, str], FaultInjected] = field(default_factory=dict)
+
+    def on(self, host: str) -> Window:
+        """The measure window on the clock of a host."""
+        return self.window.shifted(self.clocks.get(host, (0, 0))[0])
+
+    def captured(self, kind: str) -> list[tuple[Capture, str, Recording]]:
+        """The captures of a kind with their hosts; those of the stage's target system first."""
+        named = ((self.plan.capture(name), host, recording) for (name, host), recording in self.recordings.items())
+        target = "" if isinstance(self.stage, Tool) else targets(self.stage)[0]
+        return sorted((one for one in named if one[0].kind == kind), key=lambda one: one[0].system != target)
+
+
+@record
+class Observed(Observations):
+    """The inputs of the validity checks of one load: `stage`, `rate`, `loads`, `seconds` and `earlier` are its own.
+
+    `tps_per_second` of the measure window, `tps_in_phases` of each phase of it. `disturbed`: the times of the window in
+    which faults have an effect, seconds. `server_started_ms`: the start of the server that the iteration before has
+    seen, 0 when it is not known.
+    """
+
+    stream: Stream
+    metrics: Metrics
+    tps_per_second: Sequence[float] = ()
     tps_in_phases: Mapping[str, Sequence[float]] = field(default_factory=dict)
     disturbed: Sequence[tuple[float, float]] = ()
     server_started_ms: int = 0

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from proveout.coordinator.measure.captures import checked
 from proveout.coordinator.measure.faults import SpanOfSeconds, outside, union
-from proveout.coordinator.measure.load_merge import Observed, length_s, merge_loads
+from proveout.coordinator.measure.load_merge import Observed, SecondRow, length_s, merge_loads
 from proveout.core.data_classes import record
 from proveout.core.numbers import number, quantity, together
+from proveout.dsl.plan.loads import target_host
 from proveout.dsl.plan.phases import level_at
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Measuring, Phased, Tool
@@ -21,7 +22,7 @@ from proveout.dsl.plan.topology import Host
 from proveout.proto.events import IterationFinished, ValidityFinding
 from proveout.proto.wire import histogram
 from proveout.proto.wire.histogram import common
-from proveout.proto.wire.results import Histogram, LoadSecond, Stall
+from proveout.proto.wire.results import Histogram, Stall
 
 # - **Stalls** (`proto.wire.histogram`): exact times without the end of a transaction. A transaction that waited through
 #   one counts by the improbability of its wait. With n other transactions of its type, q = max(1 %, 1 / (n + 1)) of
@@ -100,25 +101,10 @@ def _down(seen: Observed, window_s: float) -> tuple[Sequence[SpanOfSeconds], str
 
 
 @record
-class _Second:
-    """One whole second of all loads: when it began, whether in the measure window, and ended transactions and service
-    time by type."""
-
-    start_s: float
-    measured: bool
-    ended: Mapping[str, int]
-    service_ns: Mapping[str, int]
-
-    @property
-    def count(self) -> int:
-        return sum(self.ended.values())
-
-
-@record
 class _Usual:
     """The usual behaviour of the system: from this load and the valid earlier iterations of the same rung."""
 
-    seconds: Sequence[_Second]
+    seconds: Sequence[SecondRow]
     loaded_s: float
     services: Mapping[str, Histogram]
     earlier: Sequence[IterationFinished]
@@ -129,9 +115,10 @@ class _Usual:
         parts = [seen.seconds.get(host, ()) for host in seen.loads]
         # By end time, so that each transaction counts once: those of a window's result may have ended after it.
         merged = merge_loads(second.transactions for second in chain.from_iterable(parts))
-        seconds = _whole_seconds(seen)
+        seconds = list(seen.stream.rows.values())
         # Threads begin one after the other in the first half of the ramp-up.
-        settled_s = -_ramp_up_s(parts) / 2
+        ramps_s = (sum(second.duration_s for second in part if second.window == "ramp_up") for part in parts)
+        settled_s = -max(ramps_s, default=0.0) / 2
         settled = [second.count for second in seconds if second.start_s >= settled_s]
         own = float(max(settled, default=0))  # a trickle may leave only a second of the ramp as it usually is
         rates = [float(item.metrics.get("tps", 0.0)) for item in seen.earlier]
@@ -195,37 +182,6 @@ def _tail(waited_ns: float, others: int, most_ns: float) -> float | None:
     if others < 1:
         return None
     return 1.0 if waited_ns <= most_ns else _share(others) * (most_ns / waited_ns) ** 2
-
-
-def _ramp_up_s(parts: Sequence[Sequence[LoadSecond]]) -> float:
-    return max((sum(s.duration_s for s in part if s.window == "ramp_up") for part in parts), default=0.0)
-
-
-def _whole_seconds(seen: Observed) -> list[_Second]:
-    """The whole seconds that all loads have reported, in order."""
-    starts_s: dict[int, float] = {}
-    parts: Counter[int] = Counter()
-    ended: dict[int, Counter[str]] = defaultdict(Counter)
-    service_ns: dict[int, Counter[str]] = defaultdict(Counter)
-    for host, load in seen.loads.items():
-        for second in seen.seconds.get(host, ()):
-            if second.duration_s >= 0.999:
-                starts_s.setdefault(second.second, (second.start_ns - load.measure_start_ns) / 1e9)
-                parts[second.second] += 1
-                for item in second.transactions:
-                    ended[second.second][item.counts.name] += item.counts.ok + item.counts.logical_failures
-                    service_ns[second.second][item.counts.name] += item.service.sum_ns
-    window_s = min(length_s(load) for load in seen.loads.values())
-    return [
-        _Second(
-            start_s=start_s,
-            measured=start_s >= -0.001 and start_s + 1.0 <= window_s + 0.001,
-            ended=ended[number],
-            service_ns=service_ns[number],
-        )
-        for number, start_s in sorted(starts_s.items())
-        if parts[number] >= len(seen.loads)
-    ]
 
 
 # ---- stalls ------------------------------------------------------------------------------------------------------
@@ -343,13 +299,13 @@ def judge_machines(seen: Observed) -> Iterator[ValidityFinding]:
         yield from _steal(name, trees[0][1])
         yield from _pressure(seen, machine, name, trees[0][1])
     if not found:
-        yield _warning("other-load", True, "not judged: no os capture")
+        yield checked("other-load", True, "not judged: no os capture")
 
 
 def shares_machine(plan: Plan, stage: Measuring, boots: Mapping[str, str]) -> bool:
     """Whether a client of the stage runs on the machine of its target. `boots`: the boot id of each host, where it is
     known."""
-    target = plan.host(plan.target_host(stage))
+    target = plan.host(target_host(plan, stage))
     return any(same_machine(plan.host(client), target, boots) for client in stage.clients)
 
 
@@ -371,10 +327,6 @@ def hosts_by_machine(plan: Plan, boots: Mapping[str, str]) -> dict[str, list[str
     return machines
 
 
-def _warning(check: str, ok: bool, evidence: str) -> ValidityFinding:
-    return ValidityFinding(check=check, ok=ok, evidence=evidence, voids=False)
-
-
 def _other_load(
     seen: Observed, machine: str, name: str, hosts: list[str], trees: list[tuple[str, Mapping[str, Any]]]
 ) -> Iterator[ValidityFinding]:
@@ -391,7 +343,7 @@ def _other_load(
     other = max(float(trees[0][1]["cpu"]["busy_fraction"]) - ours / cores, 0.0)
     share, limit = together("fraction", other, OTHER_CPU_MAX)
     text = f"{share} of the CPU used by others (limit {limit})"
-    yield _warning(f"other-load:{name}", other <= OTHER_CPU_MAX, text)
+    yield checked(f"other-load:{name}", other <= OTHER_CPU_MAX, text)
 
 
 def _steal(name: str, tree: Mapping[str, Any]) -> Iterator[ValidityFinding]:
@@ -399,7 +351,7 @@ def _steal(name: str, tree: Mapping[str, Any]) -> Iterator[ValidityFinding]:
     if steal is not None:
         share, limit = together("fraction", steal, STEAL_MAX)
         text = f"{share} of the CPU stolen by the hypervisor (limit {limit})"
-        yield _warning(f"steal:{name}", steal <= STEAL_MAX, text)
+        yield checked(f"steal:{name}", steal <= STEAL_MAX, text)
 
 
 def _pressure(seen: Observed, machine: str, name: str, tree: Mapping[str, Any]) -> Iterator[ValidityFinding]:
@@ -412,15 +364,14 @@ def _pressure(seen: Observed, machine: str, name: str, tree: Mapping[str, Any]) 
         pairs = ((kind, together("fraction", share, limits[kind])) for kind, share in known.items())
         words = (f"{kind} {share} (limit {limit})" for kind, (share, limit) in pairs)
         fine = all(share <= limits[kind] for kind, share in known.items())
-        yield _warning(f"pressure:{name}", fine, f"time in which some task waited: {', '.join(words)}")
+        yield checked(f"pressure:{name}", fine, f"time in which some task waited: {', '.join(words)}")
 
 
 def _cores(seen: Observed, host: str) -> float:
-    window = seen.window.shifted(seen.clocks.get(host, (0, 0))[0])
     counted = [
         cores
         for (_, captured), recording in seen.recordings.items()
-        if captured == host and (cores := recording.mean("cpu.cores", window)) is not None
+        if captured == host and (cores := recording.mean("cpu.cores", seen.on(host))) is not None
     ]
     return max(counted, default=1.0)
 
@@ -432,7 +383,7 @@ def judge_pauses(seen: Observed) -> Iterator[ValidityFinding]:
         if paused_s >= min(TOLD_S, limit_s):
             paused, limit = together("pause_s", paused_s, limit_s)
             text = f"a load process of {host} did not run for {paused} (limit {limit})"
-            yield ValidityFinding(check=f"pause:load@{host}", ok=False, evidence=text, voids=paused_s >= limit_s)
+            yield checked(f"pause:load@{host}", False, text, voids=paused_s >= limit_s)
     yield from judge_silences(seen)
 
 
@@ -442,4 +393,4 @@ def judge_silences(seen: Observed) -> Iterator[ValidityFinding]:
         if silent_s >= SILENCE_TOLD_S:
             silent = quantity(silent_s, "silent_s")
             text = f"no answer from {host} for {silent}: its agent, the network or this coordinator stood still"
-            yield ValidityFinding(check=f"pause:agent@{host}", ok=False, evidence=text, voids=False)
+            yield checked(f"pause:agent@{host}", False, text)

@@ -1,4 +1,5 @@
-"""The numbers of each phase of a measure window, and the time to recover after a phase. Pure."""
+"""The numbers of each phase of a measure window, the time to recover after a phase, and the blocks of loads that take
+turns in slices. Pure."""
 
 from __future__ import annotations
 
@@ -12,20 +13,19 @@ from proveout.coordinator.measure.captures import prune
 from proveout.coordinator.measure.load_merge import (
     SecondRow,
     Stream,
-    joined,
     load_metrics,
     merge_loads,
-    prefix_of,
     summary,
     transaction_metrics,
-    whole_seconds,
 )
 from proveout.core.data_classes import record
 from proveout.core.statistics import DEVIATION_MIN, RUNS_S, quantile
 from proveout.dsl.metrics import PHASE
+from proveout.dsl.plan import slices
 from proveout.dsl.plan.phases import edges_s, recovers
 from proveout.dsl.plan.stages import Ladder, Measuring, Phased, measured_from_s
 from proveout.proto.events import Metrics
+from proveout.proto.wire import histogram
 from proveout.proto.wire.results import LoadResult, TransactionLoad
 
 # Definition. The phases before and after are at one and the same level (`plan.phases.recovers`). The reference is the
@@ -49,16 +49,6 @@ from proveout.proto.wire.results import LoadResult, TransactionLoad
 
 
 @record
-class Second:
-    """A whole second: its start after the start of the measure window, s; transactions that ended; the sum of their
-    response times, µs."""
-
-    start_s: float
-    ended: float
-    response_us: float
-
-
-@record
 class Recovery:
     """The time to recover, or a lower bound of it, seconds."""
 
@@ -66,9 +56,9 @@ class Recovery:
     at_least: float | None = None
 
 
-def recovery(before: Sequence[Second], after: Sequence[Second], end_s: float, within: float) -> Recovery | None:
+def recovery(before: Sequence[SecondRow], after: Sequence[SecondRow], end_s: float, within: float) -> Recovery | None:
     """The recovery from a phase that ended at `end_s`, from the whole seconds of the phases before and after it."""
-    ended = sum(second.ended for second in before)
+    ended = sum(second.count for second in before)
     if not ended:
         return None
     tps, response_us = ended / len(before), sum(second.response_us for second in before) / ended
@@ -78,7 +68,7 @@ def recovery(before: Sequence[Second], after: Sequence[Second], end_s: float, wi
     away = -1
     for first in range(len(after) - length + 1):
         run = after[first : first + length]
-        count = sum(second.ended for second in run)
+        count = sum(second.count for second in run)
         held = abs(count / length - tps) <= within * tps
         if not held or sum(second.response_us for second in run) > (1.0 + within) * response_us * count:
             away = first
@@ -87,10 +77,10 @@ def recovery(before: Sequence[Second], after: Sequence[Second], end_s: float, wi
     return Recovery(seconds=after[away + 1].start_s - end_s)
 
 
-def _run_s(before: Sequence[Second], seconds: int, within: float) -> int | None:
+def _run_s(before: Sequence[SecondRow], seconds: int, within: float) -> int | None:
     """The length of the runs in a phase of so many whole seconds; None where the numbers before vary too much."""
-    counts = [second.ended for second in before]
-    means = [second.response_us / second.ended for second in before if second.ended]
+    counts = [float(second.count) for second in before]
+    means = [second.response_us / second.count for second in before if second.count]
     fits = (length for length in RUNS_S if length <= seconds)
     return next((n for n in fits if max(margin(counts, n, seconds), margin(means, n, seconds)) <= within), None)
 
@@ -109,63 +99,46 @@ SLACK_S = 1e-3
 
 @record
 class PhaseNumbers:
-    """A phase of one load, or of several together: its tree, the transactions behind it, its whole seconds by metric,
-    and a lower bound of its recovery."""
+    """A phase of one load, or of several together: the prefix of the paths of its numbers, its tree, the transactions
+    behind it, its whole seconds by metric, and a lower bound of its recovery."""
 
     name: str
+    prefix: str
     tree: Metrics
     merged: Sequence[TransactionLoad]
     series: Mapping[str, tuple[float, ...]]
     at_least: Mapping[str, float] = field(default_factory=dict)
 
 
-Phases: TypeAlias = Mapping[str, tuple[PhaseNumbers, ...]]
-"""The phases of each load by the prefix of its paths (`prefix_of`), "" for the one load or for all together."""
-
-
-def phase_numbers(
-    stage: Measuring,
-    loads: Mapping[str, LoadResult],
-    whole: Mapping[int, SecondRow],
-    *,
-    threads: int,
-    rate: float | None,
-    by_type: bool = True,
-) -> tuple[PhaseNumbers, ...]:
-    """The phases of a stage, in order; () without any, or where a host has no results of them.
-
-    `whole`: the whole seconds that all hosts reported, by their number after T0. `by_type`: with each transaction type.
-    """
+def phase_numbers(stream: Stream) -> tuple[PhaseNumbers, ...]:
+    """The phases of a load, in order; () without any, or where a host has no results of them. Those of several loads
+    together have no transaction types."""
+    stage, rate = stream.stage, stream.rate
     if not isinstance(stage, Ladder) or not stage.windows.phases:
         return ()
     phases = edges_s(stage.windows.phases)
-    if any(len(load.phases) != len(phases) for load in loads.values()):
+    if any(len(load.phases) != len(phases) for load in stream.loads.values()):
         return ()
-    seconds = [_seconds(whole, measured_from_s(stage.windows), begin, end) for _, begin, end in phases]
-    levels = stage.arrival.levels if isinstance(stage, Ladder) and isinstance(stage.arrival, Phased) else ()
+    seconds = [_seconds(stream, measured_from_s(stage.windows), begin, end) for _, begin, end in phases]
+    levels = stage.arrival.levels if isinstance(stage.arrival, Phased) else ()
     found: list[PhaseNumbers] = []
     for number, (name, begin_s, end_s) in enumerate(phases):
-        results = {source: _narrowed(load, number) for source, load in loads.items()}
+        results = {source: _narrowed(load, number) for source, load in stream.loads.items()}
         merged = merge_loads(load.transactions for load in results.values())
-        level = levels[number] if levels else None
+        mean = levels[number].mean if levels else None
         back = None
         if levels and not recovers(levels, number):
             back = recovery(seconds[number - 1], seconds[number + 1], end_s, stage.recovered_within)
-        tree = load_metrics(
-            merged,
-            results,
-            threads=level.mean if level is not None and rate is None else threads,
-            rate=level.mean if level is not None and rate is not None else rate,
-            ceiling=None,
-        )
-        tree = {key: value for key, value in tree.items() if key in PHASE} | {"begins_s": begin_s}
-        if by_type:
-            types = {item.counts.name: transaction_metrics(summary(item, results)) for item in merged}
-            tree["transactions"] = types
+        threads = stream.threads if mean is None or rate is not None else mean
+        whole = load_metrics(merged, results, threads=threads, rate=rate if mean is None or rate is None else mean)
+        tree = {key: value for key, value in whole.items() if key in PHASE} | {"begins_s": begin_s}
+        if stream.summaries:
+            tree["transactions"] = {item.counts.name: transaction_metrics(summary(item, results)) for item in merged}
         tree["recovery_s"] = None if back is None else back.seconds
         found.append(
             PhaseNumbers(
                 name=name,
+                prefix=f"{stream.prefix}phases.{name}.",
                 tree=prune(tree),
                 merged=merged,
                 series=_series(seconds[number]),
@@ -189,65 +162,80 @@ def _narrowed(load: LoadResult, number: int) -> LoadResult:
     )
 
 
-def _seconds(whole: Mapping[int, SecondRow], from_s: float, begin_s: float, end_s: float) -> list[Second]:
+def _seconds(stream: Stream, from_s: float, begin_s: float, end_s: float) -> list[SecondRow]:
     """The whole seconds inside a phase."""
     first, end = math.ceil(from_s + begin_s - SLACK_S), math.floor(from_s + end_s + SLACK_S)
-    return [_second(number - from_s, whole[number]) for number in range(first, end) if number in whole]
+    rows = ((number, stream.rows.get(number)) for number in range(first, end))
+    return [replace(row, start_s=number - from_s) for number, row in rows if row is not None and row.measured]
 
 
-def _second(start_s: float, row: SecondRow) -> Second:
-    return Second(start_s=start_s, ended=row.ended, response_us=row.response_ns / 1e3)
-
-
-def _series(seconds: Sequence[Second]) -> dict[str, tuple[float, ...]]:
+def _series(seconds: Sequence[SecondRow]) -> dict[str, tuple[float, ...]]:
     if not seconds:
         return {}
-    found = {"tps": tuple(second.ended for second in seconds)}
-    if all(second.ended for second in seconds):
-        found["response.avg_us"] = tuple(second.response_us / second.ended for second in seconds)
+    found: dict[str, tuple[float, ...]] = {"tps": tuple(second.count for second in seconds)}
+    if all(second.count for second in seconds):
+        found["response.avg_us"] = tuple(second.response_us / second.count for second in seconds)
     return found
 
 
-def prefixed(prefix: str, phases: Sequence[PhaseNumbers]) -> Iterator[tuple[str, PhaseNumbers]]:
-    """The phases of a load with the prefix of their paths: `loads.<load>.phases.<phase>.`."""
-    yield from ((f"{prefix}phases.{phase.name}.", phase) for phase in phases)
+Phases: TypeAlias = Mapping[str, tuple[PhaseNumbers, ...]]
+"""The phases of each load by its name, "" for the one load or for all together."""
 
 
 def prefixed_transactions(phases: Phases) -> Iterator[tuple[str, Sequence[TransactionLoad]]]:
     """The transactions of each phase, and of each type in it, with the prefix of their paths."""
-    for prefix, found in phases.items():
-        for path, one in prefixed(prefix, found):
-            yield path, one.merged
-            if "transactions" in one.tree:
-                yield from ((f"{path}transactions.{item.counts.name}.", (item,)) for item in one.merged)
+    for one in (one for found in phases.values() for one in found):
+        yield one.prefix, one.merged
+        if "transactions" in one.tree:
+            yield from ((f"{one.prefix}transactions.{item.counts.name}.", (item,)) for item in one.merged)
 
 
 def add_phases(phases: Phases, metrics: Metrics, series: dict[str, tuple[float, ...]]) -> None:
     """Put the trees and the seconds of the phases of each load into those of the iteration."""
-    for prefix, found in phases.items():
-        tree = metrics["loads"][prefix.split(".")[1]] if prefix else metrics
+    for load, found in phases.items():
         if found:
-            tree["phases"] = {phase.name: phase.tree for phase in found}
-        series |= {f"{path}{name}": row for path, one in prefixed(prefix, found) for name, row in one.series.items()}
+            (metrics["loads"][load] if load else metrics)["phases"] = {phase.name: phase.tree for phase in found}
+        series |= {f"{one.prefix}{name}": row for one in found for name, row in one.series.items()}
 
 
-def all_phases(stage: Measuring, streams: Sequence[Stream], rate: float | None) -> Phases:
-    """The phases of each load, and of several loads those of the ones with shares together."""
-    found = {
-        prefix_of(one): phase_numbers(
-            one.stage, one.loads, whole_seconds(one.loads, one.seconds), threads=one.threads, rate=one.rate
-        )
-        for one in streams
-    }
-    if streams[0].name:
-        shares = [stream for stream in streams if not stream.beside]
-        loads, seconds = joined(shares)
-        found[""] = phase_numbers(
-            stage if len(shares) > 1 else shares[0].stage,
-            loads,
-            whole_seconds(loads, seconds),
-            threads=sum(stream.threads for stream in shares),
-            rate=shares[0].rate if len(shares) == 1 else rate,
-            by_type=False,
-        )
-    return found
+# A load is idle in the slices of the others, so that its throughput is that of its own slices. A transaction that is
+# under way at the end of a slice counts by the share of its time in it (`PhaseLoad.done`), as do all at a constant
+# rate: whole transactions would favour whichever ends just before an edge.
+
+BLOCKS = "blocks"
+"""In the names of series behind that of the load."""
+Blocks: TypeAlias = Mapping[str, Mapping[str, Sequence[float]]]
+"""By load the values of each block: `tps`, and `response.avg_us` where each block has one."""
+
+
+def in_own_time(stage: Measuring, slot: str, streams: Sequence[Stream]) -> tuple[tuple[Stream, ...], Blocks]:
+    """The loads with the throughput of each transaction type in the load's own slices, and their blocks; as they are,
+    and {}, without `versus`, or where a host has no result of the slices."""
+    if not isinstance(stage, Ladder) or not stage.versus_s:
+        return tuple(streams), {}
+    turns, blocks = slices.turns(stage, slot), dict[str, dict[str, Sequence[float]]]()
+    if any(len(load.phases) != len(turns) for one in streams for load in one.loads.values()):
+        return tuple(streams), {}
+    for one in streams:
+        mine = [number for number, name in enumerate(turns) if name == one.name]
+        parts = [[load.phases[number] for load in one.loads.values()] for number in mine]
+        times = [histogram.merge(item.response for load in part for item in load.transactions) for part in parts]
+        means = [histogram.mean_ns(one) for one in times]
+        rates = tuple(math.fsum(load.done for load in part) / slices.slice_s(stage) for part in parts)
+        blocks[one.name] = {"tps": rates}
+        if None not in means:
+            blocks[one.name]["response.avg_us"] = tuple((mean or 0.0) / 1e3 for mean in means)
+    own = (tuple(replace(item, tps=item.tps * len(blocks)) for item in one.summaries) for one in streams)
+    return tuple(replace(one, summaries=found) for one, found in zip(streams, own, strict=True)), blocks
+
+
+def add_blocks(blocks: Blocks, metrics: Metrics, series: dict[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
+    """Put the numbers of the loads' own slices into those of the iteration; the series with the blocks in place of the
+    seconds of the loads, of which a part is idle."""
+    for name, values in blocks.items():
+        tree, prefix = metrics["loads"][name], f"loads.{name}."
+        tree["tps"] = math.fsum(values["tps"]) / len(values["tps"])
+        tree["client"]["cpu_fraction"] = min(tree["client"]["cpu_fraction"] * len(blocks), 1.0)
+        series = {path: row for path, row in series.items() if not path.startswith(prefix)}
+        series |= {f"{prefix}{BLOCKS}.{path}": tuple(row) for path, row in values.items()}
+    return series

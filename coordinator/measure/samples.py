@@ -18,12 +18,13 @@ from itertools import chain, compress, islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import MappingProxyType
-from typing import IO, Any, TypeAlias, TypeVar, overload
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from proveout.coordinator.measure.captures import report_findings, with_statements
+from proveout.coordinator.measure.captures import Recording, report_findings, with_statements
+from proveout.coordinator.measure.load_merge import Observations
 from proveout.coordinator.measure.summarise import summarise as summarise_iteration
 from proveout.core import errors
 from proveout.core.data_classes import dataclass
@@ -34,12 +35,11 @@ from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Tool, Window
 from proveout.proto.events import IterationFinished, IterationId, LoadLine, LoadTick
 from proveout.proto.wire import histogram
-from proveout.proto.wire.messages import Loads, Names, Readings, Sample
+from proveout.proto.wire.messages import LazySequence, Loads, Names, Readings, Sample
 from proveout.proto.wire.results import (
     CaptureResult,
     CaptureSample,
     FaultInjected,
-    Histogram,
     LoadResult,
     LoadSecond,
     TaskResult,
@@ -53,28 +53,9 @@ Piece: TypeAlias = bytes | tuple[int, int]
 """Bytes in memory, or their offset and length in a file."""
 Chosen: TypeAlias = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.bool_]]
 """Whether each row is kept, by its time."""
-_T = TypeVar("_T")
 
 
-class _Kept(Sequence[_T]):
-    """A sequence that makes its items on each access."""
-
-    def _item(self, index: int) -> _T:
-        raise NotImplementedError
-
-    @overload
-    def __getitem__(self, index: int) -> _T: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[_T]: ...
-    def __getitem__(self, index: int | slice) -> _T | list[_T]:
-        chosen = range(len(self))[index]
-        return self._item(chosen) if isinstance(chosen, int) else [self._item(one) for one in chosen]
-
-    def __iter__(self) -> Iterator[_T]:
-        return map(self._item, range(len(self)))
-
-
-class Captured(_Kept[CaptureSample]):
+class Captured(LazySequence[CaptureSample]):
     """Samples of one capture on one host. Metrics and labels that come again are kept once; values become floats.
 
     The values of all samples stand one after the other; `_ends[i]` is where those of sample i end.
@@ -99,10 +80,11 @@ class Captured(_Kept[CaptureSample]):
     def __len__(self) -> int:
         return len(self._at_ns)
 
-    def _item(self, index: int) -> CaptureSample:
-        values = self._values[self._ends[index - 1] if index else 0 : self._ends[index]]
-        readings = Readings(self._named[index], values)
-        return CaptureSample(capture=self._captures[index], at_ns=self._at_ns[index], readings=readings)
+    def _items(self, indices: Iterable[int]) -> Iterator[CaptureSample]:
+        for index in indices:
+            values = self._values[self._ends[index - 1] if index else 0 : self._ends[index]]
+            readings = Readings(self._named[index], values)
+            yield CaptureSample(capture=self._captures[index], at_ns=self._at_ns[index], readings=readings)
 
 
 class Spool:
@@ -150,7 +132,7 @@ class Spool:
         return self._file
 
 
-class Seconds(_Kept[LoadSecond]):
+class Seconds(LazySequence[LoadSecond]):
     """Seconds of one load, what is in them as the bytes that came over the wire."""
 
     def __init__(self, spool: Spool | None = None) -> None:
@@ -173,15 +155,16 @@ class Seconds(_Kept[LoadSecond]):
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def _item(self, index: int) -> LoadSecond:
-        return LoadSecond(
-            second=self._numbers[index],
-            window=self._windows[index],
-            start_ns=self._start_ns[index],
-            duration_s=self._durations_s[index],
-            transactions=Loads.from_bytes(self._spool.get(self._loads[index])),
-            bins=self._spool.get(self._bins[index]),
-        )
+    def _items(self, indices: Iterable[int]) -> Iterator[LoadSecond]:
+        for index in indices:
+            yield LoadSecond(
+                second=self._numbers[index],
+                window=self._windows[index],
+                start_ns=self._start_ns[index],
+                duration_s=self._durations_s[index],
+                transactions=Loads.from_bytes(self._spool.get(self._loads[index])),
+                bins=self._spool.get(self._bins[index]),
+            )
 
 
 JUMP_MAX = 3600
@@ -191,6 +174,7 @@ ROWS_AT_ONCE = 65_536
 OBJECTS_AT_ONCE = 512
 """The most rows as Python's objects at a time."""
 NO_LOADS: Mapping[str, Sequence[TransactionLoad]] = MappingProxyType({})
+NO_TIMES: Sequence[float | None] = (None, None, None)
 
 
 class SamplesUnreadable(ProveoutError):
@@ -232,8 +216,6 @@ class Gathering:
     last: dict[str, int] = field(default_factory=dict)
     reached: dict[int, int] = field(default_factory=dict)
     untold: dict[int, list[LoadSecond]] = field(default_factory=dict)
-    injected: dict[tuple[str, str], FaultInjected] = field(default_factory=dict)
-    """The occurrences of each fault on each host, (fault, host), on the host's clock."""
     outputs: dict[str, str] = field(default_factory=dict)
     """The raw outputs of outside programs and the reports of databases, by task key."""
     spool: Spool = field(default_factory=Spool)
@@ -298,48 +280,43 @@ def labelled(second: LoadSecond, load: str) -> LoadSecond:
     return replace(second, transactions=tuple(named))
 
 
-def _us(value_ns: float | None) -> float | None:
-    return None if value_ns is None else value_ns / 1e3
-
-
 def merged_tick(
     identity: IterationId, parts: Sequence[LoadSecond], loads: Mapping[str, Sequence[TransactionLoad]] = NO_LOADS
 ) -> LoadTick:
     """One second of all agents as one line; `loads`: the transactions of each of several loads."""
-    seconds = max(1e-9, *(part.duration_s for part in parts))
-    items = [item for part in parts for item in part.transactions]
-    merged = histogram.merge(item.response for item in items)
-    p50_us, p95_us, p99_us = _percentiles_us(merged)
+    seconds = max(part.duration_s for part in parts)
+    total = load_line("", [item for part in parts for item in part.transactions], seconds)
     return LoadTick(
         id=identity,
         second=parts[0].second,
         window=parts[0].window,
-        tps=_ended(items) / seconds,
-        avg_us=_us(histogram.mean_ns(merged)),
-        p50_us=p50_us,
-        p95_us=p95_us,
-        p99_us=p99_us,
-        errors=sum(item.counts.error_count for item in items),
-        loads=tuple(_load_line(name, items_of, seconds) for name, items_of in loads.items()),
+        tps=total.tps,
+        avg_us=total.avg_us,
+        p50_us=total.p50_us,
+        p95_us=total.p95_us,
+        p99_us=total.p99_us,
+        errors=total.errors,
+        loads=tuple(load_line(name, items, seconds) for name, items in loads.items()),
     )
 
 
-def _load_line(name: str, items: Sequence[TransactionLoad], seconds: float) -> LoadLine:
-    p50_us, p95_us, p99_us = _percentiles_us(histogram.merge(item.response for item in items))
-    errors = sum(item.counts.error_count for item in items)
-    return LoadLine(name=name, tps=_ended(items) / seconds, p50_us=p50_us, p95_us=p95_us, p99_us=p99_us, errors=errors)
-
-
-def _ended(items: Iterable[TransactionLoad]) -> int:
-    return sum(item.counts.ok + item.counts.logical_failures for item in items)
-
-
-def _percentiles_us(response: Histogram) -> tuple[float | None, float | None, float | None]:
-    """The 50th, 95th and 99th percentile, µs; None of no response."""
-    if not response.counts:
-        return None, None, None
-    p50_ns, p95_ns, p99_ns = histogram.percentiles_ns(response, (50.0, 95.0, 99.0))
-    return p50_ns / 1e3, p95_ns / 1e3, p99_ns / 1e3
+def load_line(name: str, items: Sequence[TransactionLoad], seconds: float) -> LoadLine:
+    """The line of transaction types together."""
+    ok, failed = (sum(getattr(item.counts, count) for item in items) for count in ("ok", "logical_failures"))
+    response = histogram.merge(item.response for item in items)
+    p50_us, p95_us, p99_us = [ns / 1e3 for ns in histogram.percentiles_ns(response, (50.0, 95.0, 99.0))] or NO_TIMES
+    mean_ns = histogram.mean_ns(response)
+    return LoadLine(
+        name=name,
+        tps=(ok + failed) / max(seconds, 1e-9),
+        ok=ok,
+        logical_failures=failed,
+        errors=sum(item.counts.error_count for item in items),
+        avg_us=None if mean_ns is None else mean_ns / 1e3,
+        p50_us=p50_us,
+        p95_us=p95_us,
+        p99_us=p99_us,
+    )
 
 
 def summarise(
@@ -356,24 +333,19 @@ def summarise(
     assert isinstance(stage, (Ladder, Search, Tool))  # noqa: S101  # only these have iterations
     hosts = gathering.hosts
     sources = {key: in_load(gathering.loads.get(key, ""), hosts[key]) for key in loads}
-    gathering.injected = {
-        (gathering.faults[key], hosts[key]): result
-        for key, result in faults.items()
-        if isinstance(result, FaultInjected)
-    }
     outputs = {key: getattr(result, "output", "") for key, result in {**loads, **captures}.items()}
     gathering.outputs = {key: text for key, text in outputs.items() if text}
     suffixes = {key: CAPTURES[plan.capture(gathering.names[key]).kind].report for key in captures}
     gathering.suffixes = {key: suffix for key, suffix in suffixes.items() if suffix}
-    found = summarise_iteration(
+    observations = Observations(
         id=gathering.id,
         stage=stage,
         plan=plan,
         rate=rate,
         loads={sources[key]: result for key, result in loads.items() if isinstance(result, LoadResult)},
-        seconds={sources[key]: gathering.seconds.get(key, Seconds()) for key in loads},
-        captures={
-            (gathering.names[key], hosts[key]): gathering.captured.get(key, Captured())
+        seconds={sources[key]: gathering.seconds.get(key, ()) for key in loads},
+        recordings={
+            (gathering.names[key], hosts[key]): Recording(gathering.captured.get(key, ()))
             for key in captures
             if key not in gathering.suffixes
         },
@@ -386,8 +358,13 @@ def summarise(
         clock_ends=gathering.clock_ends,
         earlier=gathering.earlier,
         before=gathering.before,
-        injected=gathering.injected,
+        injected={
+            (gathering.faults[key], hosts[key]): result
+            for key, result in faults.items()
+            if isinstance(result, FaultInjected)
+        },
     )
+    found = summarise_iteration(observations)
     reports = {
         (gathering.names[key], hosts[key]): result
         for key, result in captures.items()
@@ -412,16 +389,25 @@ def write(gathering: Gathering, directory: Path) -> None:
         folder.mkdir(exist_ok=True)
         suffix = gathering.suffixes.get(key, ".txt")
         name = f"{stem}-{gathering.names.get(key, 'load')}-{gathering.hosts[key]}{suffix}"
-        beside = folder / f".{name}"
-        beside.write_text(INERT + text if suffix == ".html" else text, encoding="utf-8")
-        beside.replace(folder / name)
+        with _replaced(folder / name) as beside:
+            beside.write_text(INERT + text if suffix == ".html" else text, encoding="utf-8")
+
+
+@contextmanager
+def _replaced(path: Path) -> Iterator[Path]:
+    """A file beside this one, which takes its place when it is whole."""
+    beside = path.with_name(f".{path.name}")
+    try:
+        yield beside
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def _write_table(rows: Iterator[dict[str, Any]], path: Path) -> None:
     """Write rows a group at a time: as Python's dictionaries all at once, fifteen million readings would take ten
     gigabytes."""
-    first = next(rows, None)
-    if first is None:
+    if (first := next(rows, None)) is None:
         return
     rows = chain([first], rows)
     try:
@@ -430,16 +416,18 @@ def _write_table(rows: Iterator[dict[str, Any]], path: Path) -> None:
     except ModuleNotFoundError:
         _write_lines(rows, _lines_beside(path))
         return
-    schema = pa.schema([(name, _arrow_type(type(value))) for name, value in first.items()])
-    beside = path.with_name(f".{path.name}")
-    at_once = ROWS_AT_ONCE // 8 if list in map(type, first.values()) else ROWS_AT_ONCE
-    try:
-        with pq.ParquetWriter(beside, schema, compression="zstd", write_page_checksum=True) as writer:
-            while batches := _batches(islice(rows, at_once), schema):
-                writer.write_table(pa.Table.from_batches(batches, schema=schema))
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    schema = _schema(path)
+    at_once = ROWS_AT_ONCE // 8 if list in _columns_of(path).values() else ROWS_AT_ONCE
+
+    def batches() -> Iterator[Any]:
+        group = islice(rows, at_once)
+        while part := list(islice(group, OBJECTS_AT_ONCE)):
+            yield pa.RecordBatch.from_pylist(part, schema=schema)
+
+    options = {"compression": "zstd", "write_page_checksum": True}
+    with _replaced(path) as beside, pq.ParquetWriter(beside, schema, **options) as writer:
+        while found := list(batches()):
+            writer.write_table(pa.Table.from_batches(found, schema=schema))
 
 
 def _lines_beside(path: Path) -> Path:
@@ -448,18 +436,16 @@ def _lines_beside(path: Path) -> Path:
 
 
 def _write_lines(rows: Iterator[dict[str, Any]], path: Path) -> None:
-    beside = path.with_name(f".{path.name}")
-    try:
-        with gzip.open(beside, "wt", encoding="utf-8", compresslevel=4) as out:
-            out.writelines(f"{json.dumps(row, separators=(',', ':'))}\n" for row in rows)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with _replaced(path) as beside, gzip.open(beside, "wt", encoding="utf-8", compresslevel=4) as out:
+        out.writelines(f"{json.dumps(row, separators=(',', ':'))}\n" for row in rows)
 
 
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """The rows of such a file. SamplesUnreadable when it is damaged."""
-    wanted = _columns_of(path)
+def _lines(parquet: Path) -> list[dict[str, Any]] | None:
+    """The rows that were written without pyarrow; None where there are none, or beside a parquet file.
+    SamplesUnreadable when they are damaged."""
+    path, wanted = _lines_beside(parquet), _columns_of(parquet)
+    if parquet.is_file() or not path.is_file():
+        return None
     rows: list[dict[str, Any]] = []
     try:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
@@ -474,18 +460,20 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _columns_of(path: Path) -> Mapping[str, type]:
-    return _FILES.get(path.name.split(".")[-3 if path.suffix == ".gz" else -2], _LOAD)
+    return _FILES.get(path.name.split(".")[-2], _LOAD)
+
+
+Series: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
+"""Instants on the coordinator's clock, ns, and values."""
 
 
 def read_rows(path: Path, columns: Sequence[str] | None = None, metrics: Sequence[str] = ()) -> list[dict[str, Any]]:
     """The rows of a file of samples, by the name of its parquet file; of captures those of some `metrics` alone; []
     without a file. SamplesUnreadable for a damaged one."""
-    lines = _lines_beside(path)
-    if path.is_file() or not lines.is_file():
+    if (found := _lines(path)) is None:
         table = read_table(path, columns, [("metric", "in", list(metrics))] if metrics else None)
         rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
         return rows
-    found = _read_lines(lines)
     if metrics:
         found = [row for row in found if row["metric"] in metrics]
     return found if columns is None else [{name: row[name] for name in columns} for row in found]
@@ -494,9 +482,8 @@ def read_rows(path: Path, columns: Sequence[str] | None = None, metrics: Sequenc
 def each_row(path: Path, chosen: Chosen) -> Iterator[dict[str, Any]]:
     """The rows of a file of samples one after the other, of those that `chosen` leaves; none without a file.
     SamplesUnreadable for a damaged one."""
-    lines = _lines_beside(path)
     if not path.is_file():
-        rows = _read_lines(lines) if lines.is_file() else []
+        rows = _lines(path) or []
         yield from compress(rows, chosen(np.array([row["coordinator_ns"] for row in rows], np.int64)).tolist())
         return
     pq = errors.loaded("pyarrow.parquet", f"reading {path.name}")
@@ -529,8 +516,7 @@ def read_columns(path: Path, columns: Sequence[str]) -> dict[str, npt.NDArray[An
     """Columns of a file of samples as arrays; of one of lists all of them, one after the other, and their lengths under
     `lengths`. None without a file. SamplesUnreadable for a damaged one."""
     found: dict[str, npt.NDArray[Any]] = {}
-    lines = _lines_beside(path)
-    if path.is_file() or not lines.is_file():
+    if (rows := _lines(path)) is None:
         table = read_table(path, columns)
         if table is None:
             return None
@@ -541,7 +527,6 @@ def read_columns(path: Path, columns: Sequence[str]) -> dict[str, npt.NDArray[An
                 column = column.flatten()
             found[name] = column.to_numpy(zero_copy_only=False)
         return found
-    rows = _read_lines(lines)
     for name in columns:
         values = [row[name] for row in rows]
         if _LOAD.get(name) is list:
@@ -551,21 +536,34 @@ def read_columns(path: Path, columns: Sequence[str]) -> dict[str, npt.NDArray[An
     return found
 
 
-def _batches(rows: Iterator[dict[str, Any]], schema: Any) -> list[Any]:
-    """Rows as Arrow's batches; [] without rows."""
-    import pyarrow as pa  # noqa: PLC0415  # as above
+def read_series(path: Path, metrics: Sequence[str]) -> dict[tuple[str, str], Series]:
+    """Readings of captures by host and metric, of some `metrics` alone, in the order of the file; {} without a file.
+    SamplesUnreadable for a damaged one."""
+    if not path.is_file():
+        found: dict[tuple[str, str], list[tuple[int, float]]] = {}
+        for row in read_rows(path, None, metrics):
+            found.setdefault((row["host"], row["metric"]), []).append((row["coordinator_ns"], row["value"]))
+        return {
+            key: (np.array([at for at, _ in one]), np.array([value for _, value in one])) for key, one in found.items()
+        }
+    table = read_table(path, ["host", "metric", "coordinator_ns", "value"], [("metric", "in", list(metrics))])
+    hosts, named = (table[name].combine_chunks().dictionary_encode() for name in ("host", "metric"))
+    codes = hosts.indices.to_numpy().astype(np.int64) * len(named.dictionary) + named.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    times, values = (table[name].to_numpy()[order] for name in ("coordinator_ns", "value"))
+    cuts = np.flatnonzero(np.diff(codes[order])) + 1
+    keys = (
+        divmod(int(code), len(named.dictionary)) for code in codes[order][np.concatenate(([0], cuts))[: len(order)]]
+    )
+    each = zip(keys, np.split(times, cuts), np.split(values, cuts), strict=False)
+    return {(hosts.dictionary[a].as_py(), named.dictionary[b].as_py()): (at, value) for (a, b), at, value in each}
 
-    batches = []
-    while part := list(islice(rows, OBJECTS_AT_ONCE)):
-        batches.append(pa.RecordBatch.from_pylist(part, schema=schema))
-    return batches
 
-
-def _arrow_type(kind: type) -> Any:
-    import pyarrow as pa  # noqa: PLC0415  # as above
-
+def _schema(path: Path) -> Any:
+    """The columns of a file of samples as a `pyarrow.Schema`."""
+    pa = errors.loaded("pyarrow", f"reading {path.name}")
     kinds = {str: pa.string(), int: pa.int64(), float: pa.float64(), list: pa.list_(pa.int64())}
-    return kinds[kind]
+    return pa.schema([(name, kinds[kind]) for name, kind in _columns_of(path).items()])
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None, filters: Any = None) -> Any:
@@ -574,13 +572,11 @@ def read_table(path: Path, columns: Sequence[str] | None = None, filters: Any = 
 
     Pages have checksums since format 2 of the journal; of older files only the form is checked.
     """
-    lines = _lines_beside(path)
-    if not path.is_file() and not lines.is_file():
+    if (rows := _lines(path)) is None and not path.is_file():
         return None
     pa, pq = (errors.loaded(name, f"reading {path.name}") for name in ("pyarrow", "pyarrow.parquet"))
-    if not path.is_file():
-        schema = pa.schema([(name, _arrow_type(kind)) for name, kind in _columns_of(path).items()])
-        return pa.Table.from_pylist(_read_lines(lines), schema=schema)
+    if rows is not None:
+        return pa.Table.from_pylist(rows, schema=_schema(path))
     with _unharmed(path):
         _check_columns(path, pq.read_schema(path), columns or ())
         chosen = None if columns is None else list(columns)
@@ -600,7 +596,7 @@ def _unharmed(path: Path) -> Iterator[None]:
 
 
 def _check_columns(path: Path, found: Any, columns: Sequence[str] = ()) -> None:
-    types = {name: _arrow_type(kind) for name, kind in _columns_of(path).items()}
+    types = {one.name: one.type for one in _schema(path)}
     if any(types.get(field.name) != field.type for field in found) or not set(columns) <= set(found.names):
         raise _unreadable(path, "its columns are not those that were written")
 
@@ -659,63 +655,43 @@ _FILES = {"load": _LOAD, "captures": _CAPTURES, "bins": _BINS}
 
 
 def _load_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:
-    for key, seconds in gathering.seconds.items():
-        host = gathering.hosts[key]
-        offset_ns = gathering.clocks.get(host, (0, 0))[0]
-        for part in seconds:
-            about = {
-                "host": host,
-                "second": part.second,
-                "window": part.window,
-                "host_ns": part.start_ns,
-                "coordinator_ns": part.start_ns - offset_ns,
-                "duration_s": part.duration_s,
-            }
-            for item in part.transactions:
-                yield {**about, **_transaction_row(item, gathering.loads.get(key, ""))}
-
-
-def _transaction_row(item: TransactionLoad, load: str) -> dict[str, Any]:
-    counts = item.counts
-    return {
-        "transaction": in_load(load, counts.name),
-        "ok": counts.ok,
-        "logical_failures": counts.logical_failures,
-        "retried": counts.retried,
-        "missed": counts.missed,
-        "errors": counts.error_count,
-        "response_indices": list(item.response.indices),
-        "response_counts": list(item.response.counts),
-        "response_sum_ns": item.response.sum_ns,
-        "response_min_ns": item.response.min_ns,
-        "response_max_ns": item.response.max_ns,
-    }
+    for host, load, offset_ns, part in _seconds(gathering):
+        about = (host, part.second, part.window, part.start_ns, part.start_ns - offset_ns, part.duration_s)
+        for item in part.transactions:
+            counts, times = item.counts, item.response
+            outcomes = (counts.ok, counts.logical_failures, counts.retried, counts.missed, counts.error_count)
+            response = (list(times.indices), list(times.counts), times.sum_ns, times.min_ns, times.max_ns)
+            yield _row(_LOAD, *about, in_load(load, counts.name), *outcomes, *response)
 
 
 def _capture_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:
     for key, samples in gathering.captured.items():
-        host = gathering.hosts[key]
-        offset_ns = gathering.clocks.get(host, (0, 0))[0]
+        host, offset_ns = _host(gathering, key)
         for sample in samples:
+            about = (host, sample.capture, sample.at_ns, sample.at_ns - offset_ns)
             for reading in sample.readings:
-                yield {
-                    "host": host,
-                    "capture": sample.capture,
-                    "host_ns": sample.at_ns,
-                    "coordinator_ns": sample.at_ns - offset_ns,
-                    "metric": reading.metric,
-                    "label": reading.label,
-                    "value": float(reading.value),
-                }
+                yield _row(_CAPTURES, *about, reading.metric, reading.label, float(reading.value))
 
 
 def _bin_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:
+    for host, load, offset_ns, second in _seconds(gathering):
+        for number, row in enumerate(histogram.decode(second.bins).tolist()):
+            start_ns = second.start_ns + number * histogram.WIDTH_NS
+            yield _row(_BINS, host, load, start_ns, start_ns - offset_ns, *row)
+
+
+def _seconds(gathering: Gathering) -> Iterator[tuple[str, str, int, LoadSecond]]:
+    """(host, load, offset of the host's clock, second) of all loads."""
     for key, seconds in gathering.seconds.items():
-        host = gathering.hosts[key]
-        offset_ns = gathering.clocks.get(host, (0, 0))[0]
-        for second in seconds:
-            for number, row in enumerate(histogram.decode(second.bins).tolist()):
-                start_ns = second.start_ns + number * histogram.WIDTH_NS
-                about = {"host": host, "load": gathering.loads.get(key, "")}
-                times = {"host_ns": start_ns, "coordinator_ns": start_ns - offset_ns}
-                yield about | times | dict(zip(histogram.COLUMNS, row, strict=True))
+        host, offset_ns = _host(gathering, key)
+        yield from ((host, gathering.loads.get(key, ""), offset_ns, one) for one in seconds)
+
+
+def _host(gathering: Gathering, key: str) -> tuple[str, int]:
+    """The host of a task, and the offset of its clock."""
+    host = gathering.hosts[key]
+    return host, gathering.clocks.get(host, (0, 0))[0]
+
+
+def _row(columns: Mapping[str, type], *values: Any) -> dict[str, Any]:
+    return dict(zip(columns, values, strict=True))

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from proveout.coordinator.measure.captures import checked
 from proveout.coordinator.measure.load_merge import Observed
 from proveout.core.data_classes import dataclass, record
 from proveout.core.distributions import t_quantile
@@ -159,12 +160,12 @@ def judge_ramp_up(stage: Ladder, used_s: float, steady_from_s: float | None) -> 
     """A warning where the longest ramp-up of `ramp_up: auto(…)` was not shown to be long enough."""
     windows, used = stage.windows, length(used_s)
     if steady_from_s is not None:
-        return _finding(RAMP_UP, True, f"{used}; steady from {length(steady_from_s)} on", voids=False)
+        return checked(RAMP_UP, True, f"{used}; steady from {length(steady_from_s)} on")
     text = (
         f"{used}; none of the windows of {length(windows.measure_s)} that begin between "
         f"{length(windows.ramp_up_least_s or 0.0)} and {used} is shown to be steady"
     )
-    return _finding(RAMP_UP, used_s < windows.ramp_up_s - SLACK_S, text, voids=False)
+    return checked(RAMP_UP, used_s < windows.ramp_up_s - SLACK_S, text)
 
 
 def check_of(phase: str) -> str:
@@ -245,7 +246,7 @@ def judge(seen: Observed, unit: str = "TPS") -> Iterator[ValidityFinding]:
     plan has the load change between them."""
     why = unsteady_by_plan(seen.plan.workload, seen.stage)
     if why:
-        yield _finding(CHECK, True, f"not judged: {why}", voids=False)
+        yield checked(CHECK, True, f"not judged: {why}")
         return
     if not seen.tps_in_phases:
         yield from _of_window(seen, "", seen.tps_per_second, unit)
@@ -256,7 +257,7 @@ def judge(seen: Observed, unit: str = "TPS") -> Iterator[ValidityFinding]:
             yield from _of_window(seen, phase, per_second, unit)
     if changing:
         text = f"not judged in {', '.join(changing)}: the plan has the load change"
-        yield _finding(CHECK, True, text, voids=False)
+        yield checked(CHECK, True, text)
 
 
 def _of_window(seen: Observed, phase: str, per_second: Sequence[float], unit: str) -> Iterator[ValidityFinding]:
@@ -264,19 +265,15 @@ def _of_window(seen: Observed, phase: str, per_second: Sequence[float], unit: st
     found = of_window(per_second, seen.limits.tps_slope_fraction_max)
     check = check_of(phase)
     if len(per_second) < BLOCKS:
-        yield _finding(check, True, f"{ALONE}: {found.over}", voids=False)
+        yield checked(check, True, f"{ALONE}: {found.over}")
     else:
-        yield _finding(check, found.state == "steady", found.text(unit), voids=False)
+        yield checked(check, found.state == "steady", found.text(unit))
     cv = variation(per_second)
     if cv is not None:
         limit, seconds = seen.limits.tps_cv_max, len(per_second)
         varies, most = together("fraction", cv, limit)
         text = f"{unit} per second varies by {varies} (CV beyond counting noise, {seconds} s, limit {most})"
-        yield _finding(f"variation:{phase}" if phase else "variation", cv <= limit, text, voids=False)
-
-
-def _finding(check: str, ok: bool, evidence: str, *, voids: bool) -> ValidityFinding:
-    return ValidityFinding(check=check, ok=ok, evidence=evidence, voids=voids)
+        yield checked(f"variation:{phase}" if phase else "variation", cv <= limit, text)
 
 
 # Kneedle (Satopää, Albrecht, Irwin, Raghavan: Finding a "Kneedle" in a Haystack, ICDCS Workshops 2011) on the measured

@@ -22,13 +22,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from proveout.coordinator.measure.captures import Recording, Window
-from proveout.coordinator.measure.load_merge import length_s
+from proveout.coordinator.measure.captures import Recording
+from proveout.coordinator.measure.load_merge import Observations, length_s
 from proveout.coordinator.measure.outages import machine_of, same_machine
 from proveout.core.data_classes import field, record
 from proveout.dsl import engines
 from proveout.dsl.plan.loads import servers
-from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search
 from proveout.dsl.plan.topology import Host, System
 from proveout.proto.events import Metrics
@@ -36,6 +35,13 @@ from proveout.proto.wire.results import LoadResult
 
 Scope: TypeAlias = Literal["host", "processes", "rest"]
 _MILLION, _HOUR_S = 1e6, 3600.0
+
+
+_WORDS: Mapping[Scope, str] = {
+    "host": "{words} of host {host}",
+    "processes": "the processes of the servers on {host}",
+    "rest": "the CPU of host {host} without proveout's own processes",
+}
 
 
 class _NotCapturedError(Exception):
@@ -50,42 +56,16 @@ class Cost:
     sources: dict[str, str] = field(default_factory=dict)
 
 
-@record
-class Captured:
-    """The captures of an iteration: `recordings` by (capture, host), `on` the window on the clock of a host, `boots`
-    the boot ids by host."""
-
-    plan: Plan
-    recordings: Mapping[tuple[str, str], Recording]
-    on: Callable[[str], Window]
-    boots: Mapping[str, str]
-
-    def os_of(self, host: str) -> Recording:
-        for (name, captured), recording in self.recordings.items():
-            if captured == host and self.plan.capture(name).kind == "os":
-                return recording
-        raise _NotCapturedError(f"no os capture of host {host}")
-
-    def counters_of(self, system: str) -> tuple[Recording, Window]:
-        """The counters that the database of a system keeps itself."""
-        for (name, host), recording in self.recordings.items():
-            capture = self.plan.capture(name)
-            if capture.kind == "waits" and capture.system == system:
-                return recording, self.on(host)
-        raise _NotCapturedError(f"no waits capture of system {system}")
-
-
-def transaction_cost(captured: Captured, stage: Ladder | Search, loads: Iterable[LoadResult]) -> Cost:
+def transaction_cost(seen: Observations, stage: Ladder | Search, loads: Iterable[LoadResult]) -> Cost:
     """The cost of a transaction of a stage; `loads` are the results of all of its loads on all clients."""
     found = [load for load in loads if length_s(load) > 0.0]
     tps = sum(load.ended_in_window / length_s(load) for load in found)
     if tps <= 0.0:
         return Cost(sources={"server_cpu_us": "not captured: no transaction ended in the measure window"})
-    spent = _Spent(captured, stage)
     cpu_s = sum(load.client_cpu_s / length_s(load) for load in found)
     metrics: Metrics = {"client_cpu_us": cpu_s / tps * _MILLION}
     sources = {"client_cpu_us": "the load workers of all clients"}
-    for name, (read, factor) in spent.readers.items():
+    for name, (read, factor) in _Spent(seen, stage).readers.items():
         try:
             rate, source = read()
         except _NotCapturedError as reason:
@@ -99,12 +79,11 @@ class _Spent:
     """Resources that the servers of a stage spend per second: each reader returns (rate, source) or raises
     `_NotCapturedError`."""
 
-    def __init__(self, captured: Captured, stage: Ladder | Search) -> None:
-        self._captured, self._plan = captured, captured.plan
-        self._systems = servers(captured.plan, stage)
-        self._clients = [captured.plan.host(name) for name in stage.clients]
-        names = dict.fromkeys(system.host for system in self._systems)
-        self._hosts = [captured.plan.host(name) for name in names]
+    def __init__(self, seen: Observations, stage: Ladder | Search) -> None:
+        self._seen, self._plan = seen, seen.plan
+        self._systems = servers(seen.plan, stage)
+        self._clients = [seen.plan.host(name) for name in stage.clients]
+        self._hosts = [seen.plan.host(name) for name in dict.fromkeys(system.host for system in self._systems)]
         self.readers: dict[str, tuple[Callable[[], tuple[float, str]], float]] = {
             "server_cpu_us": (self._cpu, _MILLION),
             "reads": (self._reads, 1.0),
@@ -136,7 +115,7 @@ class _Spent:
                 raise _NotCapturedError(f"{engine.title} runs in the processes of the load: see client_cpu_us")
 
     def _same(self, one: Host, other: Host) -> bool:
-        return same_machine(one, other, self._captured.boots)
+        return same_machine(one, other, self._seen.boots)
 
     def _machines(self) -> list[tuple[Host, Scope]]:
         """The hosts of the servers with their scopes; of hosts that share a machine only one where the scope is all of
@@ -148,19 +127,24 @@ class _Spent:
                 kept.append((host, scope))
         return kept
 
-    def _sum(self, of: Mapping[Scope, tuple[Sequence[str], str]]) -> tuple[float, str]:
-        """The rate of metrics over the servers' machines; `of`: the metrics of a scope, and the source in words."""
-        total, words = 0.0, []
+    def _sum(self, words: str, **metrics: Sequence[str]) -> tuple[float, str]:
+        """The rate of the metrics of each scope over the servers' machines; `words`: the source of those of a host."""
+        total, sources = 0.0, []
         for host, scope in self._machines():
-            if scope not in of:
+            if scope not in metrics:
                 raise _NotCapturedError(f"{host.name} is a client's machine, and proveout did not start its servers")
-            metrics, text = of[scope]
-            total += sum(self._rate(host.name, metric) for metric in metrics)
-            words.append(text.format(host=host.name))
-        return total, "; ".join(words)
+            total += sum(self._rate(host.name, metric) for metric in metrics[scope])
+            sources.append(_WORDS[scope].format(words=words, host=host.name))
+        return total, "; ".join(sources)
+
+    def _os_of(self, host: str) -> Recording:
+        for _, captured, recording in self._seen.captured("os"):
+            if captured == host:
+                return recording
+        raise _NotCapturedError(f"no os capture of host {host}")
 
     def _rate(self, host: str, metric: str) -> float:
-        rate = self._captured.os_of(host).sum_rate(metric, self._captured.on(host))
+        rate = self._os_of(host).sum_rate(metric, self._seen.on(host))
         if rate is None:
             raise _NotCapturedError(f"the os capture of host {host} has no {metric.removesuffix('_total')}")
         return rate
@@ -169,13 +153,7 @@ class _Spent:
 
     def _cpu(self) -> tuple[float, str]:
         whole = ("cpu.user_s_total", "cpu.system_s_total")
-        rate, source = self._sum(
-            {
-                "host": (whole, "all CPU of host {host}"),
-                "processes": (("ours.servers_cpu_s_total",), "the processes of the servers on {host}"),
-                "rest": (whole, "the CPU of host {host} without proveout's own processes"),
-            }
-        )
+        rate, source = self._sum("all CPU", host=whole, processes=("ours.servers_cpu_s_total",), rest=whole)
         own = sum(self._own_cpu(host) for host, scope in self._machines() if scope == "rest")
         return max(rate - own, 0.0), source
 
@@ -190,25 +168,16 @@ class _Spent:
 
     def _storage(self, what: str) -> tuple[float, str]:
         disk = "disk.read_bytes_total" if what == "read" else "disk.write_bytes_total"
-        return self._sum(
-            {
-                "host": ((disk,), "the disks of host {host}"),
-                "processes": ((f"ours.servers_{what}_bytes_total",), "the processes of the servers on {host}"),
-            }
-        )
+        return self._sum("the disks", host=(disk,), processes=(f"ours.servers_{what}_bytes_total",))
 
     def _switches(self) -> tuple[float, str]:
-        return self._sum(
-            {
-                "host": (("cpu.context_switches_total",), "all of host {host}"),
-                "processes": (("ours.servers_context_switches_total",), "the processes of the servers on {host}"),
-            }
-        )
+        servers = ("ours.servers_context_switches_total",)
+        return self._sum("all", host=("cpu.context_switches_total",), processes=servers)
 
     def _reads(self) -> tuple[float, str]:
         """The reads of the disks; on a client's machine those that the database counts, also from the page cache."""
         if all(scope == "host" for _, scope in self._machines()):
-            return self._sum({"host": (("disk.reads_total",), "the disks of host {host}")})
+            return self._sum("the disks", host=("disk.reads_total",))
         return self._counter("io.reads_total", "reads that the database counts, also from the page cache:")
 
     def _counter(self, metric: str, words: str) -> tuple[float, str]:
@@ -217,7 +186,11 @@ class _Spent:
         return sum(self._counted(one, metric) for one in databases), f"{words} {_named(databases)}"
 
     def _counted(self, system: System, metric: str) -> float:
-        recording, window = self._captured.counters_of(system.name)
+        waits = self._seen.captured("waits")
+        found = [(one, self._seen.on(host)) for capture, host, one in waits if capture.system == system.name]
+        if not found:
+            raise _NotCapturedError(f"no waits capture of system {system.name}")
+        recording, window = found[0]
         rate = recording.sum_rate(metric, window)
         if rate is None:
             raise _NotCapturedError(f"the waits capture of system {system.name} has no {metric.removesuffix('_total')}")
@@ -243,9 +216,8 @@ class _Spent:
 
     def _place(self, host: Host) -> tuple[str, float | None]:
         """The machine and the network namespace of a host."""
-        recording = self._captured.os_of(host.name)
-        inode = recording.mean("network.namespace", self._captured.on(host.name))
-        return self._captured.boots.get(host.name, host.address), inode
+        inode = self._os_of(host.name).mean("network.namespace", self._seen.on(host.name))
+        return self._seen.boots.get(host.name, host.address), inode
 
     def _price(self) -> tuple[float, str]:
         """The price per second of the servers' hosts."""

@@ -26,7 +26,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from proveout.coordinator.measure import outages, steady_state
-from proveout.coordinator.measure.captures import Recording, Window
+from proveout.coordinator.measure.captures import Recording, Window, checked
 from proveout.coordinator.measure.faults import undisturbed
 from proveout.coordinator.measure.load_merge import Observed, in_passes, load_hosts, load_shares
 from proveout.core.numbers import count_of, number, quantity, seconds, together
@@ -65,10 +65,10 @@ def judge(*loads: Observed) -> tuple[ValidityFinding, ...]:
 
     Each of several loads is judged by itself; machines and captures, which they share, once.
     """
-    if len(loads) == 1 and not loads[0].name:
+    if len(loads) == 1 and not loads[0].stream.name:
         return _judge(loads[0])
     by_load = (
-        replace(finding, load=seen.name)
+        replace(finding, load=seen.stream.name)
         for seen in loads
         for finding in _judge(replace(seen, recordings={}, silences={}), machines=False)
     )
@@ -92,7 +92,7 @@ def _restarts(seen: Observed) -> Iterator[ValidityFinding]:
         if starts_ms and max(starts_ms) - min(starts_ms) > RESTART_S * 1e3:
             first, last = (datetime.fromtimestamp(at(starts_ms) / 1e3, UTC).strftime("%H:%M:%S") for at in (min, max))
             text = f"the server was started again {when}, at {last} UTC (before that at {first})"
-            yield ValidityFinding(check=f"{RESTART}{seen.stage.target}", ok=False, evidence=text, voids=False)
+            yield checked(f"{RESTART}{seen.stage.target}", False, text)
             return
 
 
@@ -143,10 +143,6 @@ def _judge(seen: Observed, *, machines: bool = True) -> tuple[ValidityFinding, .
     )
 
 
-def _finding(check: str, ok: bool, evidence: str, *, voids: bool = True) -> ValidityFinding:
-    return ValidityFinding(check=check, ok=ok, evidence=evidence, voids=voids)
-
-
 def _broken(seen: Observed, check: str, ok: bool, evidence: str) -> ValidityFinding:
     """A finding on a limit that the system keeps or breaks: an iteration that breaks it counts, and no verdict passes
     on it. Of a search's probe it is part of the answer."""
@@ -161,11 +157,11 @@ def _tool_hosts(seen: Observed, stage: Tool) -> Iterator[ValidityFinding]:
     gone = sorted(set(stage.clients) - set(seen.loads))
     if gone:
         text = f"without {', '.join(gone)}, which was lost: the total is that of the other hosts"
-        yield _finding("clients", False, text, voids=False)
+        yield checked("clients", False, text)
     busy, limit = seen.read("client", "cpu_fraction") or 0.0, seen.limits.client_cpu_fraction_max
     text = f"a job used {_limited(busy, limit, ' of a core')}"
     text += ", the program may be the bottleneck: more jobs would show" if busy > limit else ""
-    yield _finding("client-cpu", busy <= limit, text, voids=False)
+    yield checked("client-cpu", busy <= limit, text)
 
 
 def _present(seen: Observed) -> Iterator[ValidityFinding]:
@@ -173,7 +169,7 @@ def _present(seen: Observed) -> Iterator[ValidityFinding]:
     gone = sorted(set(load_shares(load_hosts(seen.load), seen.threads, seen.rate)) - set(seen.loads))
     if gone:
         text = f"without {', '.join(gone)}, which was lost: the other clients made its share of the load"
-        yield _finding("clients", False, text, voids=False)
+        yield checked("clients", False, text)
 
 
 def _client(seen: Observed) -> Iterator[ValidityFinding]:
@@ -192,7 +188,7 @@ def _client(seen: Observed) -> Iterator[ValidityFinding]:
     text = f"busiest load worker used {_limited(busy, limit, ' of a core')}"
     if busy > limit:
         text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
-    yield _finding("client-cpu", busy <= limit, text, voids=bottleneck and not seen.is_probe)
+    yield checked("client-cpu", busy <= limit, text, voids=bottleneck and not seen.is_probe)
     yield from _ceiling(seen, bottleneck=bottleneck)
 
 
@@ -209,7 +205,7 @@ def _ceiling(seen: Observed, *, bottleneck: bool) -> Iterator[ValidityFinding]:
     ok = reached < CEILING_MAX
     if not ok:
         text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
-    yield _finding("client-ceiling", ok, text, voids=bottleneck and not seen.is_probe)
+    yield checked("client-ceiling", ok, text, voids=bottleneck and not seen.is_probe)
 
 
 def _handling(seen: Observed) -> Iterator[ValidityFinding]:
@@ -226,7 +222,7 @@ def _handling(seen: Observed) -> Iterator[ValidityFinding]:
     shared = outages.shares_machine(seen.plan, seen.stage, seen.boots)
     if not ok:
         text += ", client and system share a machine" if shared else ", the recorded times are longer than the system's"
-    yield _finding("client-handling", ok, text, voids=not shared and not seen.is_probe)
+    yield checked("client-handling", ok, text, voids=not shared and not seen.is_probe)
 
 
 def _waits(seen: Observed) -> str:
@@ -258,7 +254,7 @@ def _client_hosts(seen: Observed) -> Iterator[ValidityFinding]:
         held = seen.rate is not None and _rate_held(seen, seen.rate).ok
         if busy > limit:
             text += ", the rate was held all the same" if held else ", the client may be the bottleneck"
-        yield _finding(f"client-host:{host}", busy <= limit, text, voids=not held and not seen.is_probe)
+        yield checked(f"client-host:{host}", busy <= limit, text, voids=not held and not seen.is_probe)
 
 
 def _excuse(seen: Observed) -> str:
@@ -272,7 +268,7 @@ def _rate_held(seen: Observed, rate: float) -> ValidityFinding:
     count. The noise of counting a Poisson schedule (3 sigma) is allowed for."""
     measure_s = seen.read("measure_s") or 0.0
     stage = seen.load
-    ended = sum(item.ok + item.logical_failures for item in seen.transactions)
+    ended = sum(item.ok + item.logical_failures for item in seen.stream.summaries)
     if isinstance(stage, Ladder) and stage.versus_s:
         measure_s /= len(whole.loads) if isinstance(whole := seen.plan.stage(stage.id), Ladder) else 1
     if seen.disturbed:
@@ -309,11 +305,11 @@ def _schedule(seen: Observed) -> ValidityFinding | None:
     if late_us is None:
         return None
     if seen.disturbed:
-        return _finding("schedule", True, "not judged: an outage by a fault delays starts, in its numbers", voids=False)
+        return checked("schedule", True, "not judged: an outage by a fault delays starts, in its numbers")
     limit_ms = seen.limits.schedule_p99_ms_max
     late, limit = together("p99_us", late_us, limit_ms * 1e3)
     text = f"p99 of start lateness {late} (limit {limit}), response times include it"
-    return _finding("schedule", late_us / 1e3 <= limit_ms, text, voids=False)
+    return checked("schedule", late_us / 1e3 <= limit_ms, text)
 
 
 def _pauses(seen: Observed) -> Iterator[ValidityFinding]:
@@ -333,7 +329,7 @@ def _pauses(seen: Observed) -> Iterator[ValidityFinding]:
     if apart > window_s / 2.0:
         once = "once" if len(long) == 1 else f"{apart:.3g} s apart"
         text += f", {once}: measure for at least four times their distance"
-    yield _finding(PAUSES, apart <= window_s / 2.0, text, voids=False)
+    yield checked(PAUSES, apart <= window_s / 2.0, text)
 
 
 def _start(seen: Observed) -> Iterator[ValidityFinding]:
@@ -346,7 +342,7 @@ def _start(seen: Observed) -> Iterator[ValidityFinding]:
     worst, limit = max(late_ms, apart_ms) + uncertain_ms, seen.limits.start_skew_ms_max
     late, apart, uncertain, most = together("start_skew_ms", late_ms, apart_ms, uncertain_ms, limit)
     text = f"load began {late} after T0, clients {apart} apart, clock ± {uncertain} (limit {most})"
-    yield _finding("start-skew", worst <= limit, text)
+    yield checked("start-skew", worst <= limit, text, voids=True)
     early = min(starts) < seen.t0_ns - uncertain_ms * 1e6
     # the largest change of a client's offset from the start to after the window, and the largest bound then, ms
     ends = [(seen.clocks.get(host, end), end) for host, end in seen.clock_ends.items() if host in seen.loads]
@@ -358,7 +354,7 @@ def _start(seen: Observed) -> Iterator[ValidityFinding]:
         text += f", ± {at_end} at the end, and moved by up to {moved} in between"
     if early:
         text = "a measure window began before T0 on the coordinator's clock: the clocks differ"
-    yield _finding("clock", not early and max(uncertain_ms, end_ms) <= limit, text)
+    yield checked("clock", not early and max(uncertain_ms, end_ms) <= limit, text, voids=True)
 
 
 # ---- what was counted --------------------------------------------------------------------------------------------
@@ -371,13 +367,13 @@ def _unanswered(seen: Observed) -> Iterator[ValidityFinding]:
         fraction = seen.read("missed", "fraction") or 0.0
         part, rest, _ = together("fraction", fraction, 1.0 - fraction, 1.0)  # all different: the rest is below 100 %
         text = f"{missed:,.0f} transactions ({part} of those due) never began: percentiles above {rest} are not given"
-        yield _finding("missed", False, text, voids=False)
+        yield checked("missed", False, text)
     unfinished = seen.read("unfinished", "count") or 0.0
     if unfinished:
         oldest_s = (seen.read("unfinished", "age_max_us") or 0.0) / 1e6
         text = f"{unfinished:,.0f} transactions had no answer within 1 s after the load; the oldest waited for "
         text += f"{oldest_s:.3g} s: percentiles among them are lower bounds"
-        yield _finding("unfinished", False, text, voids=False)
+        yield checked("unfinished", False, text)
     yield from _hangs(seen)
 
 
@@ -393,7 +389,7 @@ def _hangs(seen: Observed) -> Iterator[ValidityFinding]:
             f"{load.hung} of the terminals of {host} ended no transaction in the measure window; one of load worker "
             f"{hang.worker} waited for {waited}, {until}"
         )
-        yield _finding(f"hung:{host}", False, text, voids=False)
+        yield checked(f"hung:{host}", False, text)
 
 
 def _passes(seen: Observed) -> Iterator[ValidityFinding]:
@@ -431,19 +427,18 @@ def _samples(seen: Observed) -> Iterator[ValidityFinding]:
     """Transactions whose record was lost void; seconds lost on the way warn: the window's totals come whole in the
     result."""
     lost = sum(load.samples_lost for load in seen.loads.values())
-    yield _finding(
-        "samples", lost == 0, f"{lost} samples lost at the clients" if lost else "no sample lost at the clients"
-    )
+    text = f"{lost or 'no'} sample{'s' if lost else ''} lost at the clients"
+    yield checked("samples", lost == 0, text, voids=True)
     missing = sum(max(load.seconds_produced - len(seen.seconds.get(host, ())), 0) for host, load in seen.loads.items())
     if missing:
-        yield _finding("seconds", False, f"{missing} per-second records did not arrive, totals are whole", voids=False)
+        yield checked("seconds", False, f"{missing} per-second records did not arrive, totals are whole")
 
 
 def _captures(seen: Observed) -> Iterator[ValidityFinding]:
     """Do the captures cover the measure window? A warning: a number that is missing makes its verdicts inconclusive by
     itself."""
     for (name, host), recording in seen.recordings.items():
-        window = seen.window.shifted(seen.clocks.get(host, (0, 0))[0])
+        window = seen.on(host)
         covered, gap_s = recording.coverage(window), recording.longest_gap_s(window)
         lost = seen.lost.get((name, host), 0)
         fine = covered >= COVERAGE_FINE and gap_s <= GAP_PERIODS_MAX * seen.plan.capture(name).every_s and lost == 0
@@ -452,12 +447,12 @@ def _captures(seen: Observed) -> Iterator[ValidityFinding]:
         text = f"{share} of the window covered, longest gap {gap}, {lost} samples lost"
         if seen.plan.capture(name).kind == "os":
             text += _edges(recording, window)
-        yield _finding(f"capture:{name}@{host}", fine, text, voids=False)
+        yield checked(f"capture:{name}@{host}", fine, text)
         readings = len(recording.inside("lag.seconds", window)[0])
         if seen.plan.capture(name).kind == "lag" and readings < POINTS_MIN:
             text = f"the window has {readings} readings of the lag; the bounds of its slope need {POINTS_MIN}"
             text += ": measure for longer, or lower `every` of the capture"
-            yield _finding(f"slope:{name}@{host}", False, text, voids=False)
+            yield checked(f"slope:{name}@{host}", False, text)
 
 
 def _edges(recording: Recording, window: Window) -> str:
@@ -479,10 +474,10 @@ def _conformance(seen: Observed) -> Iterator[ValidityFinding]:
             logical_failures=item.logical_failures,
             others=sum(item.errors.values()) + item.missed + item.unfinished,
         )
-        for item in seen.transactions
+        for item in seen.stream.summaries
     ]
     before = itertools.takewhile(lambda stage: stage.id != seen.stage.id, seen.plan.stages)
-    whole = seen.plan.stage(seen.stage.id) if seen.name else seen.stage
+    whole = seen.plan.stage(seen.stage.id) if seen.stream.name else seen.stage
     turns = [*group(seen.plan, whole)] if isinstance(whole, Ladder) else [whole]
     stages = [stage for stage in (*before, *turns) if isinstance(stage, Ladder | Search)]
     names = {name for stage in stages for name in workloads(stage)} - {seen.load.workload}

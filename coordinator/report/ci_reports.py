@@ -12,17 +12,17 @@ from typing import Any, Literal, TypeAlias
 from xml.etree import ElementTree as ET
 
 from proveout.coordinator.comparison import RESULTS, Judgement
-from proveout.coordinator.report.answer import answer
 from proveout.coordinator.report.comparison_tables import finding
 from proveout.coordinator.report.csv_export import rows
 from proveout.coordinator.report.json_documents import timestamp
+from proveout.coordinator.report.summary import answer
 from proveout.coordinator.report.tables import LATENCIES
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import record
 from proveout.core.errors import PlanProblem
-from proveout.core.json_data import number_at
+from proveout.core.json_data import at_path
 from proveout.core.numbers import iteration_numbers, rate_unit, rung_name, safe
-from proveout.proto.events import ValidityFinding, VerdictReached
+from proveout.proto.events import VerdictReached
 
 # - a verdict: FAIL is `<failure>`; INCONCLUSIVE is `<error>` (it could not be judged, exit code 3);
 #   neither when its severity is `warn`: then it is `<skipped>` with its evidence;
@@ -55,14 +55,13 @@ def to_xml(results: RunResults) -> str:
     """The suite as XML text, ends with a newline."""
     name = results.run.name if results.run else "proveout"
     cases = list(_cases(results))
-    started = timestamp(results.started_unix_s)
-    totals = _totals(name, cases, results.ended.seconds if results.ended else 0.0)
+    started, seconds = timestamp(results.started_unix_s), results.ended.seconds if results.ended else 0.0
     facts = (
         {"run": results.run.run_id, "digest": results.run.digest, "version": results.run.version} if results.run else {}
     )
     facts = {"outcome": results.ended.reason} | facts if results.ended else facts
     facts = {"answer": words[0]} | facts if (words := answer(results)) else facts
-    return _suite(name, cases, totals | ({"timestamp": started.rstrip("Z")} if started else {}), facts)
+    return _suite(name, cases, facts, seconds, {"timestamp": started.rstrip("Z")} if started else {})
 
 
 @record
@@ -87,12 +86,15 @@ def of_plans(plans: Iterable[CheckedPlan]) -> str:
         )
         for plan in plans
     ]
-    return _suite("proveout", cases, _totals("proveout", cases, 0.0), {})
+    return _suite("proveout", cases, {}, 0.0, {})
 
 
-def _suite(name: str, cases: list[Case], totals: dict[str, str], facts: dict[str, str]) -> str:
+def _suite(name: str, cases: list[Case], facts: dict[str, str], seconds: float, began: dict[str, str]) -> str:
+    marks = (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
+    counts = {word: str(sum(case.mark == mark for case in cases)) for word, mark in marks}
     suites = ET.Element("testsuites")
-    suite = ET.SubElement(suites, "testsuite", totals)
+    about = {"name": _clean(name), "tests": str(len(cases)), **counts, "time": f"{seconds:.3f}", **began}
+    suite = ET.SubElement(suites, "testsuite", about)
     properties = ET.SubElement(suite, "properties") if facts else suite
     for key, value in facts.items():
         ET.SubElement(properties, "property", {"name": key, "value": _clean(value)})
@@ -100,18 +102,6 @@ def _suite(name: str, cases: list[Case], totals: dict[str, str], facts: dict[str
         _element(suite, name, case)
     ET.indent(suites)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
-
-
-def _totals(name: str, cases: list[Case], seconds: float) -> dict[str, str]:
-    totals = {mark: sum(case.mark == mark for case in cases) for mark in ("failure", "error", "skipped")}
-    return {
-        "name": _clean(name),
-        "tests": str(len(cases)),
-        "failures": str(totals["failure"]),
-        "errors": str(totals["error"]),
-        "skipped": str(totals["skipped"]),
-        "time": f"{seconds:.3f}",
-    }
 
 
 def _element(suite: ET.Element, name: str, case: Case) -> None:
@@ -150,19 +140,18 @@ def _cases(results: RunResults) -> Iterator[Case]:
 def _iterations(stage: StageResult, rung: RungResult) -> Iterator[Case]:
     for item in sorted((*rung.iterations, *rung.excluded), key=lambda item: item.id.repeat):
         broken = [finding for finding in item.findings if not finding.ok and finding.voids]
+        held = (
+            f"{('ok' if one.ok else 'NOT OK') if one.is_judged else 'NOT JUDGED'} {one.label}: {one.evidence}"
+            for one in item.findings
+        )
         yield Case(
             group=stage.id,
             name=f"{rung_name(stage.kind, rung.threads)}, repeat {item.id.repeat}",
             seconds=item.measure_s,
             mark=None if item.valid else "skipped",
             message="invalid: " + "; ".join(f"{finding.label}: {finding.evidence}" for finding in broken),
-            output="\n".join([iteration_numbers(item.metrics, rate_unit(stage.kind)), *map(_held, item.findings)]),
+            output="\n".join([iteration_numbers(item.metrics, rate_unit(stage.kind)), *held]),
         )
-
-
-def _held(finding: ValidityFinding) -> str:
-    word = ("ok" if finding.ok else "NOT OK") if finding.is_judged else "NOT JUDGED"
-    return f"{word} {finding.label}: {finding.evidence}"
 
 
 def _search(stage: StageResult) -> Case:
@@ -391,23 +380,25 @@ def to_metrics(results: RunResults) -> str:
 
 def _samples(results: RunResults) -> Iterator[tuple[dict[str, str], str, float]]:
     for stage in results.stages.values():
-        yield from _rungs(stage)
+        for count, name, found in _rungs(stage):
+            labels = {"stage": stage.id, "threads": str(count)}
+            if name == "tps":
+                yield labels, "proveout_tps", found["mean"]
+            else:
+                yield labels | {"statistic": name.removesuffix("_us")}, "proveout_response_us", found["mean"]
         if stage.search is not None and stage.search.rate is not None:
             yield {"stage": stage.id}, f"proveout_search_{stage.search.over}", stage.search.rate
     for verdict in results.verdicts:
         yield {"verdict": verdict.id, "outcome": verdict.outcome}, "proveout_verdict", 1.0
 
 
-def _rungs(stage: StageResult) -> Iterator[tuple[dict[str, str], str, float]]:
+def _rungs(stage: StageResult) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
+    """(threads, `tps` or a response time, its estimate) of what the rungs have."""
     for rung in stage.rungs if stage.climbs else ():
-        labels = {"stage": stage.id, "threads": str(rung.threads)}
-        tps = number_at(rung.tree, "tps")
-        if tps is not None:
-            yield labels, "proveout_tps", tps
-        for name in LATENCIES:
-            found = number_at(rung.tree, "response", name)
-            if found is not None:
-                yield labels | {"statistic": name.removesuffix("_us")}, "proveout_response_us", found
+        for path in (("tps",), *(("response", name) for name in LATENCIES)):
+            found = at_path(rung.tree, *path)
+            if isinstance(found, Mapping) and "mean" in found:
+                yield rung.threads, path[-1], found
 
 
 def to_benchstat(results: RunResults) -> str:
@@ -436,23 +427,12 @@ def _word(text: str) -> str:
 def to_bencher(results: RunResults) -> str:
     """Bencher Metric Format: JSON with the throughput and the response times of each rung, with their intervals."""
     found: dict[str, dict[str, dict[str, float]]] = {}
+    ends = {"value": "mean", "lower_value": "lower", "upper_value": "upper"}
     for stage in results.stages.values():
-        for rung in stage.rungs if stage.climbs else ():
-            of = found.setdefault(f"{stage.id}/{rung.threads}", {})
-            for measure, path in (
-                ("throughput", ("tps",)),
-                *((f"latency-{name}", ("response", name)) for name in LATENCIES),
-            ):
-                value = number_at(rung.tree, *path)
-                if value is None:
-                    continue
-                unit = 1e3 if path[0] == "response" else 1.0  # Bencher's latency is in ns
-                ends = (
-                    (end, number_at(rung.tree, *path, of))
-                    for end, of in (("lower_value", "lower"), ("upper_value", "upper"))
-                )
-                known = {end: number * unit for end, number in ends if number is not None}
-                of[measure.removesuffix("_us")] = {"value": value * unit, **known}
+        for count, name, estimate in _rungs(stage):
+            measure, unit = ("throughput", 1.0) if name == "tps" else (f"latency-{name.removesuffix('_us')}", 1e3)
+            known = {word: estimate[end] * unit for word, end in ends.items() if estimate.get(end) is not None}
+            found.setdefault(f"{stage.id}/{count}", {})[measure] = known  # Bencher's latency is in ns
         if stage.search is not None and stage.search.rate is not None:
             found[stage.id] = {"throughput": {"value": stage.search.rate}}
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"

@@ -42,13 +42,14 @@ from proveout.coordinator.report.document import (
     Column,
     Details,
     Document,
-    Notes,
     Outcomes,
     Paragraph,
     Section,
     Table,
     Tiles,
     Tone,
+    kept,
+    notes,
 )
 from proveout.coordinator.results.results import RunResults
 from proveout.core.numbers import count_of, level, notation
@@ -260,14 +261,14 @@ def _tile_of_rungs(across: AcrossRungs, numbers: Sequence[MainNumber]) -> Headli
 
 def _tile(one: MainNumber, numbers: Sequence[MainNumber], compared: ComparedRuns) -> HeadlineNumber:
     base, other = sides(one.row)
-    interval = interval_text(one.row.ratio)
+    interval, tone = interval_text(one.row.ratio), DIRECTIONS[one.row.direction][2]
     confidence = level(one.row.change) if "confidence" in one.row.change else level({"confidence": compared.levels[0]})
     return HeadlineNumber(
         label=f"{one.run} / {REFERENCE}: {label_of(one)}, {places(numbers)[id(one)]}",
         value=ratio_text(one.row.ratio),
         interval=f"{_whole(f'{confidence} CI')} {_whole(interval)}" if interval else "",
         about=f"{outcome(one.row, one.run)}; {_whole(f'{REFERENCE} {base}')}, {_whole(f'{one.run} {other}')}",
-        tone=_colour(DIRECTIONS[one.row.direction][2]),
+        tone="" if tone == "dim" else tone,
     )
 
 
@@ -279,10 +280,6 @@ def label_of(one: MainNumber) -> str:
 def _whole(text: str) -> str:
     """The text without places to break a line."""
     return text.replace(" ", "\u00a0")
-
-
-def _colour(tone: Tone) -> TileTone:
-    return "" if tone == "dim" else tone
 
 
 def _counts(numbers: Sequence[MainNumber]) -> HeadlineNumber:
@@ -308,19 +305,20 @@ def comparison_document(
     is_page = bool(runs)
     figures = tuple(overlaid_figures(runs)) if runs else ()
     others = ", ".join(one.names[1] for one in compared)
+    conditions = Outcomes(tuple(map(found_condition, judged)), head="Condition")
     sections = (
         _overview(compared),
-        *_differences(compared, is_page=is_page),
-        *_conditions(judged),
+        _differences(compared, is_page=is_page),
+        Section(title="Conditions", blocks=(conditions,) if judged else (), anchor="conditions"),
         _ratios(compared, is_page=is_page),
-        *([Section(title="Throughput and latency", blocks=figures, anchor="figures")] if figures else ()),
-        *_numbers(compared, is_page=is_page),
+        Section(title="Throughput and latency", blocks=figures, anchor="figures"),
+        _numbers(compared, is_page=is_page),
     )
     return Document(
         title=f"{compared[0].runs[0].plan or 'Comparison'}: {others} against {REFERENCE}",
         about=f"Every ratio is that of a run over the reference {REFERENCE}: {compared[0].names[1]} / {REFERENCE}.",
         answer=answer(compared, judged),
-        sections=sections,
+        sections=kept(sections),
     )
 
 
@@ -328,18 +326,16 @@ def comparison_document(
 
 
 def _overview(compared: Sequence[ComparedRuns]) -> Section:
-    """The tiles, and the runs behind the short names."""
-    runs = all_runs(compared)
-    notes = tuple(dict.fromkeys(note for one in compared for note in one.notes))
+    runs, numbers = all_runs(compared), tiles(compared)
     alike = len({one.environment for one in runs}) == 1
-    where = Paragraph(f"All on {'; '.join(runs[0].environment)}.", "dim") if alike and runs[0].environment else None
-    blocks: list[Block | None] = [
-        Tiles(numbers) if (numbers := tiles(compared)) else None,
+    where = f"All on {'; '.join(runs[0].environment)}."
+    blocks = (
+        *((Tiles(numbers),) if numbers else ()),
         _legend(runs, with_environment=not alike),
-        where,
-        Notes(notes, "warn") if notes else None,
-    ]
-    return Section(title="Overview", blocks=tuple(block for block in blocks if block is not None), anchor="overview")
+        *((Paragraph(where, "dim"),) if alike and runs[0].environment else ()),
+        *notes(dict.fromkeys(note for one in compared for note in one.notes), "warn"),
+    )
+    return Section(title="Overview", blocks=blocks, anchor="overview")
 
 
 def _legend(runs: Sequence[ComparedRun], *, with_environment: bool) -> Table:
@@ -366,7 +362,7 @@ def _when(unix_s: float) -> str:
 # ---- differences -------------------------------------------------------------------------------------------------
 
 
-def _differences(compared: Sequence[ComparedRuns], *, is_page: bool) -> Iterator[Section]:
+def _differences(compared: Sequence[ComparedRuns], *, is_page: bool) -> Section:
     """A column for each run, a row for each fact or value of the plan in which one differs from the reference."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     bases: dict[tuple[str, str], str] = {}
@@ -376,8 +372,6 @@ def _differences(compared: Sequence[ComparedRuns], *, is_page: bool) -> Iterator
             lacking = "missing" if difference.missing_in else "none"
             bases[key] = difference.before or lacking
             found.setdefault(key, {})[one.names[1]] = difference.after or lacking
-    if not found:  # the answer has it
-        return
     names = [one.names[1] for one in compared]
     rows = [
         (
@@ -393,23 +387,18 @@ def _differences(compared: Sequence[ComparedRuns], *, is_page: bool) -> Iterator
         for part in (rows[:SHOWN_MAX], rows[SHOWN_MAX:])
     )
     more = f"{len(rest.rows)} more differences"
-    whole: tuple[Block, ...] = (first,)
-    if rest.rows:
-        whole = (first, Details(title=more, blocks=(rest,))) if is_page else (first, rest)
+    whole: tuple[Block, ...] = (
+        first,
+        *([Details(title=more, blocks=(rest,)) if is_page else rest] if rest.rows else []),
+    )
     brief: tuple[Block, ...] = (first, *([Paragraph(f"and {more}")] if rest.rows else []))
-    yield Section(title="Differences", blocks=whole, anchor="differences", brief=brief)
-
-
-def _conditions(judged: Sequence[Judgement]) -> Iterator[Section]:
-    if found := tuple(map(found_condition, judged)):
-        yield Section(title="Conditions", blocks=(Outcomes(found, head="Condition"),), anchor="conditions")
+    return Section(title="Differences", blocks=whole if rows else (), anchor="differences", brief=brief)
 
 
 # ---- numbers -----------------------------------------------------------------------------------------------------
 
 
 def _ratios(compared: Sequence[ComparedRuns], *, is_page: bool) -> Section:
-    """The forest plot and the main numbers of each run."""
     drawn = tuple(forest(compared)) if is_page else ()
     whole, short = ([part for one in compared for part in _main(one, several, short=short, is_page=is_page)]
                     for several in [len(compared) > 1] for short in (False, True))  # fmt: skip
@@ -454,8 +443,7 @@ def _moved(one: MainNumber) -> bool:
     return one.row.direction in ("better", "worse", "changed")
 
 
-def _numbers(compared: Sequence[ComparedRuns], *, is_page: bool) -> Iterator[Section]:
-    """All numbers of every rung, folded on a page and left out of the short form."""
+def _numbers(compared: Sequence[ComparedRuns], *, is_page: bool) -> Section:
     several = len(compared) > 1
     blocks: list[Block] = []
     missing: list[str] = []
@@ -468,6 +456,5 @@ def _numbers(compared: Sequence[ComparedRuns], *, is_page: bool) -> Iterator[Sec
                 whole = Details if is_page else Section
                 blocks.append(whole(title=f"{of}{title}", blocks=(table,)))
             missing += [f"{of}{line}" for line in missing_rungs(stage)]
-    notes = (Notes(tuple(missing), "warn"),) if missing else ()
-    if blocks or notes:
-        yield Section(title="All numbers", blocks=(*notes, *blocks), anchor="numbers", brief=notes)
+    absent = notes(missing, "warn")
+    return Section(title="All numbers", blocks=(*absent, *blocks), anchor="numbers", brief=absent)

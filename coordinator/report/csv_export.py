@@ -5,21 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from proveout.coordinator.measure.samples import read_table
-from proveout.coordinator.report.section_tables import cost_columns, cost_values, phase_rows
 from proveout.coordinator.report.tables import LATENCIES, captured, cell_of, program_values
 from proveout.coordinator.results.results import RunResults, StageResult
 from proveout.core import errors
-from proveout.core.json_data import number_at
+from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import safe
+from proveout.dsl.metrics import COST
 from proveout.dsl.plan.captures import MEASURED
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.stages import written
-from proveout.proto.events import IterationFinished
+from proveout.proto.events import IterationFinished, Metrics
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,6 +137,32 @@ def _all(item: IterationFinished, load: str, rows: Sequence[Row]) -> Row:
     return {"transaction": in_load(load, ALL), "tps": number_at(item.metrics, *path, "tps"), **response, **outcomes}
 
 
+def cost_columns(results: RunResults) -> tuple[str, ...]:
+    """The columns `cost.…` of the numbers that any iteration has, filled in the row of all transactions."""
+    iterations = [item for stage in results.stages.values() for item in stage.iterations]
+    return tuple(f"cost.{name}" for name in COST if any(name in item.metrics.get("cost", {}) for item in iterations))
+
+
+def cost_values(item: IterationFinished, columns: Sequence[str]) -> dict[str, Any]:
+    return {column: number_at(item.metrics, *column.split(".")) for column in columns}
+
+
+def phase_rows(item: IterationFinished, path: tuple[str, ...], latencies: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The phases of an iteration, or of the load at a path of it, as rows of data: all transactions of each, and each
+    type. An unknown number is left out."""
+    for name, phase in (at_path(item.metrics, *path) or {}).get("phases", {}).items():
+        about = {"phase": name, "rate_per_s": phase.get("rate") or None, "measure_s": phase.get("measure_s")}
+        counts = {key: number_at(phase, key, "count") for key in _OUTCOMES[2:]}
+        yield about | {"transaction": ""} | _times(phase, latencies) | counts
+        for kind, tree in phase.get("transactions", {}).items():
+            outcomes = {key: tree.get(key) for key in ("ok", "errors")}
+            yield about | {"transaction": kind} | _times(tree, latencies) | outcomes
+
+
+def _times(tree: Metrics, latencies: Sequence[str]) -> dict[str, Any]:
+    return {"tps": tree.get("tps"), **{name: number_at(tree, "response", name) for name in latencies}}
+
+
 def size_rows(results: RunResults) -> Iterator[Row]:
     """A row for each part of each table of a `sizes` capture, by iteration."""
     for stage in results.stages.values():
@@ -229,20 +255,14 @@ def to_parquet(results: RunResults) -> bytes:
     return out.getvalue()
 
 
-_LOAD = (
-    "host",
-    "window",
-    "second",
-    "duration_s",
-    "transaction",
-    "ok",
-    "logical_failures",
-    "retried",
-    "missed",
-    "errors",
-)
-_HISTOGRAM = ("response_indices", "response_counts", "response_min_ns", "response_max_ns")
-_CAPTURES = ("host", "capture", "metric", "label", "value")
+_SAMPLES: Mapping[str, tuple[str, ...]] = {
+    "load": (
+        "host", "window", "second", "duration_s", "transaction", "ok", "logical_failures", "retried", "missed",
+        "errors", "response_indices", "response_counts", "response_min_ns", "response_max_ns",
+    ),
+    "captures": ("host", "capture", "metric", "label", "value"),
+}  # fmt: skip
+"""The columns of the samples for users; of the load also the rate and the mean, which are computed."""
 
 
 def samples_table(
@@ -252,57 +272,40 @@ def samples_table(
 
     SamplesUnreadable for a damaged file; iterations without files are left out.
     """
+    pa, pc = (errors.loaded(name, "a table of Arrow") for name in ("pyarrow", "pyarrow.compute"))
+    parts = []
+    for item in iterations:
+        stem = f"{item.id.stage}-{item.id.rung}-{item.id.repeat}-{item.id.attempt}"
+        load = read_table(folder / f"{stem}.load.parquet")
+        table = load if kind == "load" else read_table(folder / f"{stem}.captures.parquet")
+        if load is not None and table is not None:
+            since_s = item.started_unix_s - began_unix_s
+            t0_ns = pc.min(load["coordinator_ns"]).as_py()
+            at_s = [since_s + (at_ns - t0_ns) / 1e9 for at_ns in table["coordinator_ns"].to_pylist()]
+            parts.append(_shown(kind, table, item, at_s))
+    return pa.concat_tables(parts) if parts else _shown(kind, _empty(kind), None, [])
+
+
+def _shown(kind: str, table: pa.Table, item: IterationFinished | None, at_s: Sequence[float]) -> pa.Table:
+    """The columns for users, behind those of the iteration."""
     pa = errors.loaded("pyarrow", "a table of Arrow")
 
-    parts = [part for item in iterations if (part := _part(kind, item, folder, began_unix_s)) is not None]
-    return pa.concat_tables(parts) if parts else _with_about(_shown(kind, _empty(kind)), None, [])
-
-
-def _part(kind: str, item: IterationFinished, folder: Path, began_unix_s: float) -> pa.Table | None:
-    pc = errors.loaded("pyarrow.compute", "a table of Arrow")
-
-    stem = f"{item.id.stage}-{item.id.rung}-{item.id.repeat}-{item.id.attempt}"
-    load = read_table(folder / f"{stem}.load.parquet")
-    table = load if kind == "load" else read_table(folder / f"{stem}.captures.parquet")
-    if load is None or table is None:
-        return None
-    t0_ns = pc.min(load["coordinator_ns"]).as_py()
-    begun_s = item.started_unix_s - began_unix_s
-    at_s = [begun_s + (at_ns - t0_ns) / 1e9 for at_ns in table["coordinator_ns"].to_pylist()]
-    return _with_about(_shown(kind, table), item, at_s)
-
-
-def _shown(kind: str, table: pa.Table) -> pa.Table:
-    """The columns for users; of the load with the rate and the mean that are computed from them."""
-    pa = errors.loaded("pyarrow", "a table of Arrow")
-
-    if kind == "captures":
-        return table.select(_CAPTURES)
-    rows = table.select(["ok", "logical_failures", "duration_s", "response_counts", "response_sum_ns"]).to_pylist()
-    rates = [(row["ok"] + row["logical_failures"]) / row["duration_s"] if row["duration_s"] else None for row in rows]
-    counts = [sum(row["response_counts"]) for row in rows]
-    means = [row["response_sum_ns"] / count / 1e3 if count else None for row, count in zip(rows, counts, strict=True)]
-    chosen = table.select([*_LOAD, *_HISTOGRAM])
-    chosen = chosen.append_column("tps", pa.array(rates, pa.float64()))
-    return chosen.append_column("avg_us", pa.array(means, pa.float64()))
-
-
-def _with_about(table: pa.Table, item: IterationFinished | None, at_s: Sequence[float]) -> pa.Table:
-    pa = errors.loaded("pyarrow", "a table of Arrow")
-
-    count = table.num_rows
-    about: list[tuple[str, Any, Any]] = [
-        ("stage", pa.string(), item.id.stage if item else ""),
-        ("threads", pa.int64(), item.id.rung if item else 0),
-        ("repeat", pa.int64(), item.id.repeat if item else 0),
-        ("attempt", pa.int64(), item.id.attempt if item else 0),
-        ("valid", pa.bool_(), bool(item and item.valid)),
-    ]
-    arrays = [pa.array([value] * count, kind) for _, kind, value in about] + [pa.array(at_s, pa.float64())]
-    named = pa.Table.from_arrays(arrays, names=[*(name for name, _, _ in about), "at_s"])
-    for name in table.column_names:
-        named = named.append_column(name, table[name])
-    return named
+    of = (item.id.stage, item.id.rung, item.id.repeat, item.id.attempt, item.valid) if item else ("", 0, 0, 0, False)
+    kinds = (pa.string(), pa.int64(), pa.int64(), pa.int64(), pa.bool_())
+    about = (pa.array([value] * table.num_rows, kind) for value, kind in zip(of, kinds, strict=True))
+    columns = dict(zip(("stage", *_ITERATION[2:]), about, strict=True)) | {"at_s": pa.array(at_s, pa.float64())}
+    columns |= {name: table[name] for name in _SAMPLES[kind]}
+    if kind == "load":
+        rows = table.select(["ok", "logical_failures", "duration_s", "response_counts", "response_sum_ns"]).to_pylist()
+        counts = [sum(row["response_counts"]) for row in rows]
+        rates = [
+            (row["ok"] + row["logical_failures"]) / row["duration_s"] if row["duration_s"] else None for row in rows
+        ]
+        means = [
+            row["response_sum_ns"] / count / 1e3 if count else None for row, count in zip(rows, counts, strict=True)
+        ]
+        columns |= {"tps": pa.array(rates, pa.float64()), "avg_us": pa.array(means, pa.float64())}
+    return pa.table(columns)
 
 
 def _empty(kind: str) -> pa.Table:
@@ -311,5 +314,6 @@ def _empty(kind: str) -> pa.Table:
     kinds = dict.fromkeys(("host", "window", "transaction", "capture", "metric", "label"), pa.string())
     kinds |= dict.fromkeys(("response_indices", "response_counts"), pa.list_(pa.int64()))
     kinds |= dict.fromkeys(("duration_s", "value"), pa.float64())
-    names = _CAPTURES if kind == "captures" else (*_LOAD, *_HISTOGRAM, "response_sum_ns")
-    return pa.schema([(name, kinds.get(name, pa.int64())) for name in names]).empty_table()
+    return pa.schema(
+        [(name, kinds.get(name, pa.int64())) for name in (*_SAMPLES[kind], "response_sum_ns")]
+    ).empty_table()

@@ -80,6 +80,12 @@ class Notes:
     most: int = 12
 
 
+def notes(items: Iterable[str], tone: Tone = "") -> tuple[Notes, ...]:
+    """A list of these remarks, none without any."""
+    found = tuple(items)
+    return (Notes(found, tone),) if found else ()
+
+
 @record
 class Outcome:
     """A verdict of a run, or a condition of a comparison: a row of a table, with a line for each of its `claims`.
@@ -183,6 +189,11 @@ Block: TypeAlias = (
     | Section
 )
 PAGE_ONLY = (Tiles, Figure, Drawing, Preformatted, Download, FileLinks, Details)
+
+
+def kept(sections: Iterable[Section]) -> tuple[Section, ...]:
+    """The sections that have blocks."""
+    return tuple(one for one in sections if one.blocks)
 
 
 @record

@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,9 +24,7 @@ from proveout.coordinator.history.runs import RunSummary, Selection
 from proveout.coordinator.noise import (
     CHANGES,
     METRICS,
-    Components,
     NoiseRecord,
-    Remedy,
     Spread,
     find,
     remedy,
@@ -50,8 +49,10 @@ from proveout.coordinator.report.document import (
     Section,
     Table,
     Value,
+    kept,
 )
-from proveout.coordinator.report.figures.figure import GREY, Figure, Spec, chart, layer, tips, whiskers
+from proveout.coordinator.report.figures.figure import Figure
+from proveout.coordinator.report.figures.grammar import Point, of_points
 from proveout.coordinator.report.json_documents import timestamp
 from proveout.core.data_classes import record
 from proveout.core.distributions import t_quantile
@@ -76,9 +77,10 @@ BETWEEN_RUNS = (
 
 
 def noise_document(record: NoiseRecord) -> Document:
+    repeats = min(found.repeats for found in record.metrics.values())
     return Document(
         title=f"Noise of {record.stage} at {threads(record.threads)}",
-        about=f"Run {record.run} of plan {record.plan}: two equal ladders, interleaved, {_repeats(record)} repeats of "
+        about=f"Run {record.run} of plan {record.plan}: two equal ladders, interleaved, {repeats} repeats of "
         f"{seconds(record.measure_s)} each",
         status=Paragraph(summary(record, "tps")),
         sections=(
@@ -87,10 +89,6 @@ def noise_document(record: NoiseRecord) -> Document:
             Section(title="Smallest changes", blocks=tuple(_shown(record))),
         ),
     )
-
-
-def _repeats(record: NoiseRecord) -> int:
-    return min(found.repeats for found in record.metrics.values())
 
 
 def summary(record: NoiseRecord, metric: str, repeats: int = 3, *, paired: bool = False) -> str:
@@ -110,12 +108,11 @@ def summary(record: NoiseRecord, metric: str, repeats: int = 3, *, paired: bool 
             break
         better = remedy(record, found, change, paired=paired)
         if better is not None and better.seconds <= REMEDY_MAX_S:
-            return f"{first}; to show {percent(change)}, take {_remedy(better)}."
+            repeated = (
+                f"{better.repeats:,} repeats of {seconds(better.window_s)} ({seconds(better.seconds)} for a rung)"
+            )
+            return f"{first}; to show {percent(change)}, take {repeated}."
     return f"{first}."
-
-
-def _remedy(one: Remedy) -> str:
-    return f"{one.repeats:,} repeats of {seconds(one.window_s)} ({seconds(one.seconds)} for a rung)"
 
 
 def _at_least(change: float) -> str:
@@ -128,7 +125,6 @@ def _at_least(change: float) -> str:
 
 
 def _up(change: float) -> float:
-    """Rounded up to 2 digits."""
     digits = 1 - math.floor(math.log10(change))
     scale = 10.0**digits
     return math.ceil(round(change * scale, 6)) / scale
@@ -189,38 +185,18 @@ def _signed(change: float) -> str:
 
 
 def _shown(record: NoiseRecord) -> Iterator[Block]:
-    window = seconds(record.measure_s)
+    window_s, kinds = record.measure_s, record.metrics.items()
     for paired, of in ((False, "two runs"), (True, "interleaved ladders")):
-        heads = ("repeats", *map(str, REPEATS))
-        rows = tuple(
-            (_NAMES[name], *(_least(found, count, record.measure_s, paired) for count in REPEATS))
-            for name, found in record.metrics.items()
-        )
-        yield Paragraph(f"Smallest change that repeats of {window} show, {of}:")
-        yield Table(heads=heads, rows=rows)
-        heads = ("change", *map(percent, CHANGES))
-        rows = tuple(
-            (_NAMES[name], *(_needed(found, change, record.measure_s, paired) for change in CHANGES))
-            for name, found in record.metrics.items()
-        )
-        yield Paragraph(f"Repeats of {window} that show a change, {of}:")
-        yield Table(heads=heads, rows=rows)
-    yield Notes((*_remedies(record), _chance(record), BETWEEN_RUNS))
-
-
-def _least(found: Components, repeats: int, window_s: float, paired: bool) -> str:
-    least = showing(found, repeats, window_s, paired=paired)
-    return "-" if least is None else _at_least(least)
-
-
-def _needed(found: Components, change: float, window_s: float, paired: bool) -> str:
-    needed = repeats_for(found, change, window_s, paired=paired)
-    return "-" if needed is None else f"{needed:,}"
-
-
-def _remedies(record: NoiseRecord) -> Iterator[str]:
-    for paired in (False, True):
-        yield summary(record, "tps", paired=paired)
+        least = {name: [showing(found, count, window_s, paired=paired) for count in REPEATS] for name, found in kinds}
+        needed = {name: [repeats_for(found, one, window_s, paired=paired) for one in CHANGES] for name, found in kinds}
+        yield Paragraph(f"Smallest change that repeats of {seconds(window_s)} show, {of}:")
+        rows = ((_NAMES[name], *("-" if one is None else _at_least(one) for one in row)) for name, row in least.items())
+        yield Table(heads=("repeats", *map(str, REPEATS)), rows=tuple(rows))
+        yield Paragraph(f"Repeats of {seconds(window_s)} that show a change, {of}:")
+        rows = ((_NAMES[name], *("-" if one is None else f"{one:,}" for one in row)) for name, row in needed.items())
+        yield Table(heads=("change", *map(percent, CHANGES)), rows=tuple(rows))
+    remedies = (summary(record, "tps", paired=paired) for paired in (False, True))
+    yield Notes((*remedies, _chance(record), BETWEEN_RUNS))
 
 
 def _chance(record: NoiseRecord) -> str:
@@ -282,50 +258,34 @@ def explain_data(plan: Plan, records: Sequence[NoiseRecord]) -> list[dict[str, o
     ]
 
 
-SCALES = {"_us": (1e3, "ms"), "_s": (1.0, "s")}
-
-
 def trend_figure(history: MetricHistory, label: str = "") -> Figure:
     """The figure; `label` is the name of a label for the horizontal axis, "" for time."""
-    factor, unit = next((found for end, found in SCALES.items() if history.metric.endswith(end)), (1.0, "1/s"))
-    values: list[dict[str, Any]] = []
-    rows = []
+    levels = {run.run: level.mean for level in history.levels for run in history.runs[level.first : level.last + 1]}
+    signs = {change.run.run: f" {DIRECTIONS[change.direction][0]}" for change in history.changes}
+    name = history.metric.rpartition(".")[2]
+    points, rows = [], []
     for run, one, status in zip(history.runs, history.points, history.decisions.statuses, strict=True):
-        ends: dict[str, float | None] = {"lower": None, "upper": None}
+        place, value = at(run, label), math.exp(one.value)
+        estimate = {"mean": value}
         if one.variance is not None:
             half = t_quantile(one.repeats - 1) * math.sqrt(one.variance / one.repeats)
-            lower, upper = one.value - half, min(one.value + half, 700)
-            ends = {"lower": math.exp(lower) / factor, "upper": math.exp(upper) / factor}
-        place, value = at(run, label), math.exp(one.value)
-        values.append({"kind": "run", "at": place, "value": value / factor, "run": run.run, "status": status, **ends})
-        shown = quantity(value, history.metric.rpartition(".")[2])
-        rows.append((run.run, place, shown, str(one.repeats), status))
-    values += (
-        {"kind": "level", "at": at(run, label), "value": level.mean / factor, "level": position}
-        for position, level in enumerate(history.levels)
-        for run in history.runs[level.first : level.last + 1]
-    )
-    values += (
-        {
-            "kind": "change",
-            "at": at(change.run, label),
-            "run": change.run.run,
-            "change": ratio_text({"mean": 1.0 + (change.effect or change.found).change}),
-            "value": math.exp(history.points[change.found.index].value) / factor,
-            "status": "acknowledged" if change.acknowledged else change.direction,
-        }
-        for change in history.changes
-    )
-    return Figure(
-        name="trend",
+            estimate |= {"lower": math.exp(one.value - half), "upper": math.exp(min(one.value + half, 700))}
+        points.append(
+            Point(panel=history.metric, metric=name, at=place + signs.get(run.run, ""), estimate=estimate,
+                  tick=levels[run.run], line=True)
+        )  # fmt: skip
+        rows.append((run.run, place, quantity(value, name), str(one.repeats), status))
+    made = of_points(
+        points,
+        f"{history.metric}, {where(history)}",
+        "Points: runs, with the 95 % interval over their repeats. Dashed: the level between change points; the first "
+        "run of a new level has a sign in its name.",
+        label,
         of=(history.stage, str(history.threads or ""), history.metric),
-        title=f"{history.metric}, {where(history)}",
-        caption="Points: runs, with the 95 % interval over their repeats. Lines: the level between change points; a "
-        "dashed rule marks the first run of a new level.",
-        spec=_chart(values, f"{history.metric}, {unit}", label),
-        heads=("run", "at", history.metric, "repeats", "status"),
-        rows=tuple(rows),
+        log=True,
+        numbers=(("run", "at", history.metric, "repeats", "status"), tuple(rows)),
     )
+    return replace(made, name="trend")
 
 
 def where(history: MetricHistory) -> str:
@@ -338,28 +298,6 @@ def at(run: RunSummary, label: str) -> str:
     if label:
         return safe(run.labels.get(label, "")) or run.run
     return datetime.fromtimestamp(run.started_unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _chart(values: list[dict[str, Any]], title: str, label: str) -> Spec:
-    x: Spec = {"field": "at", "type": "temporal", "title": None, "axis": {"labelOverlap": True, "grid": False}}
-    if label:
-        order = list(dict.fromkeys(value["at"] for value in values if value["kind"] == "run"))
-        x |= {"type": "ordinal", "sort": order, "title": label, "axis": {"labelOverlap": "greedy", "labelAngle": -45}}
-    y: Spec = {"field": "value", "type": "quantitative", "title": title, "scale": {"zero": False}}
-    runs, levels, changes = ([{"filter": f"datum.kind == '{kind}'"}] for kind in ("run", "level", "change"))
-    rule = {"strokeDash": [5, 4], "strokeWidth": 1.5, "color": "#b3446c"}
-    dot = {"filled": True, "size": 45, "opacity": 1, "color": "#0b6e99"}
-    of_change, of_run = (
-        tips(run="run", change="new / old", status=""),
-        tips(run="run", at="at", value=title, status="status"),
-    )
-    level = {"field": "level", "type": "nominal"}
-    layers = [layer("line", {"strokeWidth": 2.5, "color": "#e08a00"}, only=levels, x=x, y=y, detail=level)]
-    if any(value["kind"] == "change" for value in values):
-        layers.insert(0, layer("rule", rule, only=changes, x=x, tooltip=of_change))
-    if any(value.get("lower") is not None for value in values):
-        layers.append(whiskers({"x": x}, "y", y, {"color": {"value": GREY}}))
-    return chart(values, [*layers, layer("point", dot, only=runs, x=x, y=y, tooltip=of_run)], height=260)
 
 
 FORMAT = "proveout.trend/1"
@@ -389,18 +327,20 @@ def trend_document(trend: Trend, *, figures: bool = False) -> Document:
     return Document(
         title=f"Trend of {trend.selection.reference.name}",
         about=f"{count_of(len(runs), 'comparable run')}, {span}",
-        sections=(
-            *_condition(trend),
-            Section(title="Change points", blocks=tuple(_changes(trend)), anchor="changes"),
-            *_boundaries(trend.selection),
-            Section(title="Levels", blocks=tuple(_levels(trend)), anchor="levels"),
-            *([Section(title="Figures", blocks=drawn, anchor="figures")] if drawn else ()),
-            *_left_out(trend.selection),
+        sections=kept(
+            (
+                Section(title="Condition", blocks=tuple(_condition(trend))),
+                Section(title="Change points", blocks=tuple(_changes(trend)), anchor="changes"),
+                Section(title="Boundaries", blocks=tuple(_boundaries(trend.selection)), anchor="boundaries"),
+                Section(title="Levels", blocks=tuple(_levels(trend)), anchor="levels"),
+                Section(title="Figures", blocks=drawn, anchor="figures"),
+                Section(title="Runs left out", blocks=tuple(_left_out(trend.selection))),
+            )
         ),
     )
 
 
-def _condition(trend: Trend) -> Iterator[Section]:
+def _condition(trend: Trend) -> Iterator[Block]:
     if trend.condition is None:
         return
     found = open_changes(trend.histories, trend.condition)
@@ -413,8 +353,7 @@ def _condition(trend: Trend) -> Iterator[Section]:
     if code == 3:
         short = min((len(history.runs) for history in trend.histories), default=0)
         evidence = (f"{short} runs; a change can be shown from {RUNS_MIN} on",)
-    one = condition(outcome, f"{trend.condition} {verb}", evidence)
-    yield Section(title="Condition", blocks=(Outcomes((one,), head="Condition"),))
+    yield Outcomes((condition(outcome, f"{trend.condition} {verb}", evidence),), head="Condition")
 
 
 def words(change: Change) -> str:
@@ -490,7 +429,6 @@ def _levels(trend: Trend) -> Iterator[Block]:
 
 
 def _spread(history: MetricHistory) -> float | None:
-    """The coefficient of variation of the runs at the present level."""
     level = history.levels[-1]
     values = [
         math.exp(one.value - history.points[level.first].value) for one in history.points[level.first : level.last + 1]
@@ -501,9 +439,7 @@ def _spread(history: MetricHistory) -> float | None:
     return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1)) / mean
 
 
-def _boundaries(selection: Selection) -> Iterator[Section]:
-    if not selection.boundaries:
-        return
+def _boundaries(selection: Selection) -> Iterator[Block]:
     taken = {run.run for run in selection.runs}
     rows = tuple(
         (one.run.run, one.names, "; ".join(map(str, one.differences[:SHOWN_MAX])))
@@ -511,21 +447,18 @@ def _boundaries(selection: Selection) -> Iterator[Section]:
         if one.run.run in taken or one.after.run in taken
     )
     if rows:
+        yield Table(heads=("from run", "changed", "from -> to"), rows=rows, layout="lll")
         about = "From these runs on, something else than the measured system's speed may be the reason of a change."
-        yield Section(
-            title="Boundaries",
-            blocks=(Table(heads=("from run", "changed", "from -> to"), rows=rows, layout="lll"), Notes((about,))),
-            anchor="boundaries",
-        )
+        yield Notes((about,))
 
 
-def _left_out(selection: Selection) -> Iterator[Section]:
-    if not selection.left_out:
-        return
+def _left_out(selection: Selection) -> Iterator[Block]:
     reasons = Counter(reason for _, reason in selection.left_out)
     lines = tuple(f"{count_of(count, 'run')}: {reason}" for reason, count in reasons.most_common())
-    more = f"Compared with {selection.reference.run}. To take runs that differ: --allow NAMES, as in `compare`."
-    yield Section(title="Runs left out", blocks=(Notes(lines, "warn"), Paragraph(more, "dim")))
+    if lines:
+        yield Notes(lines, "warn")
+        more = f"Compared with {selection.reference.run}. To take runs that differ: --allow NAMES, as in `compare`."
+        yield Paragraph(more, "dim")
 
 
 # ---- JSON --------------------------------------------------------------------------------------------------------

@@ -41,10 +41,6 @@ from proveout.proto.events import Claim, HeadlineNumber
 WIDTH, HEIGHT = 200, 22
 _EDGE = 8.0
 _MIDDLE = HEIGHT / 2.0
-_LOG_FROM = 20.0
-"""From this ratio of the largest to the smallest number on the axis is logarithmic."""
-_FARTHEST = 1e3
-"""An interval is drawn to this many times the value and the limit at most."""
 
 
 def claim_svg(claim: Claim) -> str:
@@ -64,7 +60,9 @@ def claim_svg(claim: Claim) -> str:
         left, right = (low if low is not None else 0.0), (high if high is not None else float(WIDTH))
         parts.append(_line("interval", left, _MIDDLE, right, _MIDDLE))
         parts += [
-            _line("cap", at, _MIDDLE - 5, at, _MIDDLE + 5) for at in (low, high) if at is not None and _inside(at)
+            _line("cap", at, _MIDDLE - 5, at, _MIDDLE + 5)
+            for at in (low, high)
+            if at is not None and _EDGE / 2 < at < WIDTH - _EDGE / 2
         ]
     parts.append(_line("limit", limit, 1, limit, HEIGHT - 1))
     parts.append(f'<circle class="dot" cx="{dot:.1f}" cy="{_MIDDLE:.1f}" r="4.5"/>')
@@ -74,31 +72,17 @@ def claim_svg(claim: Claim) -> str:
     )
 
 
-def _inside(at: float) -> bool:
-    return _EDGE / 2 < at < WIDTH - _EDGE / 2
-
-
 def _axis(numbers: list[float], claim: Claim) -> Callable[[float], float]:
     """number -> pixel, at the edge for a number beyond the axis."""
     assert claim.mean is not None and claim.bound is not None  # noqa: S101
-    positive = [number for number in numbers if number > 0.0]
-    core = [number for number in (claim.mean, claim.bound) if number > 0.0]
-    is_log = len(positive) == len(numbers) and max(positive) >= _LOG_FROM * min(positive)
-    if is_log:
-        low = max(min(positive), min(core) / _FARTHEST)
-        high = min(max(positive), max(core) * _FARTHEST)
-        scale: Callable[[float], float] = math.log
-    else:
-        reach = 4.0 * (abs(claim.mean - claim.bound) or abs(claim.mean) or 1.0)
-        centre = (claim.mean + claim.bound) / 2.0
-        low, high = max(min(numbers), centre - reach * 4), min(max(numbers), centre + reach * 4)
-        scale = float
-    low, high = scale(low), scale(high)
+    reach = 16.0 * (abs(claim.mean - claim.bound) or abs(claim.mean) or 1.0)
+    centre = (claim.mean + claim.bound) / 2.0
+    low, high = max(min(numbers), centre - reach), min(max(numbers), centre + reach)
     margin = 0.08 * (high - low) or abs(high) * 0.1 or 1.0
     low, high = low - margin, high + margin
 
     def place(number: float) -> float:
-        at = _EDGE + (scale(number) - low) / (high - low) * (WIDTH - 2 * _EDGE)
+        at = _EDGE + (number - low) / (high - low) * (WIDTH - 2 * _EDGE)
         return min(max(at, 0.0), float(WIDTH))
 
     return place
@@ -190,7 +174,7 @@ def _block(block: Block) -> Markup:  # noqa: PLR0911, PLR0912 - one arm per kind
         case Preformatted():
             return Markup("<pre>{}</pre>").format(safe_lines(block.text))
         case Download():
-            uri = _data_uri(block.media_type, block.data)
+            uri = f"data:{block.media_type};base64,{base64.b64encode(block.data).decode()}"
             return Markup('<p><a href="{}" download="{}">{}</a></p>').format(uri, safe(block.name), safe(block.label))
         case FileLinks():
             form = Markup('<li><a href="{}">{}</a>, {}</li>')
@@ -306,7 +290,3 @@ def _figure(figure: Figure) -> Markup:
         plot=plot,
         table=table,
     )
-
-
-def _data_uri(media_type: str, data: bytes) -> str:
-    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"

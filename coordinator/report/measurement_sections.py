@@ -7,10 +7,22 @@ Data flow: `RunResults` -> rows (`tables`, `query_sets`) -> `Section`s for `run_
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from proveout.coordinator.report import tables
-from proveout.coordinator.report.document import Block, Cell, Paragraph, Section, Table
+from proveout.coordinator.report.document import (
+    Block,
+    Cell,
+    Details,
+    Paragraph,
+    Preformatted,
+    Section,
+    Table,
+    Value,
+    kept,
+    notes,
+)
 from proveout.coordinator.report.figures.fault_figures import fault_tables
 from proveout.coordinator.report.figures.grammar import named
 from proveout.coordinator.report.figures.load_figures import (
@@ -23,12 +35,11 @@ from proveout.coordinator.report.figures.load_figures import (
     ratio_rows,
 )
 from proveout.coordinator.report.figures.stage_figures import SIZE_HEADS, SOLVE_HEADS, size_table, solve_table
-from proveout.coordinator.report.section_tables import phase_tables
 from proveout.coordinator.report.tables import LATENCIES, LATENCY_HEADS, LoadRow, apart, size_rows, solve_rows
 from proveout.coordinator.results.estimates import GROUP, VERSUS, value_estimates
 from proveout.coordinator.results.published import wait_rows, wait_systems
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
-from proveout.core.json_data import number_at
+from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import (
     bounds,
     column,
@@ -48,10 +59,10 @@ from proveout.core.numbers import (
     together,
     with_interval,
 )
-from proveout.dsl.metrics import LOADS
+from proveout.dsl.metrics import COST, LOADS, load_paths
 from proveout.dsl.plan.captures import MEASURED
 from proveout.dsl.workloads import commits
-from proveout.proto.events import Metrics, PropagationCompared
+from proveout.proto.events import Metrics, PropagationCompared, StatementLine
 
 OUTCOMES = ("ok", "failed")
 """The two parts of TPS: transactions that succeeded, and those that failed logically, per second."""
@@ -60,11 +71,10 @@ OUTCOMES = ("ok", "failed")
 # ---- ladders -----------------------------------------------------------------------------------------------------
 
 
-def ladders(results: RunResults) -> Iterator[Section]:
+def ladders(results: RunResults) -> Section:
     """The ladders of loads that have a valid iteration."""
     found = tuple(_ladder(results, stage, top) for stage in tables.ladders(results) if (top := stage.highest))
-    if found:
-        yield Section(title="Ladders", blocks=found, anchor="ladders")
+    return Section(title="Ladders", blocks=found, anchor="ladders")
 
 
 def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section:
@@ -154,7 +164,7 @@ def _latency_unit(rows: Sequence[LoadRow]) -> tuple[str, float]:
 
     With its divisor.
     """
-    slowest = max((row.response_us["avg_us"] or row.at_least_us.get("avg_us", 0.0) for row in rows), default=0.0)
+    slowest = max((row.response_us("avg_us")[0] or row.at_least_us("avg_us") or 0.0 for row in rows), default=0.0)
     return ("ms", 1e3) if slowest >= 1e3 else ("µs", 1.0)
 
 
@@ -172,8 +182,8 @@ def _latency(row: LoadRow, name: str, divisor: float) -> str:
 
     "-" if it is not known, and has no bound that is given.
     """
-    value, half = row.response_us[name], row.half_response_us[name]
-    if value is None and (bound := row.at_least_us.get(name)):
+    value, half = row.response_us(name)
+    if value is None and (bound := row.at_least_us(name)):
         unit = 10.0 ** (math.floor(math.log10(bound / divisor)) - 2)
         return f"≥ {figures(math.floor(bound / divisor / unit) * unit)}"
     return "-" if value is None else figures(value / divisor, None if half is None else half / divisor)
@@ -246,11 +256,10 @@ def _orders(stage: StageResult) -> Iterator[Table]:
         )
 
 
-def tools(results: RunResults) -> Iterator[Section]:
+def tools(results: RunResults) -> Section:
     """The tool stages that have a valid iteration."""
     found = tuple(_tool(results, stage, top) for stage in tables.tools(results) if (top := stage.highest) is not None)
-    if found:
-        yield Section(title="Tools", blocks=found, anchor="tools")
+    return Section(title="Tools", blocks=found, anchor="tools")
 
 
 def _tool(results: RunResults, stage: StageResult, top: RungResult) -> Section:
@@ -327,7 +336,7 @@ _LAGS = (("mean", "avg_s"), ("p99", "p99_s"))
 # ---- values of stages ---------------------------------------------------------------------------------------------
 
 
-def stage_values(results: RunResults) -> Iterator[Section]:
+def stage_values(results: RunResults) -> Section:
     """The metrics of each stage that takes some from a query."""
     blocks = tuple(
         Table.of(
@@ -343,8 +352,7 @@ def stage_values(results: RunResults) -> Iterator[Section]:
         for stage in results.stages.values()
         if (found := value_estimates(stage.values)).keys() - {"elapsed_s"}
     )
-    if blocks:
-        yield Section(title="Measured values", blocks=blocks, anchor="values")
+    return Section(title="Measured values", blocks=blocks, anchor="values")
 
 
 # ---- query sets, searches, propagation ---------------------------------------------------------------------------
@@ -399,3 +407,179 @@ def _propagation(pair: PropagationCompared) -> Section:
     return Section(
         title=f"Propagation {pair.source} to {pair.sink}: {drained}", blocks=(table,), brief=() if same else (table,)
     )
+
+
+# ---- cost of a transaction ----------------------------------------------------------------------------------------
+
+RUNGS_ACROSS = 5
+NOT_CAPTURED = "not captured"
+
+
+def cost_section(results: RunResults) -> Section:
+    """The cost of a transaction at each rung of each ladder where something of the servers' was captured."""
+    having = (stage for stage in tables.ladders(results) if any(map(tables.has_cost, stage.rungs)))
+    found = tuple(_cost_ladder(results, stage) for stage in having)
+    brief = None if tables.currency_of(results) else ()
+    return Section(title="Cost of a transaction", blocks=found, anchor="cost", brief=brief)
+
+
+def _cost_ladder(results: RunResults, stage: StageResult) -> Section:
+    rungs = [rung for rung in stage.rungs if rung.tree]
+    sources = _sources(rungs)
+    names = [name for name in COST if name in sources or any(name in rung.tree.get("cost", {}) for rung in rungs)]
+    currency = tables.currency_of(results)
+    found = (
+        Table(
+            title=f"Per transaction, mean over the repeats and its {percent(stage.confidence)} interval",
+            heads=("threads", *(str(rung.threads) for rung in some)),
+            rows=tuple((tables.cost_label(name, currency), *_cost_cells(some, name)) for name in names),
+        )
+        for first in range(0, len(rungs), RUNGS_ACROSS)
+        for some in [rungs[first : first + RUNGS_ACROSS]]
+    )
+    return Section(title=tables.titled(results, stage.id), blocks=(*found, *notes(_source_lines(sources))))
+
+
+def _cost_cells(rungs: Sequence[RungResult], name: str) -> list[Value]:
+    """A number at each rung with its interval below it, in one unit."""
+    estimates = [rung.tree.get("cost", {}).get(name) for rung in rungs]
+    words = notation(name, *(found for found in estimates if found))
+    cells: list[Value] = []
+    for found in estimates:
+        shown = words.text(found.get("mean"), half_width(found)) if found else NOT_CAPTURED
+        has_width = bool(found and half_width(found))
+        cells.append((shown, words.bounds(found["lower"], found["upper"])) if has_width else shown)
+    return cells
+
+
+def _sources(rungs: Sequence[RungResult]) -> dict[str, str]:
+    """The source of each number, of the newest iteration that has it."""
+    found: dict[str, str] = {}
+    for rung in rungs:
+        for item in (*rung.excluded, *rung.iterations):
+            found |= item.cost
+    return found
+
+
+def _source_lines(sources: Mapping[str, str]) -> Iterator[str]:
+    """`server CPU, bytes read: the processes of the servers on db`: numbers of one source in one line."""
+    by_source: dict[str, list[str]] = {}
+    for name in COST:
+        if name in sources:
+            by_source.setdefault(sources[name], []).append(tables.COST_LABELS[name])
+    yield from (f"{', '.join(names)}: {source}" for source, names in by_source.items())
+
+
+# ---- phases ------------------------------------------------------------------------------------------------------
+
+PHASE_HEADS = ("phase", "for", "rate", "TPS", "CI", "avg", "p99", "late", "errors", "missed", "back")
+
+
+def phase_tables(stage: StageResult) -> Iterator[Block]:
+    """The phases of all rungs, of several loads those of each too."""
+    found = [row for rung in stage.rungs for row in _phases(rung.threads if len(stage.rungs) > 1 else 0, rung.tree)]
+    if not found:
+        return
+    slowest = max((number_at(phase, "response", "avg_us") or 0.0 for _, phase, _ in found), default=0.0)
+    unit, divisor = ("ms", 1e3) if slowest >= 1e3 else ("µs", 1.0)
+    rows = tuple(_phase_cells(label, phase, bounds, divisor) for label, phase, bounds in found)
+    title = f"By phase, of what was due in it; response and lateness (late: p99) in {unit}, time to recover (back) in s"
+    yield Table(title=title, heads=PHASE_HEADS, rows=rows)
+    if any(row[-1].startswith("≥") for row in rows):
+        text = "A recovery with ≥ did not end in the next phase of some repeat: the mean of its lower bounds."
+        yield Paragraph(text, "warn")
+
+
+def _phases(threads: int, tree: Metrics) -> Iterator[tuple[str, Metrics, Metrics]]:
+    """(label, numbers, lower bounds) of each phase of a rung; `threads` 0 for the only one."""
+    for path in load_paths(tree):
+        here, bounds = at_path(tree, *path) or {}, at_path(tree, "at_least", *path) or {}
+        for name, phase in here.get("phases", {}).items():
+            parts = (str(threads) if threads else "", path[-1] if path else "", name)
+            yield ", ".join(filter(None, parts)), phase, bounds.get("phases", {}).get(name, {})
+
+
+def _phase_cells(label: str, phase: Metrics, at_least: Metrics, divisor: float) -> tuple[str, ...]:
+    tps = phase.get("tps", {})
+    rate = number_at(phase, "rate")
+    return (
+        label,
+        seconds(number_at(phase, "measure_s") or 0.0),
+        f"{number(rate)}/s" if rate else "closed",
+        *with_interval(tps),
+        _bounded(phase, at_least, "response", "avg_us", divisor=divisor),
+        _bounded(phase, at_least, "response", "p99_us", divisor=divisor),
+        _bounded(phase, at_least, "schedule", "p99_us", divisor=divisor),
+        number(number_at(phase, "errors", "count")),
+        number(number_at(phase, "missed", "count")),
+        _bounded(phase, at_least, "recovery_s", divisor=1.0),
+    )
+
+
+def _bounded(phase: Metrics, at_least: Metrics, *path: str, divisor: float) -> str:
+    """A mean over the repeats, or `≥` and the mean of its lower bounds; "-" without either."""
+    value, bound = number_at(phase, *path), number_at(at_least, *path, "value")
+    if value is not None:
+        return figures(value / divisor)
+    return "-" if bound is None else f"≥ {figures(bound / divisor)}"
+
+
+# ---- statements --------------------------------------------------------------------------------------------------
+
+PLAN_CHECK = "plan:"
+TEXT_SHOWN = 100
+
+
+def statement_section(results: RunResults) -> Section:
+    found = (
+        Section(title=tables.titled(results, stage.id), blocks=tuple(_statement_ladder(stage)))
+        for stage in tables.ladders(results)
+    )
+    return Section(title="Top statements", blocks=kept(found), anchor="statements")
+
+
+def _statement_ladder(stage: StageResult) -> Iterator[Block]:
+    rung = stage.highest
+    if rung is None or not any(item.statements for item in rung.iterations):
+        return
+    systems = dict.fromkeys(line.system for item in rung.iterations for line in item.statements)
+    at = rung_name(stage.kind, rung.threads)
+    for system in systems:
+        rows = top_statements(rung, system)
+        yield Table.of(
+            ("statement", "l", [row.text[:TEXT_SHOWN] or "(not visible to this user)" for row in rows]),
+            ("time", "r", [seconds(row.seconds) for row in rows]),
+            ("share", "r", [percent(row.time_fraction) for row in rows]),
+            ("calls", "r", [number(row.calls) for row in rows]),
+            ("mean", "r", column("_us", [row.avg_us for row in rows])),
+            ("rows", "r", [number(row.rows) for row in rows]),
+            ("id", "l", [row.id for row in rows]),
+            title=f"Top statements of {system}, {at}, all valid repeats",
+        )
+        yield from notes(_changes(stage, system), "warn")
+        plans = [row.plan or f"no plan: {row.no_plan or 'not known'}" for row in rows]
+        shown = (Preformatted(f"{row.text}\n\n{plan}") for row, plan in zip(rows, plans, strict=True))
+        yield Details(title=f"Plans of {system}, {at}", blocks=tuple(shown))
+
+
+def top_statements(rung: RungResult, system: str) -> list[StatementLine]:
+    """The statements of a system at a rung, those with the most time first: counts added over the repeats, shares of
+    their sum."""
+    by_id: dict[str, list[StatementLine]] = {}
+    for line in (line for item in rung.iterations for line in item.statements if line.system == system):
+        by_id.setdefault(line.id, []).append(line)
+    whole_s = sum(line.seconds for found in by_id.values() for line in found)
+    added = []
+    for found in by_id.values():
+        calls, spent_s, rows = (sum(getattr(line, name) for line in found) for name in ("calls", "seconds", "rows"))
+        avg_us = spent_s / calls * 1e6 if calls else 0.0
+        share = spent_s / whole_s if whole_s else 0.0
+        added.append(replace(found[-1], calls=calls, seconds=spent_s, rows=rows, avg_us=avg_us, time_fraction=share))
+    return sorted(added, key=lambda line: (-line.seconds, line.id))
+
+
+def _changes(stage: StageResult, system: str) -> Iterator[str]:
+    for item in stage.iterations:
+        for finding in item.findings:
+            if finding.check.startswith(f"{PLAN_CHECK}{system}:") and not finding.ok:
+                yield f"{item.id}: {finding.evidence}"

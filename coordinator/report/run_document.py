@@ -10,7 +10,6 @@ from pathlib import Path
 
 from proveout.coordinator.report import csv_export
 from proveout.coordinator.report import measurement_sections as measured
-from proveout.coordinator.report.answer import answer, lines
 from proveout.coordinator.report.document import (
     Block,
     Cell,
@@ -19,7 +18,6 @@ from proveout.coordinator.report.document import (
     Download,
     Drawing,
     FileLinks,
-    Notes,
     Outcome,
     Outcomes,
     Paragraph,
@@ -27,23 +25,26 @@ from proveout.coordinator.report.document import (
     Section,
     Table,
     Tiles,
+    kept,
+    notes,
 )
 from proveout.coordinator.report.figures.selection import figures, shown
 from proveout.coordinator.report.figures.stage_figures import charts
 from proveout.coordinator.report.figures.system_figures import topology
 from proveout.coordinator.report.figures.timeline import Timeline, read_timeline
 from proveout.coordinator.report.json_documents import timestamp
-from proveout.coordinator.report.section_tables import cost_section, statement_section
 from proveout.coordinator.report.summary import (
     TONES,
     ComparisonRow,
     LaddersCompared,
+    answer,
     began_nothing,
     brief_evidence,
     claims,
     end_sentence,
     headline,
     ladder_comparisons,
+    lines,
     method,
     notes_of,
     resume_command,
@@ -109,36 +110,36 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
     run = results.run
     name = directory.name if directory else "proveout"
     told = answer(results)
+    page, compared = directory is not None, tuple(map(_comparison, ladder_comparisons(results)))
     sections = (
-        *(() if directory else _headline(results)),
-        *(() if began_nothing(results) else _verdicts(results, page=directory is not None)),
-        *_published(results),
-        *(_figures(results, directory) if directory else ()),
-        *(folded(one, is_page=directory is not None) for one in (*_comparisons(results), *measured.ladders(results))),
-        *cost_section(results),
-        *statement_section(results),
-        *measured.tools(results),
-        *measured.stage_values(results),
-        *(() if directory else _charts(results)),
+        *([] if page else [_headline(results)]),
+        *([] if began_nothing(results) else [_verdicts(results, page=page)]),
+        _published(results),
+        *([_figures(results, directory)] if directory else []),
+        folded(Section(title="Comparison of ladders", blocks=compared, anchor="comparison"), is_page=page),
+        folded(measured.ladders(results), is_page=page),
+        measured.cost_section(results),
+        measured.statement_section(results),
+        measured.tools(results),
+        measured.stage_values(results),
+        *([] if page else [_charts(results)]),
         *measured.query_sets(results),
         *measured.searches(results),
         *measured.propagations(results),
-        *(_topology(results) if directory else ()),
-        *(folded(one, is_page=True) for one in (_tested(results, page=True) if directory else ())),
-        *(_data(results) if directory else ()),
-        *(_outputs(directory) if directory else ()),
-        *_validity(results),
-        *_tuning(results),
-        *(() if directory else _tested(results, page=False)),
-        *_environment(results),
-        *(_plan(results, directory) if directory else ()),
+        *([_topology(results), folded(_tested(results, page=True), is_page=True)] if page else []),
+        *([_data(results), _outputs(directory)] if directory else []),
+        _validity(results),
+        _tuning(results),
+        *([] if page else [_tested(results, page=False)]),
+        _environment(results),
+        *([_plan(results, directory)] if directory else []),
     )
     return Document(
         title=(run.title or run.name) if run else name,
         about=_about(results),
         status=Paragraph(*end_sentence(results, answered=told is not None)),
         answer=Paragraph(*told) if told else None,
-        sections=sections,
+        sections=kept(sections),
         files=run_dir,
         next_step=resume_command(results, run_dir) if run_dir and results.ended else "",
     )
@@ -161,27 +162,25 @@ def _about(results: RunResults) -> str:
 # ---- verdicts ----------------------------------------------------------------------------------------------------
 
 
-def _headline(results: RunResults) -> Iterator[Section]:
-    """The numbers that answer what the run was for, of reports without tiles."""
+def _headline(results: RunResults) -> Section:
     rows = tuple(
         (f"{one.label} ({one.about})" if one.about else one.label, Cell(one.value, one.tone), one.interval or "-")
         for one in headline(results)
     )
-    if rows:
-        table = Table(heads=("", "value", "interval"), rows=rows, layout="lrl")
-        yield Section(title="Result", blocks=(table,), anchor="result")
+    table = Table(heads=("", "value", "interval"), rows=rows, layout="lrl")
+    return Section(title="Result", blocks=(table,) if rows else (), anchor="result")
 
 
-def _verdicts(results: RunResults, *, page: bool) -> Iterator[Section]:
+def _verdicts(results: RunResults, *, page: bool) -> Section:
     outcomes = Outcomes(tuple(_verdict(one, results) for one in results.verdicts))
     shown: list[Block] = [outcomes if outcomes.items else Paragraph("No verdict was reached.", "warn")]
     if numbers := headline(results):
         shown.insert(0, Tiles(numbers))
-    if notes := notes_of(results.verdicts):
-        shown.append(Paragraph(notes, "dim"))
+    if noted := notes_of(results.verdicts):
+        shown.append(Paragraph(noted, "dim"))
     about = tuple(Paragraph(text, "dim") for text in method(results))
     whole = (Details(title="Method and error rates", blocks=about),) if page and about else about
-    yield Section(title="Verdicts", blocks=(*shown, *whole), anchor="verdicts", brief=tuple(shown))
+    return Section(title="Verdicts", blocks=(*shown, *whole), anchor="verdicts", brief=tuple(shown))
 
 
 def _verdict(verdict: VerdictReached, results: RunResults) -> Outcome:
@@ -205,28 +204,29 @@ def _verdict(verdict: VerdictReached, results: RunResults) -> Outcome:
 # ---- topology, comparisons, figures ------------------------------------------------------------------------------
 
 
-def _topology(results: RunResults) -> Iterator[Section]:
-    if drawing := topology(results):
-        yield Section(title="Topology", blocks=(Drawing(drawing),))
+def _topology(results: RunResults) -> Section:
+    drawing = topology(results)
+    return Section(title="Topology", blocks=(Drawing(drawing),) if drawing else ())
 
 
-def _tested(results: RunResults, *, page: bool) -> Iterator[Section]:
+def _tested(results: RunResults, *, page: bool) -> Section:
     """Declared and measured facts of hosts and systems, and equipment; the page has the hardware of all hosts."""
     tested = nodes(results)
     equipment = [one for one in tested if one.is_equipment]
     others = [one for one in tested if not one.is_equipment and (one.rows or (page and one.hardware))]
-    if not equipment and not others:
-        return
     differences = tuple(
         f"{one.name}: {row.fact} is declared as {row.declared} and measured as {row.measured}."
         for one in others
         for row in one.rows
         if row.differs
     )
-    blocks: list[Block] = [Notes(differences, "warn")] if differences else []
-    blocks += [_tested_node(one, page=page) for one in others]
-    blocks += [_equipment(equipment)] if equipment else []
-    yield Section(title="What was tested", blocks=tuple(blocks), anchor="tested")
+    nodes_of = (_tested_node(one, page=page) for one in others)
+    blocks: tuple[Block, ...] = (
+        *notes(differences, "warn"),
+        *nodes_of,
+        *([_equipment(equipment)] if equipment else []),
+    )
+    return Section(title="What was tested", blocks=blocks, anchor="tested")
 
 
 def _tested_node(one: TestedNode, *, page: bool) -> Section:
@@ -265,14 +265,12 @@ def _tested_cell(row: FactRow, column: str) -> str | Cell:
     return text or "-"
 
 
-def _published(results: RunResults) -> Iterator[Section]:
+def _published(results: RunResults) -> Section:
     found = tuple(reproductions(results))
-    if not found:
-        return
     heads = ("", "source", "published", "measured", "measured / published", "reproduced within")
-    blocks: list[Block] = [Table(heads=heads, rows=tuple(map(_reproduction, found)), layout="llrrrl")]
-    absent = tuple(f"{one.title or one.id}: {one.missing}." for one in found if one.missing)
-    yield Section(title="Published numbers", blocks=(*blocks, *([Notes(absent)] if absent else ())), anchor="published")
+    table = Table(heads=heads, rows=tuple(map(_reproduction, found)), layout="llrrrl")
+    absent = notes(f"{one.title or one.id}: {one.missing}." for one in found if one.missing)
+    return Section(title="Published numbers", blocks=(table, *absent) if found else (), anchor="published")
 
 
 def _reproduction(one: Reproduction) -> tuple[str | Cell, ...]:
@@ -289,11 +287,6 @@ def _reproduction(one: Reproduction) -> tuple[str | Cell, ...]:
         f"{times} × ({ends})" if ends != "-" else f"{times} ×" if factor else "-",
         reached,
     )
-
-
-def _comparisons(results: RunResults) -> Iterator[Section]:
-    if found := ladder_comparisons(results):
-        yield Section(title="Comparison of ladders", blocks=tuple(map(_comparison, found)), anchor="comparison")
 
 
 def _comparison(pair: LaddersCompared) -> Section:
@@ -329,7 +322,7 @@ def _factor(row: ComparisonRow) -> tuple[str | Cell, ...]:
     )
 
 
-def _figures(results: RunResults, directory: RunDirectory) -> Iterator[Section]:
+def _figures(results: RunResults, directory: RunDirectory) -> Section:
     unread: tuple[str, ...] = ()
     try:
         timeline = read_timeline(results, directory.samples)
@@ -339,29 +332,27 @@ def _figures(results: RunResults, directory: RunDirectory) -> Iterator[Section]:
     absent = (*unread, *(f"The figure {name} is missing: {why}." for name, why in missing.items()))
     first, folded = shown(results, drawn)
     more = (Details(title=f"{subject}: {count_of(len(of), 'figure')}", blocks=(*of,)) for subject, of in folded.items())
-    blocks: tuple[Block, ...] = (*first, *more, *([Notes(absent)] if absent else ()))
-    if blocks:
-        yield Section(title="Figures", blocks=blocks, anchor="figures")
+    return Section(title="Figures", blocks=(*first, *more, *notes(absent)), anchor="figures")
 
 
-def _charts(results: RunResults) -> Iterator[Section]:
-    """Tables of the charts that the plan declares, for reports without pictures."""
+def _charts(results: RunResults) -> Section:
     drawn, _ = charts(results)
-    if drawn:
-        blocks = tuple(
-            Table(title=one.title, heads=one.heads, rows=one.rows, layout=_layout(one.heads)) for one in drawn
+    blocks = tuple(
+        Table(
+            title=one.title,
+            heads=one.heads,
+            rows=one.rows,
+            layout="".join("lr"[head in ("mean", "repeats")] for head in one.heads),
         )
-        yield Section(title="Charts", blocks=blocks, anchor="charts", brief=())
-
-
-def _layout(heads: tuple[str, ...]) -> str:
-    return "".join("r" if head in ("mean", "repeats") else "l" for head in heads)
+        for one in drawn
+    )
+    return Section(title="Charts", blocks=blocks, anchor="charts", brief=())
 
 
 # ---- data --------------------------------------------------------------------------------------------------------
 
 
-def _data(results: RunResults) -> Iterator[Section]:
+def _data(results: RunResults) -> Section:
     about = (
         "One row for each rung, repeat and transaction: TPS, response times "
         "(min, average, p50, p90, p95, p99, max; µs) and outcomes."
@@ -378,34 +369,30 @@ def _data(results: RunResults) -> Iterator[Section]:
         kind = "application/vnd.apache.parquet"
         data = csv_export.to_parquet(results)
         files.append(Download(label="Parquet", name=f"{name}.parquet", media_type=kind, data=data))
-    yield Section(title="Data", blocks=(Paragraph(about), *files), anchor="data")
+    return Section(title="Data", blocks=(Paragraph(about), *files), anchor="data")
 
 
 FILES_MAX = 500
 
 
-def _outputs(directory: RunDirectory) -> Iterator[Section]:
-    """The files that programs and databases have written: outputs, reports of AWR and TT_STATS."""
+def _outputs(directory: RunDirectory) -> Section:
     files = sorted(path for path in directory.outputs.glob("[!.]*") if path.is_file())
-    if not files:
-        return
     about = "Outputs of programs and reports of databases: files of the run directory, where this page is."
     more = (Paragraph(f"and {len(files) - FILES_MAX} more in outputs/"),) if len(files) > FILES_MAX else ()
     links = FileLinks(paths=tuple((f"outputs/{path.name}", path.stat().st_size) for path in files[:FILES_MAX]))
-    yield Section(title="Outputs and reports", blocks=(Paragraph(about), links, *more), anchor="outputs")
+    blocks = (Paragraph(about), links, *more) if files else ()
+    return Section(title="Outputs and reports", blocks=blocks, anchor="outputs")
 
 
 # ---- validity, tuning, environment -------------------------------------------------------------------------------
 
 
-def _validity(results: RunResults) -> Iterator[Section]:
-    notes, findings = (*validity_notes(results), *growth_notes(results), *notices(results)), _findings(results)
-    blocks: list[Block] = [Notes(notes)] if notes else []
-    if findings.rows:
-        about = "All checks of every iteration; mix and logical-failures show whether the load was the workload."
-        blocks.append(Details(title="All checks", blocks=(Paragraph(about), findings)))
-    if blocks:
-        yield Section(title="Validity", blocks=tuple(blocks), anchor="validity")
+def _validity(results: RunResults) -> Section:
+    findings = _findings(results)
+    about = "All checks of every iteration; mix and logical-failures show whether the load was the workload."
+    checks = (Details(title="All checks", blocks=(Paragraph(about), findings)),) if findings.rows else ()
+    found = notes((*validity_notes(results), *growth_notes(results), *notices(results)))
+    return Section(title="Validity", blocks=(*found, *checks), anchor="validity")
 
 
 def _findings(results: RunResults) -> Table:
@@ -426,11 +413,11 @@ def _findings(results: RunResults) -> Table:
     return Table(heads=("stage", "check", "held in", "evidence"), rows=tuple(lines), layout="llrl")
 
 
-def _tuning(results: RunResults) -> Iterator[Section]:
-    if found := tuned(results.tunings):
-        rows = tuple((one.host, f"{one.name} ({one.operation})", one.describe(ended=True), one.lines) for one in found)
-        table = Table(heads=("host", "tuning", "state", "changes"), rows=rows, layout="llll")
-        yield Section(title="Tuning", blocks=(table,), anchor="tuning")
+def _tuning(results: RunResults) -> Section:
+    found = tuned(results.tunings)
+    rows = tuple((one.host, f"{one.name} ({one.operation})", one.describe(ended=True), one.lines) for one in found)
+    table = Table(heads=("host", "tuning", "state", "changes"), rows=rows, layout="llll")
+    return Section(title="Tuning", blocks=(table,) if found else (), anchor="tuning")
 
 
 def _schema(one: Schema) -> Details:
@@ -443,10 +430,8 @@ def _schema(one: Schema) -> Details:
     )
 
 
-def _environment(results: RunResults) -> Iterator[Section]:
+def _environment(results: RunResults) -> Section:
     found = tuple(one for one in fingerprints(results) if not one.equipment)  # which is under "What was tested"
-    if not found:
-        return
     rows = tuple((one.name, one.digest[7:19], outline(one)) for one in found)
     changes = tuple(f"{one.name} changed during the run: {change}" for one in found for change in one.drift)
     facts = (
@@ -468,15 +453,15 @@ def _environment(results: RunResults) -> Iterator[Section]:
     rows += tuple((f"schema of {one.system}", one.digest[7:19], one.outline) for one in first_of_each(read))
     changes += tuple(f"schema of {one}" for one in schema_changes(results))
     table = Table(heads=("", "fingerprint", "environment"), rows=rows, layout="lll")
-    changed = (Notes(changes, "warn"),) if changes else ()
-    blocks = (table, *changed, *facts, *map(_schema, first_of_each(read)))
-    yield Section(title="Environment", blocks=blocks, anchor="environment", brief=changed)
+    changed = notes(changes, "warn")
+    blocks: tuple[Block, ...] = (table, *changed, *facts, *map(_schema, first_of_each(read))) if found else ()
+    return Section(title="Environment", blocks=blocks, anchor="environment", brief=changed)
 
 
 # ---- the plan ----------------------------------------------------------------------------------------------------
 
 
-def _plan(results: RunResults, directory: RunDirectory) -> Iterator[Section]:
+def _plan(results: RunResults, directory: RunDirectory) -> Section:
     """The command that repeats the run, the digest, and the plan's files."""
     blocks: list[Block] = []
     command = _command(directory)
@@ -491,7 +476,7 @@ def _plan(results: RunResults, directory: RunDirectory) -> Iterator[Section]:
     ]
     if not files:
         blocks.append(Paragraph("The plan's files are not in the run directory."))
-    yield Section(title="Plan", blocks=tuple(blocks), anchor="plan")
+    return Section(title="Plan", blocks=tuple(blocks), anchor="plan")
 
 
 def _command(directory: RunDirectory) -> Command | None:

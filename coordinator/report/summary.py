@@ -1,19 +1,29 @@
-"""The first answer of a run: headline numbers, claims of verdicts, short evidence, the end in a sentence. Pure."""
+"""The first answer of a run: headline numbers, claims of verdicts, short evidence, the end in a sentence, the answer in
+words, with which every report begins. Pure.
+
+The answer is first what a reader must know before the numbers (cautions, an end before the last stage), then a sentence
+for each verdict that failed, is undecided or passed, then the rates that searches found, last the verdicts that only
+warn; without verdicts the headline numbers. Of a verdict that passed it is its `answer`, where the plan has one for
+any; otherwise its title with its number.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from proveout.coordinator.report.tables import cell_of, climbing, ladders, titled
+from proveout.coordinator.report.tables import climbing, ladders, titled
 from proveout.coordinator.results.estimates import value_estimates
-from proveout.coordinator.results.published import reproductions
+from proveout.coordinator.results.published import measured, reproductions
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, environment, not_interleaved
 from proveout.coordinator.verdict.checks import (
+    NEEDED,
+    PERHAPS_NEVER,
     STATISTICS,
     compared_sides,
     is_constant,
@@ -35,24 +45,23 @@ from proveout.core.numbers import (
     percent,
     pieces,
     quantity,
+    ranged,
     rung_name,
     seconds,
 )
 from proveout.core.statistics import CONFIDENCE
 from proveout.dsl.expr.evaluation import (
-    AllOf,
-    AnyOf,
     Bare,
     Comparison,
-    Either,
     ExpressionFault,
-    Logic,
-    Not,
+    by_mean,
     comparisons,
+    leaves,
     metric_of,
 )
 from proveout.dsl.expr.syntax import Member, parse, ungroup
 from proveout.dsl.metrics import FAULTS, load_paths
+from proveout.dsl.plan.stages import Cell, of_stage
 from proveout.proto.events import Claim, HeadlineNumber, Outcome, Tone, VerdictReached
 
 TRANSACTIONS_MAX = 8
@@ -136,25 +145,24 @@ def ladder_comparisons(results: RunResults) -> list[LaddersCompared]:
 
 def _pairs(results: RunResults) -> Iterator[tuple[StageResult, StageResult]]:
     """Pair each ladder with the first earlier one on another target: of the same arrival, or else of any."""
-    earlier: list[StageResult] = []
+    earlier: list[tuple[StageResult, Mapping[str, Any]]] = []
     for stage in ladders(results):
         plan = results.plan_stage(stage.id)
         others = [
-            base
-            for base in earlier
-            if results.plan_stage(base.id).get("workload") == plan.get("workload")
-            and results.plan_stage(base.id).get("target") != plan.get("target")
-            and _neighbours(results, base.id, stage.id)
+            (base, of)
+            for base, of in earlier
+            if of.get("workload") == plan.get("workload")
+            and of.get("target") != plan.get("target")
+            and _neighbours(of_stage(of), of_stage(plan))
         ]
-        alike = [base for base in others if arrival(results.plan_stage(base.id)) == arrival(plan)]
+        alike = [base for base, of in others if arrival(of) == arrival(plan)]
         if others:
-            yield (alike or others)[0], stage
-        earlier.append(stage)
+            yield (alike or [others[0][0]])[0], stage
+        earlier.append((stage, plan))
 
 
-def _neighbours(results: RunResults, one: str, other: str) -> bool:
+def _neighbours(left: Cell | None, right: Cell | None) -> bool:
     """Whether two ladders can be compared: cells of one matrix only when they differ in one label, others always."""
-    left, right = cell_of(results, one), cell_of(results, other)
     if left is None or right is None or left.of != right.of:
         return True
     return sum(a != b for a, b in zip(left.labels, right.labels, strict=True)) == 1
@@ -219,7 +227,6 @@ def headline(results: RunResults, most: int = MOST) -> tuple[HeadlineNumber, ...
 
 
 def _rates(results: RunResults) -> Iterator[HeadlineNumber]:
-    """The answers of the searches."""
     for stage in results.stages.values():
         if (found := stage.search) is None:
             continue
@@ -240,7 +247,9 @@ def _factors(results: RunResults) -> Iterator[HeadlineNumber]:
     for pair in ladder_comparisons(results):
         rows = [row for row in pair.rows if not row.transaction and "mean" in row.factor]
         # at the same offered rate both have the same throughput
-        wanted = ("solve_s", "avg_us", "p50_us") if _are_offered_the_same(results, pair) else ("solve_s", "tps")
+        one, other = (arrival(results.plan_stage(stage)) for stage in (pair.base, pair.other))
+        offered = one.get("rate") is not None and one == other
+        wanted = ("solve_s", "avg_us", "p50_us") if offered else ("solve_s", "tps")
         row = next((row for metric in wanted for row in rows if row.metric == metric), None)
         if row is None:
             continue
@@ -248,14 +257,7 @@ def _factors(results: RunResults) -> Iterator[HeadlineNumber]:
         yield _number(label, row.factor, f"{row.label}, {rung_name('ladder', pair.threads)}", row.tone, sign=" ×")
 
 
-def _are_offered_the_same(results: RunResults, pair: LaddersCompared) -> bool:
-    """Whether both ladders have the same rate of arrivals, by the plan."""
-    one, other = (arrival(results.plan_stage(stage)) for stage in (pair.base, pair.other))
-    return one.get("rate") is not None and one == other
-
-
 def _published(results: RunResults) -> Iterator[HeadlineNumber]:
-    """Measured over published numbers."""
     for one in reproductions(results):
         if one.factor:
             about = ", ".join(filter(None, (one.source, "" if one.within is None else f"within {percent(one.within)}")))
@@ -315,7 +317,6 @@ def _commits(results: RunResults) -> Iterator[HeadlineNumber]:
 
 
 def _solves(results: RunResults) -> Iterator[HeadlineNumber]:
-    """The time to solve a set of queries, the shortest first."""
     found = [(stage, rung) for stage in climbing(results) for rung in stage.rungs if "solve_s" in rung.tree]
     for stage, rung in sorted(found, key=lambda one: float(one[1].tree["solve_s"].get("mean", 0.0))):
         yield _of_rung((results, stage, rung), "Time to solve", rung.tree["solve_s"], "solve_s")
@@ -335,7 +336,6 @@ def _propagations(results: RunResults) -> Iterator[HeadlineNumber]:
 
 
 def _values(results: RunResults) -> Iterator[HeadlineNumber]:
-    """The metrics that stages take from queries and programs."""
     for stage in results.stages.values():
         for name, found in value_estimates(stage.values).items():
             if name not in ("elapsed_s", "wait_s") and "mean" in found:
@@ -397,7 +397,7 @@ def claims(verdict: VerdictReached, results: RunResults) -> tuple[Claim, ...]:
     except ExpressionFault:
         return ()
     scope = environment(results)
-    return tuple(claim for leaf, holds in _leaves(tree) if (claim := _claim(leaf, scope, holds=holds)))
+    return tuple(claim for leaf, holds in leaves(tree) if (claim := _claim(leaf, scope, holds=holds)))
 
 
 WRONG = (1.0 - CONFIDENCE) / 2.0
@@ -424,21 +424,6 @@ def method(results: RunResults) -> Iterator[str]:
         text += "at its limit it passes in half of all runs"
     if text:
         yield f"Verdicts: {text}."
-
-
-def _leaves(node: Logic, *, holds: bool = True) -> Iterator[tuple[Comparison | Bare, bool]]:
-    """Each comparison, and whether it has to hold as it is written, or its opposite."""
-    match node:
-        case AllOf(parts=parts) | AnyOf(parts=parts):
-            for part in parts:
-                yield from _leaves(part, holds=holds)
-        case Not(part=part):
-            yield from _leaves(part, holds=not holds)
-        case Either(condition=condition, then=then, otherwise=otherwise):
-            for part in (condition, then, otherwise):
-                yield from _leaves(part, holds=holds)
-        case Comparison() | Bare():
-            yield node, holds
 
 
 def _claim(leaf: Comparison | Bare, scope: Mapping[str, Any], *, holds: bool) -> Claim | None:
@@ -500,17 +485,10 @@ def _bounded(text: str, operator: str, limit: str, scope: Mapping[str, Any]) -> 
     least = lower_bound(text, scope)
     same = notation(metric_of(text), least.value if least else None, exact=[] if bound is None else [bound])
     sign = f"{_SIGNS[operator]} {same.text(bound)}" if bound is not None else ""
+    claim = Claim(of=text, value="no data", limit=sign, operator=operator, bound=bound)
     if least is None:
-        return Claim(of=text, value="no data", limit=sign, operator=operator, bound=bound)
-    return Claim(
-        of=text,
-        value=f"≥ {same.text(least.value)}",
-        limit=sign,
-        operator=operator,
-        mean=least.value,
-        lower=least.lower,
-        bound=bound,
-    )
+        return claim
+    return replace(claim, value=f"≥ {same.text(least.value)}", mean=least.value, lower=least.lower)
 
 
 _COMPARED = re.compile(r"(?P<of>.+?) = (?P<value>.+), limit (?P<sign><=|>=|<|>|==|!=) (?P<limit>.+?): (?P<why>.+)")
@@ -611,3 +589,146 @@ def resume_command(results: RunResults, run_dir: str | Path) -> str:
     if ended is not None and (ended.status == "finished" or ended.exit_code == PLAN_WRONG or began_nothing(results)):
         return ""
     return f"proveout resume {run_dir}"
+
+
+# ---- the answer in words -----------------------------------------------------------------------------------------
+
+TOLD_MAX = 5
+"""Sentences for verdicts of one outcome."""
+NUMBERS_MAX = 3
+"""Headline numbers of a run without verdicts."""
+TO_DO = "what to do: "
+_TEMPLATE = re.compile(r"\$\{([^{}]*)\}")
+_REPEATS = re.compile(rf"(\d[\d,]*) {NEEDED}")
+
+
+def answer(results: RunResults) -> tuple[str, Tone] | None:
+    """The answer and its tone; None of a run that has not ended, and of one without verdicts and numbers."""
+    if results.ended is None:
+        return None
+    if results.verdicts:
+        told = [*_verdicts(results)]
+    else:
+        told = [
+            f"{', '.join(filter(None, (one.label, one.about)))}: {ranged(one.value, one.interval)}"
+            for one in headline(results, NUMBERS_MAX)
+        ]
+    if not told and not results.cautions:
+        return None
+    first = [] if results.ended.status == "finished" else [results.ended.reason]
+    texts = (*first, *results.cautions, *told)
+    sentences = (f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}" for text in texts)
+    return " ".join(sentences), end_tone(results)
+
+
+def _verdicts(results: RunResults) -> Iterator[str]:
+    counting = [one for one in results.verdicts if one.severity == "fail"]
+    warning = [one for one in results.verdicts if one.severity != "fail"]
+    yield from _open(counting, results)
+    written = _written(results)
+    passed = [one for one in results.verdicts if one.outcome == "PASS"]
+    if any(one.get("answer") for one in written.values()):
+        passed = [one for one in passed if one.id not in written or written[one.id].get("answer")]
+    yield from (_passed(one, results, written.get(one.id, {}).get("answer", "")) for one in passed[:TOLD_MAX])
+    if len(passed) > TOLD_MAX:
+        yield f"{count_of(len(passed) - TOLD_MAX, 'more verdict')} passed"
+    said = [str(one.get("answer", "")) for one in written.values()]
+    for stage in results.stages.values():
+        if (found := stage.search) is not None and not any(f"{stage.id}.{found.over}" in text for text in said):
+            value = "none was accepted"
+            if found.rate is not None:
+                estimate = at_path(environment(results), stage.id, found.over) or {"mean": found.rate}
+                value = ranged(*printed(estimate, found.over))
+            yield f"highest {SOUGHT[found.over]} found by {stage.id}: {value}"
+    yield from _open(warning, results, ", a warning only")
+
+
+def _open(verdicts: Sequence[VerdictReached], results: RunResults, remark: str = "") -> Iterator[str]:
+    """A sentence for each that failed, then for each that is undecided."""
+    for outcome, word in (("FAIL", "Failed"), ("INCONCLUSIVE", "Undecided")):
+        found = [one for one in verdicts if one.outcome == outcome]
+        yield from (f"{word}{remark}: {one.title or one.id}: {told(one, results)}" for one in found[:TOLD_MAX])
+        if len(found) > TOLD_MAX:
+            yield f"{word}{remark}: {len(found) - TOLD_MAX} more"
+
+
+def _written(results: RunResults) -> Mapping[str, Mapping[str, Any]]:
+    """The verdicts of the plan by id, as plain data."""
+    return {one["id"]: one for one in results.plan.get("verdicts", ())}
+
+
+def _passed(verdict: VerdictReached, results: RunResults, template: str) -> str:
+    if template:
+        tree = environment(results)
+        return _TEMPLATE.sub(lambda match: _value(match[1], tree), template)
+    title = verdict.title or verdict.id
+    return f"{title}: {told(verdict, results)}" if len(claims(verdict, results)) == 1 else title
+
+
+def _value(text: str, tree: Mapping[str, Any]) -> str:
+    """The number of an expression in words; `-` where it has no data."""
+    found, _ = measured(text, tree)
+    if found is None:
+        found, _ = measured(by_mean(text, tree), tree)
+    return "-" if found is None else ranged(*printed(found, metric_of(text)))
+
+
+def told(verdict: VerdictReached, results: RunResults) -> str:
+    """The numbers with their limits; of an undecided verdict what would decide it. A verdict of the run's own has no
+    claims, and its check is not an expression."""
+    claimed = claims(verdict, results)
+    mark = ", point estimate" if claimed and reads_points(verdict.check) else ""
+    text = "; ".join(f"{_in_words(one)}{mark}" for one in claimed) or pieces(verdict.evidence)[0]
+    way = _deciding(verdict, results) if verdict.outcome == "INCONCLUSIVE" else ""
+    return f"{text}; {way}" if way else text
+
+
+def _in_words(claim: Claim) -> str:
+    """`107 ms (71 to 161), limit 100 ms`."""
+    limit = claim.limit.lstrip("<>≤≥= ")
+    return ranged(claim.value, claim.interval) + (f", limit {limit}" if limit else "")
+
+
+# ---- what decides an undecided verdict ---------------------------------------------------------------------------
+
+
+def _deciding(verdict: VerdictReached, results: RunResults) -> str:
+    """The command that decides it, with the time that it takes, where the number of repeats is known and a parameter of
+    the plan sets it; otherwise what its evidence says, "" where that says nothing."""
+    needed = None if PERHAPS_NEVER in verdict.evidence else _REPEATS.search(verdict.evidence)
+    command = "" if needed is None else _command(verdict, results, int(needed[1].replace(",", "")))
+    if command or verdict.severity == "warn":
+        return command and f"to decide it: {command}"
+    return next((one for one in pieces(verdict.evidence) if one.startswith(TO_DO)), "")
+
+
+def _command(verdict: VerdictReached, results: RunResults, repeats: int) -> str:
+    """`proveout run plans/a.yaml -p repeats=9 (about 4 min)`; "" where no parameter is the `repeat` of the stages that
+    the verdict reads, or where it allows fewer."""
+    read = _written(results).get(verdict.id, {}).get("check", {}).get("needs", ())
+    climbing = {stage.id: results.plan_stage(stage.id) for stage in results.stages.values() if stage.climbs}
+    counts = {climbing[one].get("repeat") for one in read if one in climbing}
+    named = [one for one in results.plan.get("parameters", ()) if one["name"] in ("repeat", "repeats")]
+    if results.ended is None or not verdict.file or len(counts) != 1 or [one["value"] for one in named] != [*counts]:
+        return ""
+    if repeats > (named[0].get("most") or repeats):
+        return ""
+    count, name = named[0]["value"], named[0]["name"]
+    again = (one for one, plan in climbing.items() if plan.get("repeat") == count and plan.get("repeat_min") is None)
+    ends = (results.stages[stage].finished for stage in again)
+    took = results.ended.seconds + (repeats / count - 1.0) * sum(end.seconds for end in ends if end)
+    values = {**results.overrides, name: str(repeats)}
+    words = ["proveout", "run", verdict.file, *(word for item in values.items() for word in ("-p", "=".join(item)))]
+    return f"`{shlex.join(words)}` (about {max(round(took / 60.0), 1)} min)"
+
+
+# ---- each verdict in a line --------------------------------------------------------------------------------------
+
+
+def lines(results: RunResults) -> Iterator[tuple[str, Tone]]:
+    """The cautions; then each verdict in a line: outcome, title, the numbers with their limits, and of an undecided one
+    what to do."""
+    yield from ((text, "warn") for text in results.cautions)
+    for one in results.verdicts:
+        tone: Tone = "warn" if one.outcome == "FAIL" and one.severity == "warn" else TONES[one.outcome]
+        yield f"{one.outcome}  {one.title or one.id}: {told(one, results)}", tone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from proveout.coordinator.measure import steady_state
@@ -50,28 +50,47 @@ TARGETS_NAMED = 3  # systems under load that a title names one by one
 
 @record
 class LoadRow:
-    """A rung, or a transaction type or a load of one: means over the repeats; `min_us` and `max_us` over all of them.
+    """A rung, or a transaction type or a load of one: its tree of estimates, over so many valid `repeats`.
 
-    `tps` is an estimate, {} when it is not known, of transactions that succeeded and those that failed logically;
-    `failed` is the share of the latter, 0 to 1; `share` is that of the throughput of all. `half_response_us`: half
-    the widths of the confidence intervals. `at_least_us`: lower bounds of response times that are not known, where
-    they are given.
+    `whole` is the throughput of which it has a share. A rung without a valid repeat has the means of the invalid ones,
+    without intervals.
     """
 
     label: str
-    tps: Mapping[str, Any]
-    share: float | None
-    response_us: Mapping[str, float | None]
-    half_response_us: Mapping[str, float | None]
+    tree: Mapping[str, Any]
     repeats: int
-    failed: float = 0.0
     excluded: int = 0
-    at_least_us: Mapping[str, float] = field(default_factory=dict)
+    whole: float | None = None
 
     @property
     def is_invalid(self) -> bool:
         """Whether its numbers are those of invalid repeats, because no repeat was valid."""
         return self.repeats == 0 and self.excluded > 0
+
+    @property
+    def tps(self) -> Mapping[str, Any]:
+        """Of transactions that succeeded and those that failed logically; {} when it is not known."""
+        found: Mapping[str, Any] = self.tree.get("tps", {})
+        return found
+
+    @property
+    def share(self) -> float | None:
+        """Its part of the throughput of all."""
+        return self.tps["mean"] / self.whole if self.tps and self.whole else None
+
+    @property
+    def failed(self) -> float:
+        """The share of transactions that failed logically, 0 to 1."""
+        return number_at(self.tree, "logical", "fraction") or number_at(self.tree, "logical_fraction") or 0.0
+
+    def response_us(self, name: str) -> tuple[float | None, float | None]:
+        """A response time, `min_us` and `max_us` over all repeats, and half the width of its interval."""
+        return observed(self.tree, "response", name), half(self.tree, "response", name)
+
+    def at_least_us(self, name: str) -> float | None:
+        """The lower bound of a response time that is not known, where it is given."""
+        bound = at_path(self.tree, "at_least", "response", name) or {}
+        return bound.get("value") if bound.get("given") else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,22 +205,22 @@ def titled(results: RunResults, stage_id: str) -> str:
 
 
 def load_rows(stage: StageResult) -> list[LoadRow]:
-    """A ladder, one row a rung.
-
-    A rung without a valid repeat has the means of the invalid ones, without interval: `LoadRow.is_invalid`.
-    """
+    """A ladder, one row a rung."""
     return [
-        _load_row(str(rung.threads), rung.tree, None, repeats=len(rung.iterations), excluded=len(rung.excluded))
-        if rung.iterations
-        else _invalid_row(rung)
+        LoadRow(
+            label=str(rung.threads),
+            tree=rung.tree if rung.iterations else _means(rung_tree(rung.excluded)),
+            repeats=len(rung.iterations),
+            excluded=len(rung.excluded),
+        )
         for rung in stage.rungs
     ]
 
 
-def _invalid_row(rung: RungResult) -> LoadRow:
-    row = _load_row(str(rung.threads), rung_tree(rung.excluded), None, repeats=0, excluded=len(rung.excluded))
-    plain = {name: value for name, value in row.tps.items() if name not in ("lower", "upper")}
-    return replace(row, tps=plain, half_response_us=dict.fromkeys(LATENCIES))
+def _means(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The tree without intervals."""
+    kept = ((name, found) for name, found in tree.items() if name not in ("lower", "upper"))
+    return {name: _means(found) if isinstance(found, Mapping) else found for name, found in kept}
 
 
 def order_trees(stage: StageResult) -> dict[str, Metrics]:
@@ -230,9 +249,10 @@ def transaction_rows(rung: RungResult) -> list[LoadRow]:
         whole = number_at(tree, "tps")
         bounds = tree.get("at_least", {}).get("transactions", {})
         rows += [
-            _load_row(in_load(load, name), {"at_least": bounds.get(name)} | one, whole, repeats=len(rung.iterations))
+            LoadRow(label=in_load(load, name), tree={"at_least": bounds.get(name)} | one, repeats=len(rung.iterations),
+                    whole=whole)
             for name, one in tree.get("transactions", {}).items()
-        ]
+        ]  # fmt: skip
     return sorted(rows, key=lambda row: -float(row.tps.get("mean", 0.0)))
 
 
@@ -241,32 +261,15 @@ def by_load_rows(rung: RungResult) -> list[LoadRow]:
     same time."""
     in_turns = any(VERSUS in one for one in rung.tree.get("loads", {}).values())
     whole = None if in_turns else number_at(rung.tree, "tps")
-    return [_load_row(load, tree, whole, repeats=len(rung.iterations)) for load, tree in _loads(rung).items()]
+    return [
+        LoadRow(label=load, tree=tree, repeats=len(rung.iterations), whole=whole) for load, tree in _loads(rung).items()
+    ]
 
 
 def _loads(rung: RungResult) -> dict[str, Metrics]:
     """The tree of each of several loads, with its bounds."""
     bounds = rung.tree.get("at_least", {}).get("loads", {})
     return {name: {"at_least": bounds.get(name, {})} | tree for name, tree in rung.tree.get("loads", {}).items()}
-
-
-def _load_row(label: str, tree: Mapping[str, Any], whole: float | None, *, repeats: int, excluded: int = 0) -> LoadRow:
-    tps = tree.get("tps", {})
-    return LoadRow(
-        label=label,
-        tps=tps,
-        share=tps["mean"] / whole if tps and whole else None,
-        response_us={name: observed(tree, "response", name) for name in LATENCIES},
-        half_response_us={name: half(tree, "response", name) for name in LATENCIES},
-        failed=number_at(tree, "logical", "fraction") or number_at(tree, "logical_fraction") or 0.0,
-        repeats=repeats,
-        excluded=excluded,
-        at_least_us={
-            name: bound["value"]
-            for name, bound in (tree.get("at_least") or {}).get("response", {}).items()
-            if bound["given"] and "value" in bound
-        },
-    )
 
 
 def host_trees(results: RunResults, rung: RungResult) -> dict[str, Metrics]:
@@ -639,7 +642,6 @@ def _sized(totals: Mapping[str, _Sizes]) -> Iterator[SizeRow]:
 
 
 def _by_table(lines: Iterable[SizeLine]) -> _Sizes:
-    """Return the sizes of all parts together."""
     sums: dict[str, tuple[float, float]] = {}
     for line in lines:
         for table in (line.table, ""):
@@ -647,3 +649,32 @@ def _by_table(lines: Iterable[SizeLine]) -> _Sizes:
             more = (0.0, line.end_bytes) if line.part == "index" else (line.end_bytes, 0.0)
             sums[table] = heap + more[0], indexes + more[1]
     return sums
+
+
+# ---- cost of a transaction ----------------------------------------------------------------------------------------
+
+COST_LABELS: Mapping[str, str] = {
+    "server_cpu_us": "server CPU",
+    "client_cpu_us": "client CPU",
+    "reads": "reads",
+    "read_bytes": "bytes read",
+    "written_bytes": "bytes written",
+    "wal_bytes": "write-ahead log",
+    "network_bytes": "network",
+    "context_switches": "context switches",
+    "price_per_million": "price per million",
+}
+
+
+def has_cost(rung: RungResult) -> bool:
+    return bool(rung.tree.get("cost", {}).keys() - {"client_cpu_us"})
+
+
+def cost_label(name: str, currency: str = "") -> str:
+    """The words for a number of the cost."""
+    return f"{COST_LABELS[name]}, {currency}" if name == "price_per_million" and currency else COST_LABELS[name]
+
+
+def currency_of(results: RunResults) -> str:
+    """The currency of the plan's hosts; "" without one."""
+    return next((str(host["currency"]) for host in results.plan.get("hosts", ()) if host.get("currency")), "")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from proveout.coordinator.measure.faults import number_of, on_load
-from proveout.coordinator.measure.slice_blocks import BLOCKS
+from proveout.coordinator.measure.phases import BLOCKS
 from proveout.core import statistics
 from proveout.core.json_data import at_path, number_at
 from proveout.core.statistics import Estimate

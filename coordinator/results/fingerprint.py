@@ -288,14 +288,21 @@ KINDS = ("table", "index", "constraint", "trigger", "statistics", "further")
 
 @record
 class Schema:
-    """A system before the first iteration of a stage. `objects`: by name, with their definitions; `digest`:
-    `sha256:<hex>` of them. `facts`: with the settings."""
+    """A system before the first iteration of a stage. `facts`: settings, and objects with their definitions."""
 
     system: str
     stage: str
-    objects: Mapping[str, str]
     facts: Mapping[str, Any]
-    digest: str
+
+    @property
+    def objects(self) -> dict[str, str]:
+        """The definitions of objects by name."""
+        return {name: str(text) for name, text in self.facts.items() if name.split(" ")[0] in KINDS and " " in name}
+
+    @property
+    def digest(self) -> str:
+        """`sha256:<hex>` of the objects."""
+        return json_data.digest(self.objects)
 
     @property
     def outline(self) -> str:
@@ -326,10 +333,8 @@ class SchemaChange:
 
 def schemas(results: RunResults) -> tuple[Schema, ...]:
     """The schemas in the order in which they were read."""
-    return tuple(
-        _schema(one.system, one.stage, one.facts)
-        for one in {(one.stage, one.system): one for one in results.taken if one.when == "stage"}.values()
-    )
+    newest = {(one.stage, one.system): one for one in results.taken if one.when == "stage"}
+    return tuple(Schema(system=one.system, stage=one.stage, facts=one.facts) for one in newest.values())
 
 
 def changes(results: RunResults) -> tuple[SchemaChange, ...]:
@@ -339,31 +344,24 @@ def changes(results: RunResults) -> tuple[SchemaChange, ...]:
     for now in schemas(results):
         before = last.get(now.system)
         last[now.system] = now
-        if before is not None and before.objects != now.objects:
-            found.append(_change(before, now))
+        old, new = before.objects if before else {}, now.objects
+        if before is not None and old != new:
+            found.append(
+                SchemaChange(
+                    system=now.system,
+                    since=before.stage,
+                    stage=now.stage,
+                    added=tuple(name for name in new if name not in old),
+                    gone=tuple(name for name in old if name not in new),
+                    altered=tuple(name for name in new if name in old and new[name] != old[name]),
+                )
+            )
     return tuple(found)
 
 
 def first_of_each(read: Sequence[Schema]) -> tuple[Schema, ...]:
     """The first schema of each system."""
     return tuple({one.system: one for one in reversed(read)}.values())[::-1]
-
-
-def _schema(system: str, stage: str, facts: Mapping[str, Any]) -> Schema:
-    objects = {name: str(text) for name, text in facts.items() if name.split(" ")[0] in KINDS and " " in name}
-    return Schema(system=system, stage=stage, objects=objects, facts=facts, digest=json_data.digest(objects))
-
-
-def _change(before: Schema, now: Schema) -> SchemaChange:
-    both = before.objects.keys() & now.objects.keys()
-    return SchemaChange(
-        system=now.system,
-        since=before.stage,
-        stage=now.stage,
-        added=tuple(name for name in now.objects if name not in both),
-        gone=tuple(name for name in before.objects if name not in both),
-        altered=tuple(name for name in now.objects if name in both and now.objects[name] != before.objects[name]),
-    )
 
 
 SHOWN_MAX = 6

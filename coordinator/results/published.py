@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from proveout.coordinator.measure.captures import wait_line
 from proveout.coordinator.results.results import FUNCTIONS, RunResults, StageResult, environment
 from proveout.core.data_classes import record
 from proveout.core.json_data import number_at
@@ -75,46 +76,24 @@ def measured(text: str, tree: Mapping[str, Any]) -> tuple[Mapping[str, Any] | No
     return {"mean": float(found)}, ""
 
 
-@record
-class WaitRow:
-    """A foreground wait event over all repeats of a rung: seconds, the share of their DB time, and, where the server
-    counts them, the waits and their mean time."""
-
-    event: str
-    wait_class: str
-    seconds: float
-    db_time_fraction: float
-    waits: float | None = None
-    average_us: float | None = None
-
-
 def wait_systems(iterations: Sequence[IterationFinished]) -> tuple[str, ...]:
     """The systems whose waits were captured, the first one as ""."""
     return tuple(dict.fromkeys(line.system for item in iterations for line in item.waits))
 
 
-def wait_rows(iterations: Sequence[IterationFinished], most: int = 10, system: str = "") -> list[WaitRow]:
-    """The waits of several iterations in one table: seconds added, shares of the DB time of all of them."""
+def wait_rows(iterations: Sequence[IterationFinished], most: int = 10, system: str = "") -> list[WaitLine]:
+    """The waits of several iterations in one table: seconds added, shares of the DB time of all of them; numbers of
+    waits where the server counts them in each."""
     path = ("waits", "systems", system, "db_time_s") if system else ("waits", "db_time_s")
     total = sum(number_at(item.metrics, *path) or 0.0 for item in iterations)
     found: dict[tuple[str, str], list[WaitLine]] = {}
     for line in (line for item in iterations for line in item.waits if line.system == system):
         found.setdefault((line.event, line.wait_class), []).append(line)
-    rows = [_wait_row(*key, lines, total) for key, lines in found.items()] if total > 0.0 else []
+    rows = []
+    for (event, wait_class), lines in found.items() if total > 0.0 else ():
+        waits = sum(line.waits or 0.0 for line in lines) if all(line.waits for line in lines) else None
+        rows.append(wait_line(event, wait_class, sum(line.seconds for line in lines), total, waits))
     return sorted(rows, key=lambda row: -row.seconds)[:most]
-
-
-def _wait_row(event: str, kind: str, lines: Sequence[WaitLine], total: float) -> WaitRow:
-    spent = sum(line.seconds for line in lines)
-    waits = sum(line.waits or 0.0 for line in lines) if all(line.waits for line in lines) else None
-    return WaitRow(
-        event=event,
-        wait_class=kind,
-        seconds=spent,
-        db_time_fraction=spent / total,
-        waits=waits,
-        average_us=spent / waits * 1e6 if waits else None,
-    )
 
 
 GROWTH_MAX = 0.10

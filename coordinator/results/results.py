@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 from proveout.coordinator.measure import steady_state
 from proveout.coordinator.measure.steady_state import Knee, NoKnee, find
@@ -53,6 +53,7 @@ from proveout.proto.events import (
     FactsTaken,
     InvariantsSeen,
     IterationFinished,
+    IterationId,
     IterationVoided,
     LadderCut,
     Metrics,
@@ -260,36 +261,49 @@ def with_alone(results: RunResults) -> RunResults:
     return results
 
 
-def fold(results: RunResults, event: Event, unix_s: float = 0.0) -> RunResults:  # noqa: PLR0911 - one arm per kind of event
+_ADDED: Mapping[type, str] = {
+    FactsTaken: "taken",
+    AgentLost: "lost",
+    Notice: "notices",
+    InvariantsSeen: "invariants",
+    TuningSeen: "tunings",
+}
+"""The field of `RunResults` that has all events of a kind."""
+_NEWEST: Mapping[type, tuple[str, str]] = {
+    PropagationCompared: ("propagations", "source"),
+    VerdictReached: ("verdicts", "id"),
+}
+"""The field that has the newest event of a kind for each value of one of its fields."""
+_BY_NAME: Mapping[type, tuple[str, str]] = {AgentUp: ("agents", "host"), SystemUp: ("systems", "system")}
+"""The field that has the newest event by the value of one of its fields."""
+
+
+def fold(results: RunResults, event: Event, unix_s: float = 0.0) -> RunResults:
     """The results after one more event; `with_alone` completes them."""
-    match event:
-        case RunStarted():
-            started = results.started_unix_s or unix_s
-            return replace(results, run=event, ended=None, started_unix_s=started)
-        case AgentUp():
-            return replace(results, agents={**results.agents, event.host: event})
-        case SystemUp():
-            return replace(results, systems={**results.systems, event.system: event})
-        case FactsTaken():
-            return replace(results, taken=(*results.taken, event))
-        case AgentLost():
-            return replace(results, lost=(*results.lost, event))
-        case Notice():
-            return replace(results, notices=(*results.notices, event))
-        case PropagationCompared():
-            others = tuple(item for item in results.propagations if item.source != event.source)
-            return replace(results, propagations=(*others, event))
-        case InvariantsSeen():
-            return replace(results, invariants=(*results.invariants, event))
-        case TuningSeen():
-            return replace(results, tunings=(*results.tunings, event))
-        case VerdictReached():
-            reached = tuple(item for item in results.verdicts if item.id != event.id)
-            return replace(results, verdicts=(*reached, event))
-        case RunFinished():
-            return replace(results, ended=event, ended_unix_s=unix_s)
-        case _:
-            return _fold_stage(results, event)
+    kind, held = type(event), dict[str, Any]()
+    if isinstance(event, RunStarted):
+        held = {"run": event, "ended": None, "started_unix_s": results.started_unix_s or unix_s}
+    elif isinstance(event, RunFinished):
+        held = {"ended": event, "ended_unix_s": unix_s}
+    elif name := _ADDED.get(kind, ""):
+        held = {name: (*getattr(results, name), event)}
+    elif kind in _NEWEST:
+        name, key = _NEWEST[kind]
+        others = (one for one in getattr(results, name) if getattr(one, key) != getattr(event, key))
+        held = {name: (*others, event)}
+    elif kind in _BY_NAME:
+        name, key = _BY_NAME[kind]
+        held = {name: {**getattr(results, name), getattr(event, key): event}}
+    return replace(results, **held) if held else _fold_stage(results, event)
+
+
+_ADDED_TO_STAGE: Mapping[type, str] = {
+    IterationFinished: "iterations",
+    PopulateFinished: "populated",
+    ProbeFinished: "probes",
+    ValuesTaken: "values",
+}
+"""The field of `StageResult` that has all events of a kind."""
 
 
 def _fold_stage(results: RunResults, event: Event) -> RunResults:
@@ -303,42 +317,38 @@ def _fold_stage(results: RunResults, event: Event) -> RunResults:
             run=run,
             block=block_of(results.run, event.stage),
         )
-        return replace(results, stages={**results.stages, event.stage: results.stages.get(event.stage, begun)})
-    known = results.stages.get(_stage_of(event))
+        return _with_stage(results, results.stages.get(event.stage, begun))
+    identity = getattr(event, "id", None)
+    stage = identity.stage if isinstance(identity, IterationId) else getattr(event, "stage", "")
+    known = results.stages.get(stage)
     if known is None and isinstance(event, StageFinished) and event.outcome == "skipped":
-        nothing = StageStarted(
-            stage=event.stage, kind=results.plan_stage(event.stage).get("kind", ""), iterations=0, estimate_s=0.0
-        )
-        stages = {**results.stages, event.stage: StageResult(id=event.stage, started=nothing, finished=event)}
-        return replace(results, stages=stages)
+        kind = results.plan_stage(stage).get("kind", "")
+        nothing = StageStarted(stage=stage, kind=kind, iterations=0, estimate_s=0.0)
+        return _with_stage(results, StageResult(id=stage, started=nothing, finished=event))
     if known is None:
         return results
-    changed: StageResult
+    held: dict[str, Any] = {}
     match event:
         case StageFinished():
             # a journal of an older release has the rate of a search as a plain number
             plain = known.kind == "search" and isinstance(event.metrics.get("rate"), int | float)
             numbers = {**event.metrics, **search_metrics(known)} if plain else event.metrics
-            changed = replace(known, finished=replace(event, metrics=numbers))
-        case IterationFinished():
-            changed = replace(known, iterations=(*known.iterations, event))
+            held = {"finished": replace(event, metrics=numbers)}
         case IterationVoided():
             left = tuple(item for item in known.iterations if event.rerun or item.id != event.id)
-            changed = replace(known, iterations=left, voided=(*known.voided, event))
-        case PopulateFinished():
-            changed = replace(known, populated=(*known.populated, event))
-        case ProbeFinished():
-            changed = replace(known, probes=(*known.probes, event))
+            held = {"iterations": left, "voided": (*known.voided, event)}
         case SearchFinished():
-            held = sum(one.phase == "confirm" and one.accepted and one.rate == event.rate for one in known.probes)
-            changed = replace(known, search=replace(event, confirmations=event.confirmations or held))
+            confirmed = sum(one.phase == "confirm" and one.accepted and one.rate == event.rate for one in known.probes)
+            held = {"search": replace(event, confirmations=event.confirmations or confirmed)}
         case LadderCut():
-            changed = replace(known, cut=event)
-        case ValuesTaken():
-            changed = replace(known, values=(*known.values, event))
-        case _:
-            return results
-    return replace(results, stages={**results.stages, known.id: changed})
+            held = {"cut": event}
+        case _ if name := _ADDED_TO_STAGE.get(type(event), ""):
+            held = {name: (*getattr(known, name), event)}
+    return _with_stage(results, replace(known, **held)) if held else results
+
+
+def _with_stage(results: RunResults, stage: StageResult) -> RunResults:
+    return replace(results, stages={**results.stages, stage.id: stage})
 
 
 def not_interleaved(results: RunResults, ladders: Sequence[str]) -> str:
@@ -357,15 +367,6 @@ def following(results: RunResults, stage: str) -> str:
     counted = [item for other in together for rung in other.rungs for item in rung.iterations]
     text = steady_state.following(counted, rate_unit(one.kind))
     return text and f"{', '.join(other.id for other in together)}: {text}"
-
-
-_WithStage: TypeAlias = StageFinished | PopulateFinished | ProbeFinished | SearchFinished | LadderCut | ValuesTaken
-
-
-def _stage_of(event: Event) -> str:
-    if isinstance(event, IterationFinished | IterationVoided):
-        return event.id.stage
-    return event.stage if isinstance(event, _WithStage) else ""
 
 
 # ---- rungs -------------------------------------------------------------------------------------------------------

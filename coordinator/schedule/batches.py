@@ -4,9 +4,9 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, cast
 
 from proveout.coordinator.schedule.state import (
     SKIPPED,
@@ -98,10 +98,10 @@ def skip_stage(turn: Turn, stage: Stage) -> bool:
 def _reason(turn: Turn, stage: Stage) -> tuple[str, bool]:
     """(the reason for the skip or "", whether it is a warning)."""
     condition = turn.state.plan.condition(stage.id)
-    if condition is None or stage.id in turn.state.progress.stages_started:
+    if condition is None or stage.id in turn.state.progress.folded.stages:
         return "", False
     for needed in condition.needs:
-        ended = turn.state.progress.stages_finished.get(needed)
+        ended = turn.state.progress.finished(needed)
         if ended is None or ended.outcome != "ok":
             was = ended.outcome if ended is not None else "not run"
             return f"it needs {needed}, which was {was}", was != SKIPPED
@@ -119,7 +119,7 @@ def emit_provisional_verdicts(turn: Turn, stage: Stage) -> None:
     """Emit the provisional verdicts that have changed with the end of a stage, unless it is the last and the final ones
     follow."""
     progress = turn.state.progress
-    if all(stage.id in progress.stages_finished for stage in turn.state.plan.stages):
+    if all(progress.finished(stage.id) for stage in turn.state.plan.stages):
         return
     for verdict in turn.evaluator.provisional_verdicts(progress, stage.id):
         if progress.foreseen.get(verdict.id) != verdict:
@@ -127,7 +127,6 @@ def emit_provisional_verdicts(turn: Turn, stage: Stage) -> None:
 
 
 PLAN_WRONG, INFRASTRUCTURE_FAILED = 2, 4
-_REFUSED = frozenset({"refused", "failed"})
 
 
 @record
@@ -156,17 +155,9 @@ class Problem:
         return self.finding.message if named else f"system {self.system}: {self.finding.message}"
 
 
-def of_result(spec: TaskSpec, result: Checked | TuningDone) -> tuple[CheckFinding, ...]:
-    """The findings of an answer."""
-    if isinstance(result, Checked):
-        return result.findings
-    return tuple(
-        CheckFinding(
-            code="tuning", subject=f"tuning.{state.name}", message=f"tuning {state.name}: {'; '.join(state.lines)}"
-        )
-        for state in result.states
-        if state.outcome in _REFUSED and isinstance(spec, ApplyTuning)
-    )
+def of_tuning(state: TuningState, words: str) -> CheckFinding:
+    """The finding of a tuning that an agent refuses."""
+    return CheckFinding(code="tuning", subject=f"tuning.{state.name}", message=f"{words}: {'; '.join(state.lines)}")
 
 
 def of_failure(spec: TaskSpec, error: TaskError) -> CheckFinding:
@@ -191,11 +182,12 @@ def problems(plan: Plan, found: Iterable[tuple[str, str, CheckFinding]]) -> tupl
         hosts = together.setdefault((system, finding), [])
         if host not in hosts:
             hosts.append(host)
-    places = [
-        Problem(where=_where(plan, system, finding, hosts[0]), hosts=tuple(hosts), system=system, finding=finding)
-        for (system, finding), hosts in together.items()
-    ]
-    return tuple(sorted(_not_doubled(places), key=lambda one: (one.where.file, one.where.line, one.where.column)))
+    once: dict[tuple[Where, str, tuple[str, ...]], Problem] = {}
+    for (system, finding), hosts in together.items():
+        where = _where(plan, system, finding, hosts[0])
+        one = Problem(where=where, hosts=tuple(hosts), system=system, finding=finding)
+        once.setdefault((where, one.text(), one.hosts), one)  # several loads may have the same
+    return tuple(sorted(once.values(), key=lambda one: (one.where.file, one.where.line, one.where.column)))
 
 
 def _in_words_of(plan: Plan, system: str, finding: CheckFinding) -> CheckFinding:
@@ -219,16 +211,6 @@ def _where(plan: Plan, system: str, finding: CheckFinding, host: str) -> Where:
     if where == NOWHERE and ".session." in finding.subject and system:
         where = position(plan, f"systems.{system}", engine)
     return where if where != NOWHERE else position(plan, f"hosts.{host}")
-
-
-def _not_doubled(found: Sequence[Problem]) -> Iterator[Problem]:
-    """Without findings at the same place with the same words of several loads."""
-    seen: set[tuple[Where, str, tuple[str, ...]]] = set()
-    for one in found:
-        key = (one.where, one.text(), one.hosts)
-        if key not in seen:
-            seen.add(key)
-            yield one
 
 
 def exit_code(found: Iterable[Problem]) -> int:
@@ -301,10 +283,14 @@ def batch(
     name: str = "",
     stage: str = "",
     iteration: str = "",
-) -> None:
-    """Begin a batch with its first wave; `name` is added to `State.parts_done` when the last wave has ended."""
-    kept = tuple(w for w in (tuple(wave) for wave in waves) if w)
+) -> bool:
+    """Begin a batch with its first wave; `name` is added to `State.parts_done` when the last wave has ended. False when
+    it is there already, or no wave has a task."""
+    kept = () if name in turn.state.parts_done else tuple(w for w in map(tuple, waves) if w)
+    if not kept:
+        return False
     next_wave(turn, Batch(purpose=purpose, name=name, stage=stage, iteration=iteration, waves=kept))
+    return True
 
 
 def part_of(stage: Stage, name: str) -> str:
@@ -319,12 +305,9 @@ def forget_parts(turn: Turn, stage: Stage) -> None:
 
 def next_task(turn: Turn, stage: Stage, purpose: Purpose, parts: Iterable[tuple[str, str, TaskSpec]]) -> bool:
     """Begin the first part, (name, host, task), that is not done; False when all are."""
-    for name, host, spec in parts:
-        part = part_of(stage, name)
-        if part not in turn.state.parts_done:
-            batch(turn, purpose, [[(host, spec)]], name=part, stage=stage.id)
-            return True
-    return False
+    return any(
+        batch(turn, purpose, [[(host, spec)]], name=part_of(stage, name), stage=stage.id) for name, host, spec in parts
+    )
 
 
 def next_wave(turn: Turn, step: Batch) -> None:
@@ -351,14 +334,12 @@ def receive_answer(turn: Turn, step: Batch, message: AgentMessage) -> None:
         case TaskDone(key=key, result=result) if key in step.pending:
             _task_done(turn, step, key, result)
             kept_rows = step.kept_rows + (result.kept_rows if isinstance(result, Populated) else 0)
-            _step_on(turn, replace(step, pending=step.pending - {key}, kept_rows=kept_rows))
+            _step_on(turn, replace(step, kept_rows=kept_rows), key)
+        case TaskFailed(key=key, error=error) if key in step.pending and step.purpose == "preflight":
+            _found(turn, step, key, (of_failure(step.specs[key], error),))
+            _step_on(turn, step, key)
         case TaskFailed(key=key, error=error) if key in step.pending:
-            if step.purpose == "preflight":
-                _found(turn, step, key, (of_failure(step.specs[key], error),))
-                _step_on(turn, replace(step, pending=step.pending - {key}))
-                return
-            place = _place(turn.state.plan, step, key, error)
-            batch_failed(turn, step, key, error.message, error.way_out, code=error.code, place=place)
+            batch_failed(turn, step, key, error)
         case TaskProgress(key=key) if key in step.pending:
             allowed_s = deadline_after_progress_s(turn.at_s - step.began_s) + turn.state.setup.timing.answer_grace_s
             turn.set(step=replace(step, until_s=max(step.until_s, turn.at_s + allowed_s)))
@@ -366,7 +347,9 @@ def receive_answer(turn: Turn, step: Batch, message: AgentMessage) -> None:
             pass
 
 
-def _step_on(turn: Turn, step: Batch) -> None:
+def _step_on(turn: Turn, step: Batch, key: str) -> None:
+    """Go on without a task that has ended."""
+    step = replace(step, pending=step.pending - {key})
     if step.pending:
         turn.set(step=step)
     elif step.waves:
@@ -376,48 +359,39 @@ def _step_on(turn: Turn, step: Batch) -> None:
         turn.set(parts_done=turn.state.parts_done | done, step=None)
 
 
-def _place(plan: Plan, step: Batch, key: str, error: TaskError) -> str:
-    """Where the text is that a database refused, `file:line:col`; "" when the plan is not the cause."""
-    spec = step.specs[key]
-    if not error.subject or not isinstance(spec, RunSql):
-        return ""
-    return str(position(plan, f"stages.{step.stage}.{error.subject}", spec.endpoint.engine, error.line))
-
-
-def batch_failed(
-    turn: Turn, step: Batch, key: str, message: str, way_out: str, *, code: str = "", place: str = ""
-) -> None:
-    """Handle a task of the batch that failed or has passed its deadline. `place`: see `_place`."""
+def batch_failed(turn: Turn, step: Batch, key: str, error: TaskError) -> None:
+    """Handle a task of the batch that failed or has passed its deadline."""
     *_, what, host = key.split("/")
-    spec = step.specs[key]
-    text = f"{what} on {host} failed: {message}" + (f" ({way_out})" if way_out else "")
-    if place:
+    spec, state = step.specs[key], turn.state
+    text = f"{what} on {host} failed: {error.message}" + (f" ({error.way_out})" if error.way_out else "")
+    if error.subject and isinstance(spec, RunSql):
+        place = position(state.plan, f"stages.{step.stage}.{error.subject}", spec.endpoint.engine, error.line)
         turn.end("failed", 2, f"{place}: stage {step.stage}: {text}")
         return
     if isinstance(spec, RunSql | RunCommand | StartSystem) and step.stage:
-        text = f"{turn.state.plan.stage(step.stage).where}: stage {step.stage}: {text}"
-    full = code == CODE or bool(turn.state.full)
-    if full and turn.state.ending is None and step.purpose == "start":
-        stop(turn, text)
-    elif code == CODE and turn.state.ending is None:
-        turn.drain(text)
-        explain(turn, text)
-    elif step.purpose == "look" or (isinstance(spec, (StopSystem, RevertTuning)) and step.purpose == "stop"):
-        turn.notice("warning", text, host)
-        _step_on(turn, replace(step, pending=step.pending - {key}))
-    elif step.purpose == "facts":
-        turn.notice("warning", f"facts cannot be read: {text}", host)
-        _step_on(turn, replace(step, pending=step.pending - {key}))
-    elif isinstance(spec, CompareSystems):
-        turn.notice("error", text, host)
-        _compared(turn, spec, Compared(tables=(), drained=False, drain_s=0.0))
-        _step_on(turn, replace(step, pending=step.pending - {key}))
-    elif isinstance(spec, CheckInvariants):
-        turn.notice("error", text, host)
-        _invariants(turn, step, spec, InvariantsChecked(checks=(), seconds=0.0))
-        _step_on(turn, replace(step, pending=step.pending - {key}))
-    else:
-        turn.end("failed", 4, text)
+        text = f"{state.plan.stage(step.stage).where}: stage {step.stage}: {text}"
+    match step.purpose, spec:
+        case "start", _ if state.ending is None and (error.code == CODE or state.full):
+            stop(turn, text)
+            return
+        case _ if state.ending is None and error.code == CODE:
+            turn.drain(text)
+            explain(turn, text)
+            return
+        case ("look", _) | ("stop", StopSystem() | RevertTuning()):
+            turn.notice("warning", text, host)
+        case "facts", _:
+            turn.notice("warning", f"facts cannot be read: {text}", host)
+        case _, CompareSystems():
+            turn.notice("error", text, host)
+            _compared(turn, spec, Compared(tables=(), drained=False, drain_s=0.0))
+        case _, CheckInvariants():
+            turn.notice("error", text, host)
+            _invariants(turn, step, spec, InvariantsChecked(checks=(), seconds=0.0))
+        case _:
+            turn.end("failed", 4, text)
+            return
+    _step_on(turn, step, key)
 
 
 def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  # noqa: PLR0912 - one arm per kind of task
@@ -447,12 +421,13 @@ def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  
             _compared(turn, spec, result)
         case CheckInvariants(), InvariantsChecked():
             _invariants(turn, step, spec, result)
-        case ApplyTuning(check=True), TuningDone():
-            _found(turn, step, key, of_result(spec, result))
+        case ApplyTuning(check=True), TuningDone(states=states):
+            refused = (one for one in states if one.outcome in ("refused", "failed"))
+            _found(turn, step, key, (of_tuning(one, f"tuning {one.name}") for one in refused))
         case ApplyTuning() | VerifyTuning() | RevertTuning(), TuningDone():
             _tuned(turn, step, spec, host, result)
-        case _, Checked():
-            _found(turn, step, key, of_result(spec, result))
+        case _, Checked(findings=findings):
+            _found(turn, step, key, findings)
         case _, SqlDone():
             turn.set(rows=turn.state.rows + sum(result.counts))
             _values_taken(turn, step.stage, result)
@@ -495,12 +470,12 @@ def _values_taken(turn: Turn, stage_id: str, result: SqlDone) -> None:
     values = {"elapsed_s": result.elapsed_s} | dict(result.values)
     if stage.wait_until.query:
         values["wait_s"] = result.wait_s
-    turn.emit(ValuesTaken(stage=stage_id, repeat=turn.state.progress.values.get(stage_id, 0) + 1, values=values))
+    turn.emit(ValuesTaken(stage=stage_id, repeat=turn.state.progress.taken_values(stage_id) + 1, values=values))
 
 
 def _command_done(turn: Turn, stage_id: str, host: str, result: CommandDone) -> None:
     """Record the numbers of a repeat of a command stage, and keep its output."""
-    repeat = turn.state.progress.values.get(stage_id, 0) + 1
+    repeat = turn.state.progress.taken_values(stage_id) + 1
     turn.commands.append(KeepOutput(name=f"{stage_id}-{repeat}-{host}.txt", text=result.output))
     values = {"elapsed_s": result.elapsed_s} | dict(result.values)
     turn.emit(ValuesTaken(stage=stage_id, repeat=repeat, values=values))
@@ -523,7 +498,8 @@ def _started(turn: Turn, system: System, result: SystemStarted) -> None:
         return
     turn.set(pristine=turn.state.pristine | {system.name})
     if any(name == system.name for _, name in turn.state.progress.populated):
-        _redo(turn, system.name)
+        made = _made_by(turn.state.plan, turn.state.progress, system.name)
+        _redo(turn, made, f"the data of {system.name} is lost; it is populated again")
 
 
 def _inspect_followers(turn: Turn, primary: System) -> None:
@@ -534,14 +510,12 @@ def _inspect_followers(turn: Turn, primary: System) -> None:
         turn.set(endpoints={name: end for name, end in turn.state.endpoints.items() if name not in names})
 
 
-def _redo(turn: Turn, system: str) -> None:
-    """Run the stages that made a system's data again, because the system was populated before and has started empty."""
-    state = turn.state
-    due = [stage.id for stage in _made_by(state.plan, state.progress, system)]
-    order = [s.id for s in state.plan.stages]
-    turn.set(redo=tuple(sorted({*state.redo, *due}, key=order.index)))
-    if due:
-        turn.notice("warning", f"the data of {system} is lost; it is populated again ({', '.join(due)})")
+def _redo(turn: Turn, due: Iterable[Stage], reason: str) -> None:
+    """Run stages that have ended again."""
+    order = [one.id for one in turn.state.plan.stages]
+    if names := [one.id for one in due]:
+        turn.set(redo=tuple(sorted({*turn.state.redo, *names}, key=order.index)))
+        turn.notice("warning", f"{reason} ({', '.join(names)})")
 
 
 def _made_by(plan: Plan, progress: RunProgress, system: str) -> list[Populate | Sql]:
@@ -579,13 +553,7 @@ def _copied(turn: Turn, system: str) -> None:
                 due = [one for one in due if keep and all(map(is_ddl, one.statements))]
             case _:
                 pass
-    order = [one.id for one in state.plan.stages]
-    names = [one.id for one in due]
-    turn.set(redo=tuple(sorted({*state.redo, *names}, key=order.index)))
-    if due:
-        turn.notice(
-            "warning", f"{system} is copied again, and what had changed its copy runs again ({', '.join(names)})"
-        )
+    _redo(turn, due, f"{system} is copied again, and what had changed its copy runs again")
 
 
 def _up(turn: Turn, system: System, endpoint: Endpoint, result: SystemStarted) -> None:
@@ -628,17 +596,9 @@ def _compared(turn: Turn, spec: CompareSystems, result: Compared) -> None:
     )
 
 
-_TIMES: Mapping[str, Literal["before", "start", "stage", "end"]] = {
-    "before": "before",
-    "start": "start",
-    "stage": "stage",
-    "end": "end",
-}
-
-
 def _facts_taken(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TaskResult) -> None:
     """Record a part of the fingerprint; the batch's name contains the time of the run that it belongs to."""
-    when = _TIMES[step.name.split(":")[1]]
+    when = cast(Literal["before", "start", "stage", "end"], step.name.split(":")[1])
     if isinstance(result, FactsRead):
         turn.emit(FactsTaken(when=when, host=host, facts=dict(result.facts)))
     elif isinstance(result, SystemStarted) and isinstance(spec, InspectSystem):

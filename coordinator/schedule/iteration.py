@@ -7,7 +7,7 @@ so that samples bracket both of its ends. An incomplete iteration is void and ru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from proveout.coordinator.measure.outages import OUTAGE
@@ -100,8 +100,9 @@ def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | No
     turn.commands.append(GatherSamples(id=iteration, hosts=hosts, captures=names, loads=named, faults=faulty))
     drain_s = stage.drain_s if isinstance(stage, Search) else 0.0
     for key, host, spec in assigned:
-        turn.assign(host, Task(key=key, spec=spec, deadline_s=_deadline_s(spec, windows) + drain_s))
-    until_s = turn.at_s + state.setup.timing.arm_s
+        # a capture outlasts the arming, the load and its own finish, and ends by itself without the coordinator
+        longest_s = windows.total_s + 600.0 if isinstance(spec, RunCapture) else task_deadline_s(spec)
+        turn.assign(host, Task(key=key, spec=spec, deadline_s=longest_s + drain_s))
     turn.set(
         step=Iterating(
             id=iteration,
@@ -110,15 +111,10 @@ def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | No
             phase="arming",
             loads={key: host for key, host in hosts.items() if key not in names and key not in faulty},
             captures={key: hosts[key] for key in names},
-            until_s=until_s,
+            until_s=turn.at_s + state.setup.timing.arm_s,
             faults=faulty,
         )
     )
-
-
-def _deadline_s(spec: RunLoad | RunFio | RunCapture | InjectFault, windows: Windows) -> float:
-    # A capture outlasts the arming, the load and its own finish, and ends by itself without the coordinator.
-    return windows.total_s + 600.0 if isinstance(spec, RunCapture) else task_deadline_s(spec)
 
 
 def receive(turn: Turn, step: Iterating, message: AgentMessage) -> None:
@@ -126,9 +122,9 @@ def receive(turn: Turn, step: Iterating, message: AgentMessage) -> None:
     match message:
         case TaskArmed(key=key):
             step = replace(step, ready=step.ready | {key})
-            turn.set(step=step)
             if _are_armed(step):
-                _settle_captures(turn)
+                step = replace(step, until_s=turn.at_s + turn.state.setup.timing.capture_patience_s)
+            turn.set(step=step)
         case Sample(key=key, sample=sample):
             lag_s = read_lag(sample)
             lags = step.lags if lag_s is None else {**step.lags, key: lag_s}
@@ -137,20 +133,13 @@ def receive(turn: Turn, step: Iterating, message: AgentMessage) -> None:
             step = replace(step, results={**step.results, key: result})
             turn.set(step=step)
             if key in step.faults and step.faults.keys() <= step.results.keys():
-                _let_count(turn, step)
+                _finish(turn, step.loads)  # those that track their commits count them now (`RunLoad.awaits_finish`)
         case TaskFailed(key=key, error=error):
             failed(turn, step, key, error)
             return
         case _:
             return
     finish_phase(turn)
-
-
-def _settle_captures(turn: Turn) -> None:
-    step = turn.state.step
-    if isinstance(step, Iterating):
-        patience_s = turn.state.setup.timing.capture_patience_s
-        turn.set(step=replace(step, until_s=turn.at_s + patience_s))
 
 
 def finish_phase(turn: Turn) -> None:
@@ -164,8 +153,9 @@ def finish_phase(turn: Turn) -> None:
         if (step.captures.keys() <= step.ready or turn.at_s >= step.until_s) and _is_drained(turn, step):
             _start(turn, step)
     elif step.phase == "running":
-        _finish_beside(turn, step, ended=step.loads.keys() <= step.results.keys())
-        _summarise(turn)
+        step = _finish_beside(turn, step)
+        if not unanswered(step):
+            _summarise(turn, step)
 
 
 def _are_armed(step: Iterating) -> bool:
@@ -206,8 +196,7 @@ def _is_drained(turn: Turn, step: Iterating) -> bool:
 
 
 def _start(turn: Turn, step: Iterating) -> None:
-    windows = step.windows
-    timing = turn.state.setup.timing
+    stage, windows, timing = stage_of(turn, step), step.windows, turn.state.setup.timing
     in_s = max(timing.start_margin_s, timing.start_per_load_s * len(step.loads))
     turn.emit(
         IterationStarted(
@@ -215,38 +204,28 @@ def _start(turn: Turn, step: Iterating) -> None:
             rate=step.rate,
             starts_in_s=in_s,
             **{f"{one.name}_s": length_s for one, length_s in lengths_s(windows).items()},
-            beside=_beside(stage_of(turn, step)),
+            beside=() if isinstance(stage, Tool) else tuple(part.name for part in parts(stage) if part.beside),
             passes=windows.passes,
         )
     )
-    faults = {key: key.rpartition("/")[2] for key in step.faults}
     loads, captures = (
-        tuple((host, key) for key, host in of.items()) for of in ({**step.loads, **faults}, step.captures)
+        tuple((host, key) for key, host in of.items()) for of in ({**step.loads, **step.hosts_of()}, step.captures)
     )
     turn.commands.append(StartLoads(id=step.id, loads=loads, captures=captures, in_s=in_s))
     t0_s = turn.at_s + in_s
-    healing_s = HEALING_S if faults else 0.0
+    ends_s = t0_s + windows.measured_to_s
+    # an outside program may start as late as its limit allows
+    late_s = stage.limits.start_skew_ms_max / 1e3 if isinstance(stage, Tool) else 0.0
+    healing_s = HEALING_S if step.faults else 0.0
     turn.set(
         step=replace(
             step,
             phase="running",
-            ends_s=t0_s + windows.measured_to_s,
-            finish_s=t0_s + windows.measured_to_s + _margin_s(stage_of(turn, step)),
-            until_s=t0_s + windows.total_s + 240.0 + healing_s + turn.state.setup.timing.answer_grace_s,
+            ends_s=ends_s,
+            finish_s=ends_s + _CAPTURE_MARGIN_S + late_s,
+            until_s=t0_s + windows.total_s + 240.0 + healing_s + timing.answer_grace_s,
         )
     )
-
-
-def _beside(stage: Measuring) -> tuple[str, ...]:
-    """The loads that are not in the rung's numbers."""
-    return () if isinstance(stage, Tool) else tuple(part.name for part in parts(stage) if part.beside)
-
-
-def _margin_s(stage: Measuring) -> float:
-    """The time for which captures outlast the measure window; an outside program may start as late as its limit
-    allows."""
-    late_s = stage.limits.start_skew_ms_max / 1e3 if isinstance(stage, Tool) else 0.0
-    return _CAPTURE_MARGIN_S + late_s
 
 
 def stage_of(turn: Turn, step: Iterating) -> Measuring:
@@ -255,20 +234,19 @@ def stage_of(turn: Turn, step: Iterating) -> Measuring:
     return stage
 
 
-def _finish_beside(turn: Turn, step: Iterating, *, ended: bool) -> None:
+def _finish_beside(turn: Turn, step: Iterating) -> Iterating:
     """End captures and faults when the measure window is over: by the clock, or because all loads have ended."""
-    if step.finish_s is None or (turn.at_s < step.finish_s and not ended):
-        return
-    faults = {key: key.rpartition("/")[2] for key in step.faults}
-    for key, host in {**step.captures, **faults}.items():
-        if key in turn.state.tasks:
-            turn.commands.append(SendMessage(host=host, message=Finish(key=key)))
-    turn.set(step=replace(step, finish_s=None))
+    if step.finish_s is None or (turn.at_s < step.finish_s and not step.loads.keys() <= step.results.keys()):
+        return step
+    _finish(turn, {**step.captures, **step.hosts_of()})
+    step = replace(step, finish_s=None)
+    turn.set(step=step)
+    return step
 
 
-def _let_count(turn: Turn, step: Iterating) -> None:
-    """All faults are over: loads that track their commits count them now (`RunLoad.awaits_finish`)."""
-    for key, host in step.loads.items():
+def _finish(turn: Turn, tasks: Mapping[str, str]) -> None:
+    """Have the tasks (key -> host) that are under way finish."""
+    for key, host in tasks.items():
         if key in turn.state.tasks:
             turn.commands.append(SendMessage(host=host, message=Finish(key=key)))
 
@@ -278,12 +256,7 @@ def unanswered(step: Iterating) -> set[str]:
     return {*step.loads, *step.captures, *step.faults} - step.results.keys()
 
 
-def _summarise(turn: Turn) -> None:
-    step = turn.state.step
-    if not isinstance(step, Iterating):
-        return
-    if unanswered(step):
-        return
+def _summarise(turn: Turn, step: Iterating) -> None:
     progress = turn.state.progress
     turn.commands.append(
         Summarise(

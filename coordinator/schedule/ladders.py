@@ -8,22 +8,17 @@ like those of loads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Any
 
 from proveout.coordinator.schedule import iteration
 from proveout.coordinator.schedule.batches import batch, emit_provisional_verdicts, forget_parts, part_of
-from proveout.coordinator.schedule.rate_search import Rates
-from proveout.coordinator.schedule.setup_stages import (
-    PARTS,
-    after_iteration,
-    after_stage,
-    after_turn,
-    pool_part,
-    read_schemas,
-)
-from proveout.coordinator.schedule.state import ProbeDue, RunProgress, Turn, Undecided, Unresolved
+from proveout.coordinator.schedule.rate_search import Probe, Rates
+from proveout.coordinator.schedule.setup_stages import PARTS, check_after, pool_part, read_schemas
+from proveout.coordinator.schedule.state import RunProgress, Turn, Undecided, Unresolved
 from proveout.coordinator.schedule.tasks import tool_file_tasks
 from proveout.core.numbers import percent
 from proveout.core.statistics import FUTILE, repeats_confidence
@@ -61,14 +56,14 @@ def ladder_part(turn: Turn, stage: Ladder) -> bool:
     """Begin the next iteration of a ladder or of its interleaved ladders; each repeat runs all rungs below the cut.
     False when all are done."""
     together = iteration_order.group(turn.state.plan, stage)
-    members = tuple(member for member in together if member.id not in turn.state.progress.stages_finished)
+    members = tuple(member for member in together if not turn.state.progress.finished(member.id))
     rates: dict[str, float | None] = {}
     for member in members:
         resolved = _resolved(turn, member)
         if resolved is None:
             return True
         rates[member.id] = resolved[0]
-        if after_iteration(turn, member):
+        if check_after(turn, member, "iteration"):
             return True
         _cut(turn, member)
     due = _next_slot(turn, members, together[0])
@@ -76,9 +71,10 @@ def ladder_part(turn: Turn, stage: Ladder) -> bool:
         return True
     if due is not None:
         return begin(turn, due.ladder, (due.rung, due.repeat), rates[due.ladder.id], "measure")
-    if not _drops(turn, stage) and after_stage(turn, stage):
+    if not _drops(turn, stage) and check_after(turn, stage, "stage"):
         return True
-    if not any(ended.outcome == "ok" for ended in _ended(turn.state.progress, together)):
+    ended = turn.state.progress.stages_finished
+    if not any(ended[one.id].outcome == "ok" for one in together if one.id in ended):
         _notice_repeats(turn, members)
     return False
 
@@ -88,7 +84,9 @@ def _next_slot(turn: Turn, members: tuple[Ladder, ...], leader: Ladder) -> itera
     progress, decided = turn.state.progress, -1
     newest = progress.newest({member.id for member in members})  # those of the repeats before it are settled
     for slot in iteration_order.slots(members, leader, newest.id.repeat if newest else 1):
-        cut = progress.cuts.get(_cut_by(slot.ladder))
+        # of a load alone, the cut of all loads
+        by = progress.folded.stages.get(slot.ladder.interleaved_with or "" if slot.ladder.alone else slot.ladder.id)
+        cut = by.cut if by is not None else None
         if cut is not None and slot.rung > cut.at_rung:
             continue
         if slot.repeat != decided and _enough_repeats(turn, members, slot.repeat - 1):
@@ -97,11 +95,6 @@ def _next_slot(turn: Turn, members: tuple[Ladder, ...], leader: Ladder) -> itera
         if not settled(slot.ladder, progress.tries(slot.ladder.id, slot.rung, slot.repeat)[0]):
             return slot
     return None
-
-
-def _cut_by(ladder: Ladder) -> str:
-    """The ladder whose `stop_when` ends it: of a load alone that of all loads."""
-    return ladder.interleaved_with or "" if ladder.alone else ladder.id
 
 
 def _steps_between(turn: Turn, together: tuple[Ladder, ...], due: iteration_order.Slot | None) -> bool:
@@ -120,11 +113,11 @@ def _steps_between(turn: Turn, together: tuple[Ladder, ...], due: iteration_orde
     if mark in turn.state.parts_done:
         return False
     left = _last_turn(turn.state.progress, together)
-    if left is not None and (left[0].id, left[1]) != coming and _drops(turn, left[0]) and after_turn(turn, left[0]):
+    if left is not None and (left[0].id, left[1]) == coming:
+        left = None
+    if left is not None and _drops(turn, left[0]) and check_after(turn, left[0], "turn"):
         return True
-    steps = [*left[0].after] if left is not None and (left[0].id, left[1]) != coming else []
-    steps += due.ladder.before if due is not None else ()
-    for name in steps:
+    for name in (*(left[0].after if left is not None else ()), *(due.ladder.before if due is not None else ())):
         step = turn.state.plan.stage(name)
         if PARTS[type(step)](turn, step):
             return True
@@ -147,27 +140,20 @@ def _drops(turn: Turn, ladder: Ladder) -> bool:
     return any(isinstance(turn.state.plan.stage(name), Drop) for name in ladder.after)
 
 
-def _ended(progress: RunProgress, ladders: tuple[Ladder, ...]) -> list[StageFinished]:
-    return [progress.stages_finished[ladder.id] for ladder in ladders if ladder.id in progress.stages_finished]
-
-
 def _enough_repeats(turn: Turn, ladders: tuple[Ladder, ...], repeats: int) -> bool:
     """Whether each verdict that reads these ladders is decided after `repeats` repeats, all of which have ended, or has
     hardly a chance to be.
 
     Evaluated after each repeat, on the numbers up to it, with the same outcome after a resume.
     """
-    least = ladders[0].repeat_min
-    if least is None or repeats < least or _has_begun(turn.state.progress, ladders, repeats + 1):
+    least, progress, ids = ladders[0].repeat_min, turn.state.progress, {ladder.id for ladder in ladders}
+    if least is None or repeats < least:
         return False
-    return all(one.chance < FUTILE for one in turn.evaluator.undecided(ladders, turn.state.progress, repeats))
-
-
-def _has_begun(progress: RunProgress, ladders: tuple[Ladder, ...], repeat: int) -> bool:
-    ids = {ladder.id for ladder in ladders}
     newest = progress.newest(ids)
-    begun = [*(item.id for item in progress.voided), *([newest.id] if newest else [])]
-    return any(slot.stage in ids and slot.repeat >= repeat for slot in begun)
+    begun = [item.id for item in progress.voided if item.id.stage in ids] + ([newest.id] if newest else [])
+    if any(slot.repeat > repeats for slot in begun):
+        return False
+    return all(one.chance < FUTILE for one in turn.evaluator.undecided(ladders, progress, repeats))
 
 
 def _notice_repeats(turn: Turn, ladders: tuple[Ladder, ...]) -> None:
@@ -208,14 +194,15 @@ def begin(turn: Turn, stage: Measuring, slot: tuple[int, int], rate: float | Non
     return True
 
 
-def settled(stage: Measuring, finished: tuple[IterationFinished, ...]) -> bool:
+def settled(stage: Measuring, finished: Sequence[IterationFinished]) -> bool:
     """Whether a rung in a repeat needs no further attempt."""
     return any(i.valid for i in finished) or len(finished) > stage.retries
 
 
 def _cut(turn: Turn, stage: Ladder) -> None:
     """Record where `stop_when` held for the newest iteration, once for each lower rung at which it did."""
-    finished, cut = turn.state.progress.newest({stage.id}), turn.state.progress.cuts.get(stage.id)
+    finished = turn.state.progress.newest({stage.id})
+    cut = turn.state.progress.folded.stages[stage.id].cut
     if finished is None or not finished.valid or (cut is not None and cut.at_rung <= finished.id.rung):
         return
     evidence = turn.evaluator.stops(stage, finished)
@@ -231,41 +218,34 @@ def search_part(turn: Turn, stage: Search) -> bool:
         return True
     low, high, start = rates
     assert low is not None and high is not None  # noqa: S101
-    if after_iteration(turn, stage):
+    if check_after(turn, stage, "iteration"):
         return True
     if stage.id in turn.state.progress.searches:
-        return after_stage(turn, stage)
+        return check_after(turn, stage, "stage")
     replayed = turn.evaluator.replay(
         stage, Rates(low=low, high=high, start=start), finished_probes(turn.state.progress, stage)
     )
-    for report in replayed.reports[turn.state.progress.probes.get(stage.id, 0) :]:
+    for report in replayed.reports[len(turn.state.progress.folded.stages[stage.id].probes) :]:
         turn.emit(report)
-    if isinstance(replayed.next, ProbeDue):
-        due = replayed.next
+    if isinstance(due := replayed.next, Probe):
         if stage.over == "threads":
             return begin(turn, stage, (round(due.rate), due.number), None, due.phase)
         return begin(turn, stage, (stage.threads, due.number), due.rate, due.phase)
-    turn.emit(replayed.next)
-    return after_stage(turn, stage)
+    turn.emit(due)
+    return check_after(turn, stage, "stage")
 
 
 def finished_probes(progress: RunProgress, stage: Search) -> tuple[IterationFinished, ...]:
     """The last attempt of every finished probe, in order of their numbers."""
-    ended: list[IterationFinished] = []
     found: dict[int, list[IterationFinished]] = {}
     for one in progress.of_stage(stage.id):
         found.setdefault(one.id.repeat, []).append(one)
-    for number in range(1, len(found) + 1):
-        finished = tuple(found.get(number, ()))
-        if not settled(stage, finished):
-            break
-        ended.append(finished[-1])
-    return tuple(ended)
+    return tuple(tries[-1] for tries in takewhile(partial(settled, stage), found.values()))
 
 
 def finish_stage(turn: Turn, stage: Stage, outcome: str) -> None:
     """Record the end of a stage, with the metrics that expressions read."""
-    if stage.id in turn.state.progress.stages_finished:
+    if turn.state.progress.finished(stage.id):
         return
     seconds = turn.at_s - turn.state.stage_began_s  # for interleaved ladders since the first of them began
     ok = outcome == "ok"
@@ -286,12 +266,9 @@ def tool_part(turn: Turn, stage: Tool) -> bool:
     ]
     if not due:
         return False
-    files = part_of(stage, "files")
-    if files not in state.parts_done:
-        tasks = tool_file_tasks(state.plan, stage, state.setup.data_root, state.progress.without)
-        batch(turn, "prepare", [tasks], name=files, stage=stage.id)
-        return True
-    return begin(turn, stage, due[0], None, "measure")
+    tasks = tool_file_tasks(state.plan, stage, state.setup.data_root, state.progress.without)
+    files = batch(turn, "prepare", [tasks], name=part_of(stage, "files"), stage=stage.id)
+    return files or begin(turn, stage, due[0], None, "measure")
 
 
 RUNS: Mapping[type, Callable[[Turn, Any], bool]] = MappingProxyType(

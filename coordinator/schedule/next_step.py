@@ -26,15 +26,13 @@ from proveout.coordinator.schedule.setup_stages import (
     tune,
     verify_tuning,
 )
-from proveout.coordinator.schedule.state import Batch, CloseSessions, Dial, Dialling, EndRun, RunProgress, Turn
+from proveout.coordinator.schedule.state import CloseSessions, Dial, Dialling, EndRun, RunProgress, Turn
 from proveout.coordinator.schedule.tasks import (
     DRAIN_TIMEOUT_S,
     populate_stages_of,
     propagated_workload,
     propagations,
     start_order,
-    task_deadline_s,
-    task_key,
 )
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan
@@ -43,7 +41,7 @@ from proveout.dsl.plan.topology import Declared, System
 from proveout.dsl.rules.host_rules import Unmet, unmet
 from proveout.dsl.source.nodes import did_you_mean
 from proveout.proto.events import RunFinished, StageStarted, VerdictReached
-from proveout.proto.wire.tasks import CompareSystems, Endpoint, InspectSystem, StopSystem, Task, TaskSpec
+from proveout.proto.wire.tasks import CompareSystems, InspectSystem, StopSystem, TaskSpec
 
 # A host that this run has tuned already (a resume may find it so) is not checked again.
 
@@ -55,7 +53,9 @@ def check_expectations(turn: Turn, *, started: bool = False) -> bool:
     if part in state.parts_done or not state.plan.declared:
         return False
     due = list(_due(turn, started=started))
-    if _read(turn, due, part):
+    hosts = (one.name for one in due if one.kind == "host")
+    systems = (state.plan.system(one.name) for one in due if one.kind == "system")
+    if read_facts(turn, "before", hosts, systems, f":{part}"):
         return True
     turn.set(parts_done=turn.state.parts_done | {part})
     found = [(one, declared) for declared in due for one in unmet(declared, _facts(turn, declared))]
@@ -82,34 +82,9 @@ def _due(turn: Turn, *, started: bool) -> Iterator[Declared]:
             yield one
 
 
-def _read(turn: Turn, due: list[Declared], part: str) -> bool:
-    """Read the facts that were not read yet; False when there are none."""
-    state = turn.state
-    name = f"facts:before:{part}"
-    if name in state.parts_done:
-        return False
-    tasks: list[tuple[str, TaskSpec]] = []
-    for one in due:
-        host, system = _place(turn, one)
-        if ("before", host, system) in state.progress.taken:
-            continue
-        endpoint: Endpoint | None = state.endpoints.get(system) or state.setup.external.get(system)
-        if one.kind == "host":
-            tasks.append((host, read_facts(turn, host)))
-        elif endpoint is not None:
-            tasks.append((host, InspectSystem(endpoint=endpoint)))
-    if not tasks:
-        return False
-    batch(turn, "facts", [tasks], name=name)
-    return True
-
-
-def _place(turn: Turn, one: Declared) -> tuple[str, str]:
-    return (turn.state.plan.system(one.name).host, one.name) if one.kind == "system" else (one.name, "")
-
-
 def _facts(turn: Turn, one: Declared) -> Mapping[str, Any]:
-    taken = turn.state.progress.taken.get(("before", *_place(turn, one)))
+    place = (turn.state.plan.system(one.name).host, one.name) if one.kind == "system" else (one.name, "")
+    taken = turn.state.progress.taken.get(("before", *place))
     return taken.facts if taken is not None else {}
 
 
@@ -178,7 +153,10 @@ def conclude(turn: Turn) -> None:
         started = system.provision is not None or (not keep and system in restored_files(state.plan))  # it has a copy
         stoppable = started and system.host in state.up and system.name in state.endpoints
         if stoppable and not end.hurried:
-            _stop(turn, system.name, system.host, remove=not keep)
+            # one attempt only: the agent stops a system that a task cannot stop when the session closes
+            stop = StopSystem(system=system.name, data_root=state.setup.data_root, remove=not keep)
+            batch(turn, "stop", [[(system.host, stop)]])
+            turn.set(endpoints={name: one for name, one in state.endpoints.items() if name != system.name})
             return
     if revert_tuning(turn, systems=False):
         return
@@ -189,21 +167,6 @@ def conclude(turn: Turn) -> None:
     turn.emit(RunFinished(status=end.status, exit_code=end.exit_code, reason=end.reason, seconds=seconds))
     turn.commands.append(EndRun(exit_code=end.exit_code, keep_data=keep))
     turn.set(over=True, up=frozenset(), endpoints={}, linked=frozenset())
-
-
-def _stop(turn: Turn, system: str, host: str, *, remove: bool) -> None:
-    state = turn.state
-    spec = StopSystem(system=system, data_root=state.setup.data_root, remove=remove)
-    slot = ("", 0, 0, f"{state.setup.epoch}.{state.issued + 1}")
-    key = task_key(state.setup.run_id, slot, spec.subject, host)
-    turn.assign(host, Task(key=key, spec=spec, deadline_s=task_deadline_s(spec)))
-    until_s = turn.at_s + task_deadline_s(spec) + state.setup.timing.answer_grace_s
-    # One attempt only: the agent stops a system that a task cannot stop when the session closes.
-    left = {name: e for name, e in state.endpoints.items() if name != system}
-    step = Batch(
-        purpose="stop", name="", stage="", waves=(), pending=frozenset({key}), specs={key: spec}, until_s=until_s
-    )
-    turn.set(issued=state.issued + 1, endpoints=left, step=step)
 
 
 def hurry(turn: Turn) -> None:
@@ -258,10 +221,17 @@ def decide(turn: Turn) -> None:
     elif state.progress.open_iteration is not None:
         iteration.abandon(turn, state.progress.open_iteration)
     elif not _work_remains(state.plan, state.progress):
-        if not (_agents_of_tuned_hosts(turn) or verify_tuning(turn) or collect_facts(turn, "end")):
+        # the start of an agent that was lost with changes in place reverts its host
+        if not (_dial(turn, sorted(state.left_tuned)) or verify_tuning(turn) or collect_facts(turn, "end")):
             judge(turn)
     elif not (
-        _prepare_hosts_and_systems(turn)
+        _dial(turn, present_hosts((h.name for h in state.plan.hosts), {*state.progress.without, *state.up}))
+        or check_expectations(turn)
+        or preflight(turn, measuring=False)
+        or tune(turn, systems=False)
+        or _systems(turn)
+        or check_expectations(turn, started=True)
+        or tune(turn, systems=True)
         or stop_if_full(turn)
         or collect_facts(turn, "start")
         or copy_files(turn)
@@ -269,7 +239,7 @@ def decide(turn: Turn) -> None:
         or _relink(turn)
         or verify_tuning(turn)
     ):
-        stage = next((s for s in state.plan.stages if s.id not in state.progress.stages_finished), None)
+        stage = next((s for s in state.plan.stages if not state.progress.finished(s.id)), None)
         if stage is None:
             _compare(turn)
         else:
@@ -285,11 +255,11 @@ def _turning(turn: Turn, stage: Stage) -> Stage:
     """
     ladder = iteration_order.ladder_of_step(turn.state.plan, stage)
     members = iteration_order.group(turn.state.plan, ladder) if ladder is not None else ()
-    return next((one for one in members if one.id not in turn.state.progress.stages_finished), stage)
+    return next((one for one in members if not turn.state.progress.finished(one.id)), stage)
 
 
 def _work_remains(plan: Plan, progress: RunProgress) -> bool:
-    if any(s.id not in progress.stages_finished for s in plan.stages):
+    if not all(progress.finished(s.id) for s in plan.stages):
         return True
     return any(source.name not in progress.compared for source in _carried(plan, progress))
 
@@ -300,30 +270,6 @@ def _carried(plan: Plan, progress: RunProgress) -> list[System]:
 
 
 # ---- agents, systems and data ----------------------------------------------------------------------------------
-
-
-def _prepare_hosts_and_systems(turn: Turn) -> bool:
-    """Begin the first missing part of: agents, expected facts, tuning of hosts, systems, tuning of systems. False when
-    all are there."""
-    return (
-        _agents(turn)
-        or check_expectations(turn)
-        or preflight(turn, measuring=False)
-        or tune(turn, systems=False)
-        or _systems(turn)
-        or check_expectations(turn, started=True)
-        or tune(turn, systems=True)
-    )
-
-
-def _agents(turn: Turn) -> bool:
-    needed = present_hosts((h.name for h in turn.state.plan.hosts), turn.state.progress.without)
-    return _dial(turn, [host for host in needed if host not in turn.state.up])
-
-
-def _agents_of_tuned_hosts(turn: Turn) -> bool:
-    """Dial agents that were lost with changes in place. No stage needs them, but their start reverts their hosts."""
-    return _dial(turn, sorted(turn.state.left_tuned))
 
 
 def _dial(turn: Turn, missing: Sequence[str]) -> bool:
@@ -344,19 +290,16 @@ def _systems(turn: Turn) -> bool:
         name, *others = state.promoted
         turn.set(promoted=tuple(others))
         stop = StopSystem(system=name, data_root=state.setup.data_root, remove=False)
-        batch(turn, "start", [[(state.plan.system(name).host, stop)]])
-        return True
+        return batch(turn, "start", [[(state.plan.system(name).host, stop)]])
     system = next((s for s in start_order(state.plan) if s.name not in state.endpoints), None)
     if system is None:
         return False
     spec: TaskSpec
     if system.provision is not None:
-        due = as_restarted(state.plan, state.progress, system)
-        spec = start_of(turn, due)
+        spec = start_of(turn, as_restarted(state.plan, state.progress, system))
     else:
         spec = InspectSystem(endpoint=state.setup.external[system.name])
-    batch(turn, "start", [[(system.host, spec)]])
-    return True
+    return batch(turn, "start", [[(system.host, spec)]])
 
 
 def _populate_again(turn: Turn) -> bool:
@@ -379,8 +322,7 @@ def _relink(turn: Turn) -> bool:
             for stage in populate_stages_of(state.plan, source.name)
         )
         if made and source.name not in state.linked:
-            link(turn, source.name, sink.name, copy_data=False, stage=state.stage)
-            return True
+            return link(turn, source.name, sink.name, copy_data=False, stage=state.stage)
     return False
 
 
@@ -405,7 +347,7 @@ def _enter(turn: Turn, stage: Stage) -> None:
         turn.set(stage_began_s=turn.at_s)
     turn.set(stage=stage.id, rows=0)
     for member in together:
-        if member.id not in state.progress.stages_started:
+        if member.id not in state.progress.folded.stages:
             estimate_s = state.setup.estimates_s.get(member.id, 0.0)
             turn.emit(
                 StageStarted(stage=member.id, kind=member.kind, iterations=member.iterations, estimate_s=estimate_s)

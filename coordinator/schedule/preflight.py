@@ -338,8 +338,7 @@ def preflight(turn: Turn, *, measuring: bool) -> bool:
     if asked not in state.preflights:
         waves = [_step_loads(turn)] if measuring else _systems(turn)
         turn.set(preflights=state.preflights | {asked}, found=())
-        if any(waves):
-            batch(turn, "preflight", waves, name=asked)
+        if batch(turn, "preflight", waves, name=asked):
             return True
     turn.set(preflights=turn.state.preflights | {name})
     found = problems(turn.state.plan, turn.state.found)
@@ -394,11 +393,10 @@ def _moment(turn: Turn, endpoints: Mapping[str, Endpoint], *, again: bool) -> Mo
 def _populated(turn: Turn) -> frozenset[tuple[str, str]]:
     """(workload, system) of the populations that are there."""
     there: set[tuple[str, str]] = set()
+    populated = turn.state.progress.populated
     for stage in turn.state.plan.stages:
         if isinstance(stage, Populate):
-            there |= {
-                (stage.workload, name) for name in stage.into if (stage.id, name) in turn.state.progress.populated
-            }
-        elif isinstance(stage, Drop) and stage.id in turn.state.progress.stages_finished:
+            there |= {(stage.workload, name) for name in stage.into if (stage.id, name) in populated}
+        elif isinstance(stage, Drop) and turn.state.progress.finished(stage.id):
             there -= {(stage.workload, name) for name in stage.systems}
     return frozenset(there)

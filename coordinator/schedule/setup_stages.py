@@ -15,7 +15,7 @@ lets `tune` send the operations again when an agent is back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal
@@ -98,28 +98,29 @@ from proveout.proto.wire.tasks import (
 
 def after_populate(turn: Turn, stage: Populate, system: str, part: str) -> bool:
     """Check the invariants of a populated system; False when that is done, or the workload has none."""
-    if _checked_after(turn.state.plan, stage) is None or part in turn.state.parts_done:
+    return _checked_after(turn.state.plan, stage) is not None and _check_invariants(turn, stage, [system], name=part)
+
+
+def check_after(turn: Turn, stage: Ladder | Search, when: Literal["iteration", "turn", "stage"]) -> bool:
+    """Check the invariants of the first load that has some to check then: after each iteration, or of a stage after
+    each turn and its last iteration; False when that is done, or not due."""
+    plan, progress = turn.state.plan, turn.state.progress
+    ended = progress.newest({stage.id})
+    if ended is None:
         return False
-    _check_invariants(turn, stage, [system], name=part)
-    return True
-
-
-def after_iteration(turn: Turn, stage: Ladder | Search) -> bool:
-    """Check the invariants after the last iteration; False when that is done, or not due."""
-    ended = turn.state.progress.newest({stage.id})
-    return ended is not None and _due(turn, stage, "iteration", str(ended.id))
-
-
-def after_stage(turn: Turn, stage: Ladder | Search) -> bool:
-    """Check the invariants after the last iteration of a stage; False when that is done, or not due."""
-    return turn.state.progress.newest({stage.id}) is not None and _due(turn, stage, "stage")
-
-
-def after_turn(turn: Turn, stage: Ladder) -> bool:
-    """Check the invariants of a stage after a turn of it, under its last iteration; False when that is done, or not
-    due."""
-    ended = turn.state.progress.newest({stage.id})
-    return ended is not None and _due(turn, stage, "stage", str(ended.id))
+    iteration = "" if when == "stage" else str(ended.id)
+    for load in (part.stage for part in parts(stage)):
+        if _checked_after(plan, load) != ("iteration" if when == "iteration" else "stage"):
+            continue
+        kind = plan.workload(load.workload).kind
+        names = (
+            name
+            for name in systems_reached(plan, load.target)
+            if (stage.id, iteration, name, kind) not in progress.invariants and _has_checkable_rows(plan, load, name)
+        )
+        if _check_invariants(turn, load, names, iteration=iteration):
+            return True
+    return False
 
 
 def systems_reached(plan: Plan, target: str) -> tuple[str, ...]:
@@ -135,22 +136,6 @@ def systems_reached(plan: Plan, target: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _due(turn: Turn, stage: Ladder | Search, when: Literal["iteration", "stage"], iteration: str = "") -> bool:
-    """Check the invariants of the first load that has some to check then; False when there is none."""
-    plan, seen = turn.state.plan, turn.state.progress.invariants
-    for load in (part.stage for part in parts(stage)):
-        if _checked_after(plan, load) != when:
-            continue
-        reached, kind = systems_reached(plan, load.target), plan.workload(load.workload).kind
-        names = [
-            n for n in reached if (stage.id, iteration, n, kind) not in seen and _has_checkable_rows(plan, load, n)
-        ]
-        if names:
-            _check_invariants(turn, load, names, iteration=iteration)
-            return True
-    return False
-
-
 def _has_checkable_rows(plan: Plan, stage: Ladder | Search, system: str) -> bool:
     """Whether the workload's invariants apply to a system: some apply only to rows that proveout loaded."""
     sources = {system, *(source.name for source, sink in propagations(plan) if sink.name == system)}
@@ -159,15 +144,15 @@ def _has_checkable_rows(plan: Plan, stage: Ladder | Search, system: str) -> bool
 
 
 def _check_invariants(
-    turn: Turn, stage: Populate | Ladder | Search, systems: Sequence[str], *, name: str = "", iteration: str = ""
-) -> None:
+    turn: Turn, stage: Populate | Ladder | Search, systems: Iterable[str], *, name: str = "", iteration: str = ""
+) -> bool:
     state = turn.state
     workload = beside(state.plan.workload(stage.workload), state.plan.workloads)
-    tasks = [
+    tasks = (
         (state.plan.system(system).host, CheckInvariants(workload=workload, endpoint=state.endpoints[system]))
         for system in systems
-    ]
-    batch(turn, "invariants", [tasks], name=name, stage=stage.id, iteration=iteration)
+    )
+    return batch(turn, "invariants", [tasks], name=name, stage=stage.id, iteration=iteration)
 
 
 def _checked_after(plan: Plan, stage: Populate | Ladder | Search) -> Literal["iteration", "stage"] | None:
@@ -206,8 +191,6 @@ def pool_part(turn: Turn, stage: Ladder | Search) -> bool:
     if cluster.hosts[:1] != clients[:1] or not set(cluster.hosts) <= set(clients):
         cluster = Cluster()
     missing = [host for host in clients if host not in cluster.hosts]
-    if not missing:
-        return False
     workers = stage.pool.workers or stage.workers or 0
     hosts = [state.plan.host(client) for client in clients]
     tasks = [
@@ -224,8 +207,7 @@ def pool_part(turn: Turn, stage: Ladder | Search) -> bool:
         for host in (missing if cluster.address else missing[:1])
     ]
     turn.set(cluster=cluster)
-    batch(turn, "pool", [tasks])
-    return True
+    return batch(turn, "pool", [tasks])
 
 
 def _address(host: Host, hosts: list[Host]) -> str:
@@ -241,47 +223,45 @@ def _address(host: Host, hosts: list[Host]) -> str:
 def collect_facts(turn: Turn, when: Literal["start", "end"]) -> bool:
     """Collect the missing facts of the connected hosts and their systems; False when there are none left."""
     state = turn.state
-    name = f"facts:{when}"
-    if name in state.parts_done:
-        return False
+    systems = (s for s in state.plan.systems if s.name in state.endpoints and s.host in state.up)
+    return read_facts(turn, when, (h.name for h in state.plan.hosts if h.name in state.up), systems)
+
+
+def read_facts(
+    turn: Turn,
+    when: Literal["before", "start", "end"],
+    hosts: Iterable[str],
+    systems: Iterable[System],
+    part: str = "",
+) -> bool:
+    """Read the facts of hosts, with their tools and the data directories of their provisioned systems, and of running
+    systems, where they were not read then; False when all were."""
+    state, plan = turn.state, turn.state.plan
+    ends = {**state.setup.external, **state.endpoints}
     tasks: list[tuple[str, TaskSpec]] = []
-    for host in (h.name for h in state.plan.hosts if h.name in state.up):
+    for host in hosts:
         if (when, host, "") not in state.progress.taken:
-            tasks.append((host, read_facts(turn, host)))
-    for system in (s for s in state.plan.systems if s.name in state.endpoints and s.host in state.up):
-        if (when, system.host, system.name) not in state.progress.taken:
-            tasks.append((system.host, InspectSystem(endpoint=state.endpoints[system.name])))
-    if not tasks:
-        return False
-    batch(turn, "facts", [tasks], name=name)
-    return True
+            provisioned = (system.name for system in plan.systems if system.host == host and system.provision)
+            directories = tuple((name, state.setup.data_root) for name in provisioned)
+            tasks.append((host, ReadFacts(directories=directories, tools=tools_on(plan, host))))
+    for system in systems:
+        if system.name in ends and (when, system.host, system.name) not in state.progress.taken:
+            tasks.append((system.host, InspectSystem(endpoint=ends[system.name])))
+    return batch(turn, "facts", [tasks], name=f"facts:{when}{part}")
 
 
 def read_schemas(turn: Turn, stage: Ladder | Search) -> bool:
     """Read the schema of the systems that a stage loads, before its first iteration; False when that is done."""
     state = turn.state
-    name = f"facts:stage:{stage.id}"
-    if name in state.parts_done:
-        return False
     reached = [system for part in parts(stage) for system in systems_reached(state.plan, part.stage.target)]
-    tasks = [
+    tasks = (
         (system.host, InspectSystem(endpoint=state.endpoints[system.name], schema=True))
         for system in map(state.plan.system, dict.fromkeys(reached))
         if engines.of(system.engine).queries
         and system.name in state.endpoints
         and (stage.id, system.name) not in state.progress.schemas
-    ]
-    if not tasks:
-        return False
-    batch(turn, "facts", [tasks], name=name, stage=stage.id)
-    return True
-
-
-def read_facts(turn: Turn, host: str) -> ReadFacts:
-    """The task that reads the facts of a host, of its tools and of the data directories of its provisioned systems."""
-    plan, root = turn.state.plan, turn.state.setup.data_root
-    directories = tuple((system.name, root) for system in plan.systems if system.host == host and system.provision)
-    return ReadFacts(directories=directories, tools=tools_on(plan, host))
+    )
+    return batch(turn, "facts", [tasks], name=f"facts:stage:{stage.id}", stage=stage.id)
 
 
 def tune(turn: Turn, *, systems: bool) -> bool:
@@ -301,15 +281,14 @@ def copies_part(turn: Turn, stage: Populate) -> bool:
 
 def revert_part(turn: Turn, stage: Revert) -> bool:
     """Set back the operations of a `tune` stage where they are in place; False when that is done."""
-    state, part = turn.state, part_of(stage, "revert")
-    tune = state.plan.stage(stage.tune)
+    state, tune = turn.state, turn.state.plan.stage(stage.tune)
+    assert isinstance(tune, Tune)  # noqa: S101 - the compiler has checked it
     mine = frozenset(one for one in state.tuned if one.stage == stage.tune)
-    hosts = sorted({one.host for one in mine} & state.up)
-    if part in state.parts_done or not hosts or not isinstance(tune, Tune):
+    revert = RevertTuning(tunings=tuple(one.name for one in tune.tunings))
+    tasks = [(host, revert) for host in sorted({one.host for one in mine} & state.up)]
+    if not batch(turn, "tune", [tasks], name=part_of(stage, "revert"), stage=stage.id):
         return False
-    names = tuple(one.name for one in tune.tunings)
     turn.set(tuned=state.tuned - mine)
-    batch(turn, "tune", [[(host, RevertTuning(tunings=names)) for host in hosts]], name=part, stage=stage.id)
     return True
 
 
@@ -323,7 +302,7 @@ def _established(turn: Turn) -> Iterator[tuple[str, tuple[Tuning, ...]]]:
         step = isinstance(stage, Tune) and ladder_of_step(turn.state.plan, stage) is not None
         if isinstance(stage, Tune) and progress.has_run(stage.id) and stage.id not in back and not step:
             yield stage.id, stage.tunings
-        if isinstance(stage, Populate) and stage.id in progress.stages_finished:  # or left out
+        if isinstance(stage, Populate) and progress.finished(stage.id):  # or left out
             yield stage.id, copies_after(turn.state.plan, stage)
 
 
@@ -337,11 +316,8 @@ def _send(turn: Turn, stage: str, tunings: Iterable[Tuning], *, systems: bool) -
             up = (name for name in names if name in state.endpoints)
             endpoints = tuning_endpoints(up, {**state.setup.external, **state.endpoints})
             tasks.append((host, ApplyTuning(tunings=mine, endpoints=endpoints)))
-    if not tasks:
-        return False
     turn.set(touched=state.touched | {Tuned(host=host, systems=systems) for host, _ in tasks})
-    batch(turn, "tune", [tasks], stage=stage)
-    return True
+    return batch(turn, "tune", [tasks], stage=stage)
 
 
 def verify_tuning(turn: Turn) -> bool:
@@ -352,8 +328,7 @@ def verify_tuning(turn: Turn) -> bool:
     if ended <= state.looked or not hosts:
         return False
     turn.set(looked=ended)
-    batch(turn, "look", [[(host, VerifyTuning()) for host in hosts]], stage=state.stage)
-    return True
+    return batch(turn, "look", [[(host, VerifyTuning()) for host in hosts]], stage=state.stage)
 
 
 def revert_tuning(turn: Turn, *, systems: bool) -> bool:
@@ -362,12 +337,10 @@ def revert_tuning(turn: Turn, *, systems: bool) -> bool:
     state = turn.state
     due = frozenset(one for one in state.touched if one.systems == systems)
     turn.set(touched=state.touched - due)
-    hosts = sorted({one.host for one in due} & state.up)
-    if not hosts or (state.ending is not None and state.ending.hurried):
+    if state.ending is not None and state.ending.hurried:
         return False
-    turn.set(tuned=frozenset(one for one in state.tuned if one.systems != systems))
-    batch(turn, "stop", [[(host, RevertTuning(systems_only=systems)) for host in hosts]])
-    return True
+    hosts = sorted({one.host for one in due} & state.up)
+    return batch(turn, "stop", [[(host, RevertTuning(systems_only=systems)) for host in hosts]])
 
 
 def applied_before(progress: RunProgress) -> frozenset[str]:
@@ -402,17 +375,14 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
     """Load each system, set up propagation from it, save copies for resets; False when all is done."""
     if _wipe(turn, stage):
         return True
-    state, done = turn.state, turn.state.parts_done
+    state = turn.state
     for name in stage.into:
-        if part_of(stage, f"populate:{name}") not in done:
-            _populate(turn, stage, name)
-            return True
-        if after_populate(turn, stage, name, part_of(stage, f"invariants:{name}")):
+        part = part_of(stage, f"invariants:{name}")
+        if _populate(turn, stage, name) or after_populate(turn, stage, name, part):
             return True
     for source, sink, copy_data in links_after_populate(state.plan, stage):
         part = part_of(stage, f"link:{source.name}")
-        if part not in done:
-            link(turn, source.name, sink.name, copy_data=copy_data, name=part, stage=stage.id)
+        if link(turn, source.name, sink.name, copy_data=copy_data, name=part, stage=stage.id):
             return True
     copies = [
         (f"save:{one.name}", one.host, SnapshotSystem(system=one, data_root=state.setup.data_root, action="save"))
@@ -421,20 +391,20 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
     return next_task(turn, stage, "snapshot", copies) or copies_part(turn, stage)
 
 
-def _populate(turn: Turn, stage: Populate, system: str) -> None:
-    state = turn.state
+def _populate(turn: Turn, stage: Populate, system: str) -> bool:
+    state, started = turn.state, turn.state.progress.started
     waves = populate_tasks(
         state.plan,
         stage,
         state.endpoints[system],
-        load=load_id(
-            state.setup.run_id, state.progress.started.version if state.progress.started else "", stage, system
-        ),
+        load=load_id(state.setup.run_id, started.version if started else "", stage, system),
         cores=state.progress.cores,
         without=state.progress.without,
     )
+    if not batch(turn, "populate", waves, name=part_of(stage, f"populate:{system}"), stage=stage.id):
+        return False
     turn.set(pristine=state.pristine - {system})
-    batch(turn, "populate", waves, name=part_of(stage, f"populate:{system}"), stage=stage.id)
+    return True
 
 
 def _wipe(turn: Turn, stage: Populate) -> bool:
@@ -447,17 +417,13 @@ def _wipe(turn: Turn, stage: Populate) -> bool:
         return False
     pairs = [pair for pair in propagations(state.plan) if {s.name for s in pair} & set(stage.into)]
     used = {s.name for pair in pairs for s in pair if s.provision is not None} - state.pristine
-    held = [s for s in reversed(start_order(state.plan)) if s.name in used]
-    if not held:
-        return False
+    held = (s for s in reversed(start_order(state.plan)) if s.name in used)
     root = state.setup.data_root
-    stops = [[(s.host, StopSystem(system=s.name, data_root=root, remove=True))] for s in held]
-    batch(turn, "wipe", stops)
-    return True
+    return batch(turn, "wipe", ([(s.host, StopSystem(system=s.name, data_root=root, remove=True))] for s in held))
 
 
-def link(turn: Turn, source: str, sink: str, *, copy_data: bool, name: str = "", stage: str = "") -> None:
-    """Set up or renew the propagation from `source` to `sink`, on the host of the source."""
+def link(turn: Turn, source: str, sink: str, *, copy_data: bool, name: str = "", stage: str = "") -> bool:
+    """Set up or renew the propagation from `source` to `sink`, on the host of the source; False when that is done."""
     state = turn.state
     spec = LinkSystems(
         source=state.endpoints[source],
@@ -465,7 +431,7 @@ def link(turn: Turn, source: str, sink: str, *, copy_data: bool, name: str = "",
         workload=propagated_workload(state.plan, source),
         copy_data=copy_data,
     )
-    batch(turn, "link", [[(state.plan.system(source).host, spec)]], name=name, stage=stage)
+    return batch(turn, "link", [[(state.plan.system(source).host, spec)]], name=name, stage=stage)
 
 
 # ---- reset ----
@@ -473,9 +439,6 @@ def link(turn: Turn, source: str, sink: str, *, copy_data: bool, name: str = "",
 # its database (the tuning `database_copy`), which is made again. A populate copies a file again when it has filled it,
 # as it does with systems that proveout starts (`tasks.snapshots_after_populate`); a reset restores the last copy. The
 # copies are removed at the end of a run that has finished (`next_step`).
-
-PART = "copies"
-"""The name of the copies of files in `State.parts_done`."""
 
 
 def restored_files(plan: Plan) -> tuple[System, ...]:
@@ -489,13 +452,10 @@ def copy_files(turn: Turn) -> bool:
 
     A resumed run keeps the copies of before: the files may have changed since.
     """
-    files = restored_files(turn.state.plan)
-    if not files or PART in turn.state.parts_done:
-        return False
     root = turn.state.setup.data_root
+    files = restored_files(turn.state.plan)
     tasks = [(s.host, SnapshotSystem(system=s, data_root=root, action="keep")) for s in files]
-    batch(turn, "snapshot", [tasks], name=PART)
-    return True
+    return batch(turn, "snapshot", [tasks], name="copies")
 
 
 def reset_part(turn: Turn, stage: Reset) -> bool:
@@ -515,15 +475,11 @@ def reset_part(turn: Turn, stage: Reset) -> bool:
             if not any(isinstance(event, Notice) and event.text == text for event in turn.state.progress.history):
                 turn.notice("warning", text, turn.state.plan.system(found.system).host)
         waves = [[(s.host, _restoring(turn, s))] for s in reversed(held)]
-        batch(turn, "restore", waves, name=part_of(stage, "restore"), stage=stage.id)
-        return True
+        return batch(turn, "restore", waves, name=part_of(stage, "restore"), stage=stage.id)
     if stage.keep and _ddl_again(turn, stage):
         return True
-    if stage.checkpoint and part_of(stage, "checkpoint") not in state.parts_done:
-        tasks = [(s.host, Checkpoint(endpoint=state.endpoints[s.name])) for s in systems]
-        batch(turn, "checkpoint", [tasks], name=part_of(stage, "checkpoint"), stage=stage.id)
-        return True
-    return False
+    tasks = [(s.host, Checkpoint(endpoint=state.endpoints[s.name])) for s in systems if stage.checkpoint]
+    return batch(turn, "checkpoint", [tasks], name=part_of(stage, "checkpoint"), stage=stage.id)
 
 
 def _restoring(turn: Turn, system: System) -> TaskSpec:
@@ -538,7 +494,7 @@ def _ddl_again(turn: Turn, stage: Reset) -> bool:
     state = turn.state
     undone = []
     for found in resets.since_copy(state.plan, stage):
-        ended = state.progress.stages_finished.get(found.stage.id)
+        ended = state.progress.finished(found.stage.id)
         if ended is None or ended.outcome != SKIPPED:
             host = state.plan.system(found.system).host
             spec = RunSql(endpoint=state.endpoints[found.system], statements=found.statements)
@@ -556,7 +512,7 @@ def sql_part(turn: Turn, stage: Sql) -> bool:
     """
     again = stage.id in turn.state.redo or ladder_of_step(turn.state.plan, stage) is not None
     repeats = 1 if again else stage.repeat
-    ran = 0 if again else turn.state.progress.values.get(stage.id, 0)  # a resumed run does not repeat these
+    ran = 0 if again else turn.state.progress.taken_values(stage.id)  # a resumed run does not repeat these
     spec = RunSql(
         endpoint=turn.state.endpoints[stage.system],
         statements=stage.statements,
@@ -570,7 +526,7 @@ def sql_part(turn: Turn, stage: Sql) -> bool:
 
 def command_part(turn: Turn, stage: CommandRun) -> bool:
     """Run the next repeat of a command; False when all have run, in this process or before a resume."""
-    ran = turn.state.progress.values.get(stage.id, 0)
+    ran = turn.state.progress.taken_values(stage.id)
     spec = RunCommand(command=stage.command, values=stage.values)
     repeats = range(ran + 1, stage.repeat + 1)
     return next_task(turn, stage, "command", [(f"command:{number}", stage.host, spec) for number in repeats])
@@ -593,14 +549,10 @@ def pause_part(turn: Turn, stage: Pause) -> bool:
 
 def restart_part(turn: Turn, stage: Restart) -> bool:
     """Stop the system and start it with the stage's settings; False when that is done."""
-    part = part_of(stage, "restart")
-    if part in turn.state.parts_done:
-        return False
     root, system = turn.state.setup.data_root, turn.state.plan.system(stage.system)
     stop = (system.host, StopSystem(system=system.name, data_root=root, remove=False))
     start = (system.host, start_of(turn, _with_settings(system, stage)))
-    batch(turn, "restart", [[stop], [start]], name=part, stage=stage.id)
-    return True
+    return batch(turn, "restart", [[stop], [start]], name=part_of(stage, "restart"), stage=stage.id)
 
 
 def start_of(turn: Turn, system: System) -> StartSystem:
@@ -629,10 +581,8 @@ def reboot_part(turn: Turn, stage: Reboot) -> bool:
 
     Each host is given up with its answer (`state_machine`) and dialled again, as after the loss of its agent.
     """
-    due = [host for host in stage.hosts if not _has_booted(turn.state.progress, stage, host)]
-    if due:
-        batch(turn, "reboot", [[(host, RebootHost(hold_s=stage.within_s)) for host in due]], stage=stage.id)
-    return bool(due)
+    due = (host for host in stage.hosts if not _has_booted(turn.state.progress, stage, host))
+    return batch(turn, "reboot", [[(host, RebootHost(hold_s=stage.within_s)) for host in due]], stage=stage.id)
 
 
 def _has_booted(progress: RunProgress, stage: Reboot, host: str) -> bool:

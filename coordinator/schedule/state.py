@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Literal, Protocol, TypeAlias
 
 from proveout.coordinator.results.results import RunResults, fold, with_alone
-from proveout.coordinator.schedule.rate_search import Rates
+from proveout.coordinator.schedule.rate_search import Probe, Rates
 from proveout.core.data_classes import dataclass, field, record, replace
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Stage, Windows
@@ -27,19 +27,13 @@ from proveout.proto.events import (
     IterationId,
     IterationStarted,
     IterationVoided,
-    LadderCut,
     Metrics,
     Notice,
-    Phase,
-    PopulateFinished,
     ProbeFinished,
-    PropagationCompared,
     RunFinished,
     RunStarted,
     SearchFinished,
     StageFinished,
-    StageStarted,
-    ValuesTaken,
     VerdictForeseen,
     VerdictReached,
 )
@@ -78,20 +72,11 @@ class Unresolved:
 
 
 @record
-class ProbeDue:
-    """The next probe of a search; `number` from 1."""
-
-    number: int
-    phase: Phase
-    rate: float
-
-
-@record
 class SearchReplayed:
     """A search after its finished probes: one report for each, then the next probe or the answer."""
 
     reports: tuple[ProbeFinished, ...]
-    next: ProbeDue | SearchFinished
+    next: Probe | SearchFinished
 
 
 # ---- inputs ------------------------------------------------------------------------------------------------------
@@ -302,42 +287,70 @@ SKIPPED = "skipped"
 @dataclass(frozen=True, kw_only=True)
 class RunProgress:
     """The fold of a run's events. `history` holds all events but the live ones, in order; the other fields are views of
-    it.
+    it, and `folded` the results of its stages.
 
     `taken`: the facts that this coordinator process has collected, by (when, host, system). `without`: the hosts that
     it continues without; a resume dials them again. `open_iteration` has started and is neither finished nor void.
-    `schemas`: those that were read, as (stage, system). `probes`: the number of probes reported per search.
-    `invariants`: those that were checked, as (stage, iteration or "", system). `values`: how often a stage has given
-    its numbers. `attempts`: the finished iterations of each (stage, rung, repeat).
+    `schemas`: those that were read, as (stage, system). `invariants`: those that were checked, as (stage, iteration or
+    "", system). `attempts`: the finished iterations of each (stage, rung, repeat).
     """
 
     folded: RunResults = field(default_factory=RunResults)
     history: tuple[Event, ...] = ()
-    started: RunStarted | None = None
     cores: Mapping[str, int] = field(default_factory=dict)
     without: frozenset[str] = frozenset()
     taken: Mapping[tuple[str, str, str], FactsTaken] = field(default_factory=dict)
     schemas: frozenset[tuple[str, str]] = frozenset()
-    stages_started: frozenset[str] = frozenset()
-    stages_finished: Mapping[str, StageFinished] = field(default_factory=dict)
-    populated: frozenset[tuple[str, str]] = frozenset()
     iterations: tuple[IterationFinished, ...] = ()
     attempts: Mapping[tuple[str, int, int], tuple[IterationFinished, ...]] = field(default_factory=dict)
     voided: tuple[IterationVoided, ...] = ()
     open_iteration: IterationId | None = None
-    probes: Mapping[str, int] = field(default_factory=dict)
-    searches: Mapping[str, SearchFinished] = field(default_factory=dict)
-    cuts: Mapping[str, LadderCut] = field(default_factory=dict)
-    values: Mapping[str, int] = field(default_factory=dict)
-    compared: Mapping[str, PropagationCompared] = field(default_factory=dict)
     invariants: frozenset[tuple[str, str, str, str]] = frozenset()
     foreseen: Mapping[str, VerdictForeseen] = field(default_factory=dict)
-    verdicts: tuple[VerdictReached, ...] = ()
-    ended: RunFinished | None = None
+
+    @property
+    def started(self) -> RunStarted | None:
+        return self.folded.run
+
+    @property
+    def ended(self) -> RunFinished | None:
+        return self.folded.ended
+
+    @property
+    def verdicts(self) -> tuple[VerdictReached, ...]:
+        return self.folded.verdicts
+
+    @property
+    def stages_finished(self) -> dict[str, StageFinished]:
+        return {one.id: one.finished for one in self.folded.stages.values() if one.finished is not None}
+
+    def finished(self, stage: str) -> StageFinished | None:
+        """The end of a stage."""
+        found = self.folded.stages.get(stage)
+        return found.finished if found is not None else None
+
+    @property
+    def populated(self) -> frozenset[tuple[str, str]]:
+        """(stage, system) of the populations that have ended."""
+        return frozenset((one.id, made.system) for one in self.folded.stages.values() for made in one.populated)
+
+    @property
+    def searches(self) -> dict[str, SearchFinished]:
+        return {one.id: one.search for one in self.folded.stages.values() if one.search is not None}
+
+    @property
+    def compared(self) -> frozenset[str]:
+        """The sources of the propagations that were compared."""
+        return frozenset(one.source for one in self.folded.propagations)
+
+    def taken_values(self, stage: str) -> int:
+        """The number of times that a stage has given its numbers."""
+        found = self.folded.stages.get(stage)
+        return found.values[-1].repeat if found is not None and found.values else 0
 
     def has_run(self, stage: str) -> bool:
         """Whether a stage has ended and was not skipped."""
-        ended = self.stages_finished.get(stage)
+        ended = self.finished(stage)
         return ended is not None and ended.outcome != SKIPPED
 
     @property
@@ -377,7 +390,7 @@ def apply(progress: RunProgress, event: Event) -> RunProgress:
 def _view(progress: RunProgress, event: Event) -> RunProgress:  # noqa: PLR0911  # one arm per kind of event
     match event:
         case RunStarted():
-            return replace(progress, started=event, ended=None, without=frozenset(), taken={})
+            return replace(progress, without=frozenset(), taken={})
         case FactsTaken(when="stage"):
             return replace(progress, schemas=progress.schemas | {(event.stage, event.system)})
         case FactsTaken():
@@ -388,19 +401,13 @@ def _view(progress: RunProgress, event: Event) -> RunProgress:  # noqa: PLR0911 
             return replace(progress, cores={**progress.cores, event.host: event.cores})
         case IterationStarted() | IterationFinished() | IterationVoided():
             return _iteration(progress, event)
-        case PropagationCompared():
-            return replace(progress, compared={**progress.compared, event.source: event})
         case InvariantsSeen():
             seen = (event.stage, event.iteration, event.system, event.kind)
             return replace(progress, invariants=progress.invariants | {seen})
-        case VerdictReached():
-            return replace(progress, verdicts=(*progress.verdicts, event))
         case VerdictForeseen():
             return replace(progress, foreseen={**progress.foreseen, event.id: event})
-        case RunFinished():
-            return replace(progress, ended=event)
         case _:
-            return _stage(progress, event)
+            return progress
 
 
 def _iteration(progress: RunProgress, event: IterationStarted | IterationFinished | IterationVoided) -> RunProgress:
@@ -420,26 +427,6 @@ def _iteration(progress: RunProgress, event: IterationStarted | IterationFinishe
             left = tuple(item for item in progress.attempts.get(slot, ()) if item.id != event.id)
             attempts = {**progress.attempts, slot: left}
             return replace(progress, open_iteration=None, iterations=kept, attempts=attempts, voided=voided)
-
-
-def _stage(progress: RunProgress, event: Event) -> RunProgress:  # noqa: PLR0911  # one arm per kind of event
-    match event:
-        case StageStarted():
-            return replace(progress, stages_started=progress.stages_started | {event.stage})
-        case StageFinished():
-            return replace(progress, stages_finished={**progress.stages_finished, event.stage: event})
-        case PopulateFinished():
-            return replace(progress, populated=progress.populated | {(event.stage, event.system)})
-        case ProbeFinished():
-            return replace(progress, probes={**progress.probes, event.stage: progress.probes.get(event.stage, 0) + 1})
-        case ValuesTaken():
-            return replace(progress, values={**progress.values, event.stage: event.repeat})
-        case SearchFinished():
-            return replace(progress, searches={**progress.searches, event.stage: event})
-        case LadderCut():
-            return replace(progress, cuts={**progress.cuts, event.stage: event})
-        case _:
-            return progress
 
 
 # ---- parameters of a run ------------------------------------------------------------
@@ -619,9 +606,9 @@ class Iterating:
     conditional: Mapping[str, Occurrence] = field(default_factory=dict)
     ends_s: float = 0.0
 
-    def hosts_of(self, fault: str) -> dict[str, str]:
-        """The task of a fault on each of its hosts: key -> host."""
-        return {key: key.rpartition("/")[2] for key, name in self.faults.items() if name == fault}
+    def hosts_of(self, fault: str = "") -> dict[str, str]:
+        """The task of a fault, or of all, on each of its hosts: key -> host."""
+        return {key: key.rpartition("/")[2] for key, name in self.faults.items() if fault in ("", name)}
 
 
 @record

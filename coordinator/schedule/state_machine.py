@@ -42,7 +42,7 @@ from proveout.core.units import format_duration
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import AgentLost, AgentUp
 from proveout.proto.wire.messages import Cancel, TaskDone, TaskFailed
-from proveout.proto.wire.results import FaultInjected
+from proveout.proto.wire.results import FaultInjected, TaskError
 from proveout.proto.wire.tasks import RebootHost
 
 
@@ -279,7 +279,7 @@ def _tick(turn: Turn) -> None:
             next_step.cut_short(turn)
         case Batch():
             key = min(step.pending & set(turn.state.tasks))
-            batch_failed(turn, step, key, "no answer by its deadline", "")
+            batch_failed(turn, step, key, TaskError(code="timeout", message="no answer by its deadline"))
 
 
 def _drop_agents(turn: Turn) -> None:

@@ -133,14 +133,12 @@ def is_dispensable(plan: Plan, host: str, without: Collection[str], finished: Co
     """Whether a run can continue without a host: no system is on it, and each remaining stage keeps a client."""
     gone = {*without, host}
     left = [s for s in plan.stages if isinstance(s, Populate | Drop | Ladder | Search | Tool) and s.id not in finished]
-    clients = (group for stage in left for group in _client_groups(stage))
+    clients = (
+        one.clients
+        for stage in left
+        for one in ([part.stage for part in parts(stage)] if isinstance(stage, Ladder | Search) else [stage])
+    )
     return all(s.host != host for s in plan.systems) and all(present_hosts(group, gone) for group in clients)
-
-
-def _client_groups(stage: Populate | Drop | Ladder | Search | Tool) -> tuple[tuple[str, ...], ...]:
-    if isinstance(stage, Ladder | Search):
-        return tuple(part.stage.clients for part in parts(stage))
-    return (stage.clients,)
 
 
 def task_key(run_id: str, slot: tuple[str, int, int, str], what: str, host: str) -> str:
@@ -239,8 +237,8 @@ def load_id(run_id: str, version: str, stage: Populate, system: str) -> str:
 
 
 def _hosts_shares(part: Part, rung: int, rate: float | None, without: Collection[str]) -> dict[str, LoadShare]:
-    hosts, distribution = load_hosts(part.stage, without), _distribution(part.arrival)
-    return load_shares(hosts, part.threads(rung), part.rate(rate), distribution)
+    distribution: Distribution = "constant" if isinstance(part.arrival, Closed) else part.arrival.distribution
+    return load_shares(load_hosts(part.stage, without), part.threads(rung), part.rate(rate), distribution)
 
 
 def _workers(stage: Ladder | Search, share: LoadShare, cores: int) -> int:
@@ -248,10 +246,6 @@ def _workers(stage: Ladder | Search, share: LoadShare, cores: int) -> int:
     if stage.pool.kind == "local":
         return min(share.count, stage.workers or cores)
     return min(share.count, stage.pool.workers or stage.workers or 0)
-
-
-def _distribution(arrival: Arrival) -> Distribution:
-    return "constant" if isinstance(arrival, Closed) else arrival.distribution
 
 
 def _arriving(arrival: Arrival, share: LoadShare) -> LoadShare:

@@ -62,22 +62,13 @@ def load_bounded(text: str | bytes) -> Any:
         data = json.loads(text)
     except RecursionError:
         raise ValueError(f"nested deeper than {DEPTH_MAX}") from None
-    level = [data]
+    level: list[Any] = [data]
     for _ in range(DEPTH_MAX):
-        level = [item for holder in level for item in _members(holder) if isinstance(item, (dict, list))]
+        held = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list)))
+        level = [item for items in held for item in items if isinstance(item, (dict, list))]
         if not level:
             return data
     raise ValueError(f"nested deeper than {DEPTH_MAX}")
-
-
-def _members(holder: Any) -> Iterable[Any]:
-    match holder:
-        case dict():
-            return holder.values()
-        case list():
-            return holder
-        case _:
-            return ()
 
 
 def recorded_plan(data: Any) -> Plan:
@@ -462,7 +453,12 @@ def _about(database: sqlite3.Connection, directory: Path) -> tuple[int, int] | N
     version, epoch = found[0]
     if len(found) > 1 or type(version) is not int or type(epoch) is not int:
         raise damaged("its format is not one", str(directory / FILE))
-    _check_version(directory, version)
+    if version not in {UNCHECKED_VERSION, VERSION}:
+        raise JournalFault(
+            f"the journal has format {version}, this version reads formats {UNCHECKED_VERSION} and {VERSION}",
+            where=str(directory),
+            way_out="Use the version of proveout that made the run.",
+        )
     hashed = database.execute("SELECT count(*) FROM pragma_table_info('event') WHERE name = 'hash'").fetchone()[0]
     if bool(hashed) != (version != UNCHECKED_VERSION):
         raise damaged(f"format {version} does not have its columns", str(directory / FILE))
@@ -522,15 +518,6 @@ def _lock(directory: Path) -> int:
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
     return handle
-
-
-def _check_version(directory: Path, version: int) -> None:
-    if version not in {UNCHECKED_VERSION, VERSION}:
-        raise JournalFault(
-            f"the journal has format {version}, this version reads formats {UNCHECKED_VERSION} and {VERSION}",
-            where=str(directory),
-            way_out="Use the version of proveout that made the run.",
-        )
 
 
 def _failure(directory: Path, fault: sqlite3.Error | OSError | UnicodeError, doing: str = "written") -> ProveoutError:

@@ -9,44 +9,40 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from proveout.coordinator.results.results import RunResults, load_results
+from proveout.coordinator.schedule.state import run_progress
 from proveout.coordinator.storage import journal
-from proveout.coordinator.storage.journal import FILE, StorageFailed, load_bounded, plan_data
+from proveout.coordinator.storage.journal import FILE, StorageFailed, load_bounded, plan_data, read, recorded_plan
 from proveout.core.data_classes import dataclass, record
 from proveout.core.directories import is_full
-from proveout.core.errors import ProveoutError
+from proveout.core.errors import PlanError, ProveoutError
 from proveout.core.json_data import from_plain
-from proveout.dsl.plan.iteration_order import NoiseArms
+from proveout.dsl.plan.iteration_order import NoiseArms, noise_plan
 from proveout.dsl.plan.plan import Plan, canonical_json
 from proveout.proto.audit_log import FILE as AUDIT_FILE
 from proveout.proto.audit_log import AuditLog
+from proveout.proto.events import RunStarted, Stamped
 from proveout.proto.wire.codec import WireFault, task_bytes, task_digest
 from proveout.proto.wire.messages import Welcome
 from proveout.proto.wire.tasks import Task
 
-if TYPE_CHECKING:
-    from proveout.coordinator.results.results import RunResults
-
-
-from collections.abc import Sequence
-
-from proveout.coordinator.schedule.state import run_progress
-from proveout.coordinator.storage.journal import read, recorded_plan
-from proveout.core.errors import PlanError
-from proveout.dsl.plan.iteration_order import noise_plan
-from proveout.proto.events import RunStarted, Stamped
-
-#     <runs>/<plan>-<YYYYmmdd-HHMMSS>-<4 hex>/ journal.sqlite   the events; authoritative (`journal`) journal.head
-#         number and hash of the newest event (`journal`) command.json     the command, so that a resume can detect a
-#         changed plan plan/            copies of the plan's files; plan.json its canonical form samples/         per
-#         finished iteration: <stage>-<threads>-<repeat>-<attempt>.{load,captures}.parquet (`samples`) logs/
-#         the logs of local agents systems/         data of provisioned systems; removed when the run has finished
-#         result.json      the results, written when the run ends report.html      the report, written with the results
+# <runs>/<plan>-<YYYYmmdd-HHMMSS>-<4 hex>/
+#   journal.sqlite  the events; authoritative (`journal`)
+#   journal.head    number and hash of the newest event (`journal`)
+#   command.json    the command, so that a resume can detect a changed plan
+#   plan/           copies of the plan's files; plan.json its canonical form
+#   samples/        per finished iteration: STAGE-THREADS-REPEAT-ATTEMPT.{load,captures,bins}.parquet (`samples`)
+#   outputs/        the raw outputs of outside programs and the reports of databases
+#   logs/           the logs of local agents
+#   systems/        data of provisioned systems; removed when the run has finished
+#   result.json     the results, written when the run ends
+#   report.html     the report, written with the results
 #
 # Files are complete: each is written beside its name and then renamed.
 
@@ -114,8 +110,6 @@ class RunDirectory:
 
     def results(self, *, begun: bool = False) -> RunResults:
         """The results by its journal. JournalFault; with `begun` also ProveoutError when the run has not started."""
-        from proveout.coordinator.results.results import load_results  # noqa: PLC0415 - a name is completed without it
-
         results = load_results(journal.read(self.path))
         with contextlib.suppress(ProveoutError):  # a journal outside its run directory has no command
             results = replace(results, overrides=self.command().overrides)

@@ -36,15 +36,12 @@ from proveout.core.numbers import RATIO, SEARCH, Notation, ends, interval, notat
 from proveout.core.statistics import NO_INFORMATION, Estimate, difference, ratio, repeats_to_decide
 from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import (
-    AllOf,
-    AnyOf,
     Bare,
     Comparison,
-    Either,
     ExpressionFault,
+    Joined,
     Logic,
     MissingData,
-    Not,
     comparisons,
     evaluate,
     metric_of,
@@ -108,14 +105,14 @@ def judge(text: str, tree: Mapping[str, Any], *, lenient: bool = True) -> Judged
 
 def _judge(node: Logic, tree: Mapping[str, Any], lenient: bool) -> Judged:
     match node:
-        case AllOf(parts=parts):
+        case Joined(operator="&&", parts=parts):
             return _join([_judge(part, tree, lenient) for part in parts], decisive="FAIL", otherwise="PASS")
-        case AnyOf(parts=parts):
+        case Joined(operator="||", parts=parts):
             return _join([_judge(part, tree, lenient) for part in parts], decisive="PASS", otherwise="FAIL")
-        case Not(part=part):
+        case Joined(operator="!", parts=(part,)):
             inner = _judge(part, tree, lenient)
             return replace(inner, outcome=_NEGATED[inner.outcome], evidence=f"not ({inner.evidence})")
-        case Either():
+        case Joined():
             return _either(node, tree, lenient)
         case Comparison() | Bare():
             return _leaf(node, tree, lenient)
@@ -141,13 +138,14 @@ def _joined(outcome: Outcome, parts: Sequence[Judged]) -> Judged:
     )
 
 
-def _either(node: Either, tree: Mapping[str, Any], lenient: bool) -> Judged:
-    condition = _judge(node.condition, tree, lenient)
-    branches = {"PASS": node.then, "FAIL": node.otherwise}
+def _either(node: Joined, tree: Mapping[str, Any], lenient: bool) -> Judged:
+    first, *both = node.parts
+    condition = _judge(first, tree, lenient)
+    branches = dict(zip(("PASS", "FAIL"), both, strict=True))
     if condition.outcome in branches:
         chosen = _judge(branches[condition.outcome], tree, lenient)
         return replace(chosen, evidence=f"{condition.evidence}; {chosen.evidence}")
-    then, other = _judge(node.then, tree, lenient), _judge(node.otherwise, tree, lenient)
+    then, other = (_judge(one, tree, lenient) for one in both)
     outcome: Outcome = then.outcome if then.outcome == other.outcome else "INCONCLUSIVE"
     return _joined(outcome, (condition, then, other))
 

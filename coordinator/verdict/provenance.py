@@ -122,7 +122,7 @@ def provenance(text: str, results: RunResults) -> Provenance:
         voids=tuple(dict.fromkeys(_voids(results, part) for part in behind)),
         breaches=tuple(_counted_findings(broken)),
         is_other_load=any(f.check == LOGICAL_FAILURES for found in broken.values() for f in found)
-        and not any(isinstance(node, Member) and node.name in ("logical", "logical_fraction") for node in walk(tree)),
+        and not _members(tree) & {"logical", "logical_fraction"},
         remarks=tuple(
             dict.fromkeys(
                 [
@@ -143,13 +143,16 @@ def provenance(text: str, results: RunResults) -> Provenance:
         ),
         knees=tuple(stage for stage, rung in read if rung == KNEE and isinstance(results.stages[stage].knee, NoKnee)),
         missed=tuple(
-            f"{item.id}: {text}" for item in (*used, *excluded) if _reads_commits(tree) for text in missed(item)
+            f"{item.id}: {text}"
+            for item in ((*used, *excluded) if COMMITS.keys() & _members(tree) else ())
+            for text in missed(item)
         ),
     )
 
 
-def _reads_commits(node: Syntax) -> bool:
-    return (isinstance(node, Member) and node.name in COMMITS) or any(map(_reads_commits, children(node)))
+def _members(tree: Syntax) -> set[str]:
+    """The names that are read of results."""
+    return {node.name for node in walk(tree) if isinstance(node, Member)}
 
 
 def _references(node: Syntax, results: RunResults) -> Iterator[tuple[str, Rung]]:
@@ -173,16 +176,11 @@ def _references(node: Syntax, results: RunResults) -> Iterator[tuple[str, Rung]]
 
 def _alone(node: Syntax, results: RunResults) -> Iterator[tuple[str, Rung]]:
     """(ladder, rung) of each load alone whose ratio to the load among the others is read (`interference`)."""
-    chain = _chain(node, results)
-    if chain is None:
-        for part in children(node):
-            yield from _alone(part, results)
-        return
-    stage, rung, path = chain
-    if INTERFERENCE in path:
-        load = path[path.index(INTERFERENCE) - 1]
-        if (alone := results.stages[stage].alone.get(load)) is not None:
-            yield alone.id, rung
+    for stage, rung, path in _chains(node, results):
+        if INTERFERENCE in path:
+            load = path[path.index(INTERFERENCE) - 1]
+            if (alone := results.stages[stage].alone.get(load)) is not None:
+                yield alone.id, rung
 
 
 @record
@@ -274,21 +272,26 @@ def _missing(result: StageResult, rung: Rung) -> Iterator[str]:
 
 def _lacking(node: Syntax, results: RunResults) -> Iterator[str]:
     """The numbers that counted repeats lack: `lag.slope_upper is missing in repeats 2, 4 of cached at 4 threads`."""
+    for stage, rung, path in _chains(node, results):
+        if INTERFERENCE in path or VERSUS in path:
+            continue  # a ratio over the repeats, not a number of each
+        found = next((item for item in results.stages[stage].rungs if item.threads == rung), None)
+        repeats = [
+            str(item.id.repeat) for item in (found.iterations if found else ()) if at_path(item.metrics, *path) is None
+        ]
+        if repeats and path:
+            where = f"{stage} at {rung_name(results.stages[stage].kind, rung)}"
+            yield f"{'.'.join(path)} is missing in repeat{'s' * (len(repeats) > 1)} {', '.join(repeats)} of {where}"
+
+
+def _chains(node: Syntax, results: RunResults) -> Iterator[tuple[str, int, tuple[str, ...]]]:
+    """`_chain` of each number that is read."""
     chain = _chain(node, results)
-    if chain is None:
-        for part in children(node):
-            yield from _lacking(part, results)
+    if chain is not None:
+        yield chain
         return
-    stage, rung, path = chain
-    if INTERFERENCE in path or VERSUS in path:
-        return  # a ratio over the repeats, not a number of each
-    found = next((item for item in results.stages[stage].rungs if item.threads == rung), None)
-    repeats = (
-        [str(item.id.repeat) for item in found.iterations if at_path(item.metrics, *path) is None] if found else []
-    )
-    if repeats and path:
-        where = f"{stage} at {rung_name(results.stages[stage].kind, rung)}"
-        yield f"{'.'.join(path)} is missing in repeat{'s' * (len(repeats) > 1)} {', '.join(repeats)} of {where}"
+    for part in children(node):
+        yield from _chains(part, results)
 
 
 def _chain(node: Syntax, results: RunResults) -> tuple[str, int, tuple[str, ...]] | None:

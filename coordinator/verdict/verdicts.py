@@ -17,7 +17,6 @@ from proveout.coordinator.schedule import rate_search
 from proveout.coordinator.schedule.rate_search import Judgement
 from proveout.coordinator.schedule.state import (
     ConditionResult,
-    ProbeDue,
     RunProgress,
     SearchReplayed,
     Undecided,
@@ -30,7 +29,7 @@ from proveout.core.data_classes import dataclass, record
 from proveout.core.numbers import count_of, number, percent, quantity
 from proveout.core.statistics import BlockSlope, block_slope, chance_to_decide, repeats_confidence
 from proveout.dsl.expr.evaluation import ExpressionFault
-from proveout.dsl.expr.syntax import Name, Syntax, children, parse
+from proveout.dsl.expr.syntax import Name, parse, walk
 from proveout.dsl.plan.loads import in_load, parts
 from proveout.dsl.plan.plan import Check, Plan
 from proveout.dsl.plan.stages import Ladder, Populate, Search, Stage
@@ -193,11 +192,10 @@ def _tracked(stage: str, ended: Sequence[IterationFinished]) -> VerdictReached:
 
 
 def _between(reading: _Reading, seen: InvariantsSeen) -> Iterator[Span]:
-    after = f"iteration {seen.iteration}" if seen.iteration else f"stage {seen.stage}"
     for name, tally in seen.tallies.items():
         if name in reading.tallies:
             yield Span(
-                after=after,
+                after=_after(seen),
                 transaction=name,
                 advance=tally - reading.tallies[name],
                 committed=reading.committed.get(name, 0),
@@ -211,18 +209,15 @@ def _commit_verdict(system: str, found: list[Span]) -> VerdictReached:
     judged = [span for span in found if not span.spoilt]
     wrong = next((span for span in judged if not span.holds), None)
     left_out = "".join(f"; {span.after} is left out: {span.spoilt}" for span in found if span.spoilt)
-    verdict = VerdictReached(
+    evidence = wrong.evidence if wrong else "; ".join(span.evidence for span in judged) or "no span could be judged"
+    return VerdictReached(
         id=f"counted:{system}",
         title=f"The commits counted by clients equal those in {system}",
         severity="fail",
         outcome="FAIL" if wrong else "PASS" if judged else "INCONCLUSIVE",
         check=f"the clients' counts of commits, ramps included, equal what {system} has counted",
-        evidence=wrong.evidence + left_out if wrong else "",
+        evidence=evidence + left_out,
     )
-    if wrong is not None:
-        return verdict
-    evidence = "; ".join(span.evidence for span in judged) or "no span could be judged"
-    return replace(verdict, evidence=evidence + left_out)
 
 
 def _places(plan: Plan, stage: str) -> list[tuple[str, tuple[str, str]]]:
@@ -347,11 +342,8 @@ def provisional_verdicts(plan: Plan, results: RunResults, stage: str) -> tuple[V
 
 def _is_complete(check: Check, ended: set[str]) -> bool:
     """Whether the check reads nothing that is still to come; propagations are compared after the last stage."""
-    return set(check.check.needs) <= ended and not _reads_propagation(parse(check.check.text))
-
-
-def _reads_propagation(node: Syntax) -> bool:
-    return (isinstance(node, Name) and node.name == "propagation") or any(map(_reads_propagation, children(node)))
+    names = {node.name for node in walk(parse(check.check.text)) if isinstance(node, Name)}
+    return set(check.check.needs) <= ended and "propagation" not in names
 
 
 def exit_code(verdicts: Iterable[VerdictReached]) -> int:
@@ -643,7 +635,7 @@ class PlanEvaluator:
         )
         due = rate_search.next_probe(state)
         if isinstance(due, rate_search.Probe):
-            return SearchReplayed(reports=reports, next=ProbeDue(number=due.number, phase=due.phase, rate=due.rate))
+            return SearchReplayed(reports=reports, next=due)
         answer = SearchFinished(
             stage=stage.id,
             rate=due.rate,

@@ -13,20 +13,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import NOWHERE, PlanProblem, Where
 from proveout.core.numbers import percent
-from proveout.dsl.compile.matrix import expand, interleave
+from proveout.dsl.compile.matrix import expand, interleave, whole_ladder
 from proveout.dsl.compile.notes import old_servers, unknown_recoveries, unused
 from proveout.dsl.compile.result_names import iteration, live_scope, run_scope, stop_scope
 from proveout.dsl.compile.sections import add_captures, add_pools, add_workloads
 from proveout.dsl.compile.stage_rules import check_conditions, check_stages, condition, in_order, left_out, needs_of
 from proveout.dsl.compile.stages import compile_stages
-from proveout.dsl.compile.symbols import Draft, Scope, as_meant, declared, where_of
+from proveout.dsl.compile.symbols import Draft, Scope, as_meant, declared
 from proveout.dsl.compile.topology import add_topology
 from proveout.dsl.compile.tuning import check_tunings, compile_tunings, one_agent_per_machine
 from proveout.dsl.expr.checking import NO_RUNG, Expected, Group, check_expression
@@ -38,7 +38,7 @@ from proveout.dsl.plan.loads import alone_ladders
 from proveout.dsl.plan.plan import Chart, ChartNumbers, Check, OnLoss, Plan, Published, all_tunings
 from proveout.dsl.plan.scalars import Name as PlanName
 from proveout.dsl.plan.scalars import Title
-from proveout.dsl.plan.stages import Condition, Fault, Ladder, Open, Search, Stage, Tune
+from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
 from proveout.dsl.plan.topology import Expression, TextPosition
 from proveout.dsl.rules.repeat_rules import check_repeats, check_slopes
 from proveout.dsl.schema import models
@@ -46,7 +46,7 @@ from proveout.dsl.schema.parameters import TEMPLATE, Parameters, read_parameters
 from proveout.dsl.schema.validation import SPLIT, Strict, salvage, validate
 from proveout.dsl.source.includes import read
 from proveout.dsl.source.loader import maps_below, text_positions
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, where_of
 
 
 def compile_plan(path: Path, *, overrides: Mapping[str, str] | None = None, inventory: Path | None = None) -> Plan:
@@ -80,15 +80,17 @@ def _compile(
     named = declared(document.get("stages"))
     document, places = expand(document, parameters, problems)
     root = substitute(document, parameters, problems)
-    scope = Scope(problems=problems, parameters=parameters, folder=path.parent.resolve())
-    scope.inventory = None if inventory is None else str(inventory)
+    named_inventory = None if inventory is None else str(inventory)
+    scope = Scope(problems=problems, parameters=parameters, folder=path.parent.resolve(), inventory=named_inventory)
     add_topology(scope, root)
     add_workloads(scope, root.get("workloads"))
     add_captures(scope, root.get("captures"))
     add_pools(scope, root.get("pools"))
     tunings = compile_tunings(scope, root.get("tuning"), "tuning")
     drafts = interleave(scope, in_order(compile_stages(scope, root.get("stages"), root, places), problems))
-    report = _report(root, problems)
+    node = root.get("report")
+    given = None if node is None else validate(models.ReportEntry, node, "report", problems)
+    report = given or models.ReportEntry.model_validate({})
     draft = dataclasses.replace(_plan(root, scope, drafts, report), tunings=tunings)
     turning = {item.id: _turning(item) for item in drafts if isinstance(item.stage, Ladder)}
     steps = {item.id: (turning[item.step_of], item.step_of) for item in drafts if item.step_of in turning}
@@ -175,39 +177,34 @@ def _check_head(document: Map, problems: Problems) -> Map:
     known, given = models.Document.model_fields, document.keys()
     entries = []
     for key, value in document.entries:
-        if key.text not in known:
-            problems.add(key.where, f"unknown key `{key.text}`", key=key.text, hint=did_you_mean(key.text, known))
-        close = [] if key.text in known else get_close_matches(key.text.lower(), known, n=1)
-        meant = next((name for name in close if name not in given), key.text)
+        meant = key.text
+        if meant not in known:
+            problems.add(key.where, f"unknown key `{meant}`", key=meant, hint=did_you_mean(meant, known))
+            close = get_close_matches(meant.lower(), known, n=1)
+            meant = next((name for name in close if name not in given), meant)
         entries.append((dataclasses.replace(key, value=meant, text=meant), value))
-    document = Map(entries=tuple(entries), where=document.where)
-    head = tuple(entry for entry in document.entries if entry[0].text in _Head.model_fields)
-    version = document.get("proveout")
-    if isinstance(version, Scalar) and isinstance(version.value, (int, float)) and version.value != 1:
-        problems.add(version.where, f"format version {version.text} is not known", key="proveout", hint="proveout: 1")
-        head = tuple(entry for entry in head if entry[0].text != "proveout")
-        head = (
-            (Scalar(value="proveout", text="proveout", where=version.where), dataclasses.replace(version, value=1)),
-            *head,
-        )
-    validate(_Head, Map(entries=head, where=document.where), "", problems)
+    document = dataclasses.replace(document, entries=tuple(entries))
+    head = [entry for entry in document.entries if entry[0].text in _Head.model_fields]
+    version = document.entry("proveout")
+    if (
+        version
+        and isinstance(number := version[1], Scalar)
+        and number.value != 1
+        and isinstance(number.value, int | float)
+    ):
+        message = f"format version {number.text} is not known"
+        problems.add(number.where, message, key="proveout", hint="proveout: 1")
+        head[head.index(version)] = (version[0], dataclasses.replace(number, value=1))
+    validate(_Head, dataclasses.replace(document, entries=tuple(head)), "", problems)
     return document
 
 
 class _Head(Strict):
-    """The head of every plan: the keys that describe the plan as a whole."""
-
     proveout: models.Version
     name: PlanName
     title: Title = ""
     on_loss: models.OnLoss = "rerun"
     preflight: models.Preflight = True
-
-
-def _report(root: Map, problems: Problems) -> models.ReportEntry:
-    node = root.get("report")
-    model = validate(models.ReportEntry, node, "report", problems) if node is not None else None
-    return model or models.ReportEntry.model_validate({})
 
 
 def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], report: models.ReportEntry) -> Plan:
@@ -254,54 +251,39 @@ class _Expressions:
     declared: frozenset[str]
 
     def stages(self) -> tuple[Stage, ...]:
-        done: list[Stage] = []
-        for draft in self.drafts:
-            stage = draft.stage
-            if isinstance(stage, Ladder):
-                stage = self.ladder(draft, stage)
-            elif isinstance(stage, Search):
-                stage = self.search(draft, stage)
-            if stage is not None:
-                done.append(stage)
-        return tuple(done)
+        return tuple(self.stage(draft, draft.stage) for draft in self.drafts if draft.stage is not None)
 
-    def ladder(self, draft: Draft, stage: Ladder) -> Ladder:
-        if stage.stop_when is not None:
-            scope = stop_scope(self.plan, stage)
-            stop = self.check(stage.stop_when, draft.body, ("stop_when",), scope, "condition")
-            stage = dataclasses.replace(stage, stop_when=stop)
-        if isinstance(stage.arrival, Open) and isinstance(stage.arrival.rate, Expression):
-            rate = self.check(stage.arrival.rate, draft.body, ("rate",), self.before(draft), "number")
-            stage = dataclasses.replace(stage, arrival=dataclasses.replace(stage.arrival, rate=rate))
-        return self.with_faults(draft, stage)
+    def stage(self, draft: Draft, stage: Stage) -> Stage:
+        checked: dict[str, Any] = {}
+        if isinstance(stage, Ladder):
+            if stage.stop_when is not None:
+                scope = stop_scope(self.plan, stage)
+                checked["stop_when"] = self.check(stage.stop_when, draft.body, ("stop_when",), scope, "condition")
+            if isinstance(stage.arrival, Open):
+                rate = self.number(stage.arrival.rate, draft, "rate")
+                checked["arrival"] = dataclasses.replace(stage.arrival, rate=rate)
+            faults = list(stage.faults)
+            for number, fault in enumerate(faults):
+                if fault.when is not None:
+                    path, scope = ("faults", number, "when"), live_scope(self.plan, stage)
+                    when = self.check(fault.when, draft.body, path, scope, "condition")
+                    faults[number] = dataclasses.replace(fault, when=when)
+            checked["faults"] = tuple(faults)
+        elif isinstance(stage, Search):
+            for end in ("from", "to", "start"):
+                checked[f"rate_{end}"] = self.number(getattr(stage, f"rate_{end}"), draft, "rate", end)
+            scope = iteration(self.plan, stage)
+            checked["accept"] = self.check(stage.accept, draft.body, ("accept",), scope, "condition")
+        return dataclasses.replace(stage, **checked) if checked else stage
 
-    def with_faults(self, draft: Draft, stage: Ladder) -> Ladder:
-        """The ladder with the conditions of its faults checked."""
-        checked: list[Fault] = []
-        for number, fault in enumerate(stage.faults):
-            when = fault.when
-            if when is not None:
-                path = ("faults", number, "when")
-                scope = live_scope(self.plan, stage)
-                when = self.check(when, draft.body, path, scope, "condition")
-            checked.append(dataclasses.replace(fault, when=when))
-        return dataclasses.replace(stage, faults=tuple(checked)) if checked else stage
-
-    def search(self, draft: Draft, stage: Search) -> Search:
-        low, high, start = stage.rate_from, stage.rate_to, stage.rate_start
-        if isinstance(low, Expression):
-            low = self.check(low, draft.body, ("rate", "from"), self.before(draft), "number")
-        if isinstance(high, Expression):
-            high = self.check(high, draft.body, ("rate", "to"), self.before(draft), "number")
-        if isinstance(start, Expression):
-            start = self.check(start, draft.body, ("rate", "start"), self.before(draft), "number")
-        scope = iteration(self.plan, stage)
-        accept = self.check(stage.accept, draft.body, ("accept",), scope, "condition")
-        return dataclasses.replace(stage, rate_from=low, rate_to=high, rate_start=start, accept=accept)
+    def number(self, value: Any, draft: Draft, *path: str) -> Any:
+        if not isinstance(value, Expression):
+            return value
+        return self.check(value, draft.body, path, self.before(draft), "number")
 
     def conditions(self) -> tuple[Condition, ...]:
         """The conditions of the stages, in the order in which they run."""
-        found: list[Condition | None] = []
+        found: list[Condition] = []
         for draft in self.drafts:
             when = draft.body.get("when") if draft.stage is not None else None
             checked: Expression | None = None
@@ -311,11 +293,11 @@ class _Expressions:
                 checked = self.check(raw, draft.body, ("when",), self.before(draft), "when")
                 if len(self.problems.found) > faults or self.hopeless(raw, when):
                     continue
-            found.append(condition(draft.id, tuple(item.text for item in needs_of(draft)), checked))
-        return tuple(one for one in found if one is not None)
+            one = condition(draft.id, tuple(item.text for item in needs_of(draft)), checked)
+            found += [] if one is None else [one]
+        return tuple(found)
 
     def before(self, draft: Draft) -> Group:
-        """The results of the stages before `draft`."""
         position = self.drafts.index(draft)
         earlier = [item.stage for item in self.drafts[:position] if item.stage is not None]
         scope = self.results(earlier)
@@ -411,7 +393,6 @@ class _Expressions:
         return tuple(found), tuple(checks)
 
     def charts(self, entries: Sequence[BaseModel]) -> tuple[Chart, ...]:
-        """The charts of the report, each number as an expression."""
         scope = self.results(self.plan.stages)
         found: list[Chart] = []
         for index, entry in enumerate(entries):
@@ -472,27 +453,19 @@ def _grouped(text: str) -> str:
         node = parse(text)
     except ExpressionFault:  # reported by the check of the expression
         return text
-    whole = isinstance(node, Member | Call | Name | Number | Group) or (
-        isinstance(node, Binary) and node.operator in "+-*/"
-    )
+    whole = isinstance(node, Member | Call | Name | Number) or (isinstance(node, Binary) and node.operator in "+-*/")
     return text if whole else f"({text})"
 
 
 def _turning(draft: Draft) -> str:
-    """The ladder as the plan names it: of the cells of a matrix, and of loads that run alone."""
-    if draft.cell is not None:
-        return draft.cell.of
-    alone = isinstance(draft.stage, Ladder) and draft.stage.alone
-    return str(draft.stage.interleaved_with) if isinstance(draft.stage, Ladder) and alone else draft.id
+    return draft.cell.of if draft.cell is not None else draft.id if draft.stage is None else whole_ladder(draft.stage)
 
 
 def _names(draft: Draft) -> tuple[str, ...]:
-    """Return the names of a stage in expressions: its id, and that of its matrix."""
     return (draft.id,) if draft.cell is None else (draft.id, draft.cell.of)
 
 
 def _place(scalar: Node, expression: Expression, offset: int) -> Where:
-    """Return the position in its file of the character `offset` of an expression."""
     if not isinstance(scalar, Scalar):
         return expression.where
     inside = scalar.text.find(expression.text)

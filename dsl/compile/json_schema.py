@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Literal
 
@@ -40,23 +40,17 @@ def plan_schema() -> dict[str, Any]:
         [schema.Document, *stage_models.STAGES.values(), *_workloads(), *_tunings(), *_changes(), _fault()]
     )
     document = definitions.pop(schema.Document.__name__)
-    document["properties"]["stages"]["items"] = {
-        "anyOf": [_stage(kind, model.__name__) for kind, model in stage_models.STAGES.items()]
-    }
-    document["properties"]["workloads"]["additionalProperties"] = {
-        "anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in _workloads()]
-    }
+    document["properties"]["stages"]["items"] = {"anyOf": [_stage(kind) for kind in stage_models.STAGES]}
+    document["properties"]["workloads"]["additionalProperties"] = _one_of(_workloads())
     for side, kinds in (("before", (*STEPS, *TAKEN_BACK)), ("after", STEPS)):
-        steps = {"anyOf": [_stage(kind, stage_models.STAGES[kind].__name__) for kind in kinds]}
+        steps = {"anyOf": [_stage(kind) for kind in kinds]}
         _array(definitions[stage_models.LadderEntry.__name__]["properties"][side])["items"] = steps
-    tunings = {"anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in _tunings()]}
+    tunings = _one_of(_tunings())
     document["properties"]["tuning"]["items"] = tunings
     definitions[stage_models.TuneEntry.__name__]["properties"]["tuning"]["items"] = tunings
     faults = definitions[stage_models.LadderEntry.__name__]["properties"]["faults"]
-    _array(faults)["items"] = {"$ref": f"#/$defs/{_fault().__name__}"}
-    changes = [*_tunings(), *_changes()]
-    listed = {"anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in changes]}
-    _array(definitions[_fault().__name__]["properties"]["tuning"])["items"] = listed
+    _array(faults)["items"] = _ref(_fault())
+    _array(definitions[_fault().__name__]["properties"]["tuning"])["items"] = _one_of([*_tunings(), *_changes()])
     _let_drop(document["properties"], definitions[schema.Topology.__name__]["properties"])
     del document["required"]  # a file without stages is an include or an inventory
     document["if"] = {"required": ["stages"]}
@@ -115,7 +109,6 @@ def _definitions(models: list[type[BaseModel]]) -> dict[str, Any]:
 
 
 def _workloads() -> list[type[BaseModel]]:
-    """The parameter model of each kind, with the `kind` itself."""
     fields: dict[str, Any] = {kind: (Literal[kind], ...) for kind in BUILT_IN}
     return [
         create_model(f"{kind.capitalize()}Workload", __base__=built_in(kind).parameters, kind=fields[kind])
@@ -124,25 +117,19 @@ def _workloads() -> list[type[BaseModel]]:
 
 
 def _tunings() -> list[type[BaseModel]]:
-    """The model of each tuning: the keys of every tuning, with one operation."""
-    return [_change(kind, f"{_camel(kind)}Tuning", TUNING_KEYS) for kind in TUNING_KEYS]
+    return [_change(kind, "Tuning", TUNING_KEYS) for kind in TUNING_KEYS]
 
 
 @cache
 def _changes() -> list[type[BaseModel]]:
-    """The models of the changes that only a fault can have."""
-    only = [kind for kind, name in FAULT_KEYS.items() if OPERATIONS[name].of_fault]
-    return [_change(kind, f"{_camel(kind)}Fault", FAULT_KEYS) for kind in only]
+    return [_change(kind, "Fault", FAULT_KEYS) for kind, name in FAULT_KEYS.items() if OPERATIONS[name].of_fault]
 
 
-def _change(kind: str, name: str, keys: Mapping[str, str]) -> type[BaseModel]:
+def _change(kind: str, of: str, keys: Mapping[str, str]) -> type[BaseModel]:
     model: Any = OPERATIONS[keys[kind]]
     fields: dict[str, Any] = {kind: (model, ...)}
-    return create_model(name, __base__=TuningEntry, __doc__=model.__doc__, **fields)
-
-
-def _camel(kind: str) -> str:
-    return "".join(word.capitalize() for word in kind.split("_"))
+    name = "".join(word.capitalize() for word in kind.split("_"))
+    return create_model(f"{name}{of}", __base__=TuningEntry, __doc__=model.__doc__, **fields)
 
 
 @cache
@@ -158,10 +145,18 @@ def _array(node: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _stage(kind: str, model: str) -> dict[str, Any]:
+def _ref(model: type[BaseModel]) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{model.__name__}"}
+
+
+def _one_of(models: Iterable[type[BaseModel]]) -> dict[str, Any]:
+    return {"anyOf": [_ref(model) for model in models]}
+
+
+def _stage(kind: str) -> dict[str, Any]:
     return {
         "type": "object",
-        "properties": {kind: {"$ref": f"#/$defs/{model}"}},
+        "properties": {kind: _ref(stage_models.STAGES[kind])},
         "required": [kind],
         "additionalProperties": False,
     }
@@ -195,7 +190,9 @@ def _value(node: Any, templates: bool) -> Any:
     if default is None or isinstance(default, dict) or (_is_typed(options) and not isinstance(default, str)):
         node.pop("default", None)  # no default, or one in base units, which a plan cannot write
     extra = [GROUPED] if any(option.get("type") in ("integer", "number") for option in options) else []
-    if templates and (any(_is_not_text(option) for option in options) or _is_typed(options)):
+    if templates and (
+        any(option.get("type") in _NOT_TEXT or "enum" in option for option in options) or _is_typed(options)
+    ):
         extra.append(TEMPLATE)
     if not extra:
         return node
@@ -211,9 +208,4 @@ def _options(node: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _is_typed(options: list[dict[str, Any]]) -> bool:
-    """Whether a value is written with its unit."""
     return any("pattern" in option for option in options)
-
-
-def _is_not_text(option: dict[str, Any]) -> bool:
-    return option.get("type") in _NOT_TEXT or "enum" in option

@@ -5,16 +5,15 @@ turns.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from proveout.core.data_classes import dataclass, record
+from proveout.core.data_classes import dataclass, field, record
 from proveout.core.errors import Where
-from proveout.dsl.compile.symbols import Draft, Scope, where_of
+from proveout.dsl.compile.symbols import Draft, Scope, put
 from proveout.dsl.expr.evaluation import evaluate
 from proveout.dsl.expr.syntax import ExpressionFault
 from proveout.dsl.plan.iteration_order import groups
@@ -25,7 +24,7 @@ from proveout.dsl.rules.repeat_rules import once_only
 from proveout.dsl.schema.parameters import CellValues, Parameters, Variants, label_of
 from proveout.dsl.schema.stage_models import MatrixEntry
 from proveout.dsl.schema.validation import validate
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, where_of
 
 # A cell's id is made of its labels (`stages.ids`). The first axis changes slowest. `matrix` has the cells
 # take turns.
@@ -70,58 +69,59 @@ def expand(root: Map, parameters: Parameters, problems: Problems) -> tuple[Map, 
     if not isinstance(section, Seq):
         return root, ()
     work = _Expansion(parameters=parameters, problems=problems, variants=Variants(root.get("workloads")))
-    found = [made for index, item in enumerate(section.items) for made in work.stage(item, index)]
+    found: list[tuple[Node, Place]] = []
+    for work.index, item in enumerate(section.items):
+        found += work.stage(item)
     items = tuple(work.with_needs(item) for item, _ in found)
-    stages = dataclasses.replace(section, items=items)
-    entries = tuple((key, stages if key.text == "stages" else node) for key, node in root.entries)
-    laid = dataclasses.replace(root, entries=entries)
+    laid = put(root, "stages", replace(section, items=items))
     return work.variants.put_into(laid, problems), tuple(place for _, place in found)
 
 
 @dataclass(slots=True)
 class _Expansion:
-    """`left` is how many cells the plan may still have; `members` the ids of each matrix's cells."""
+    """`index`: that of the stage at hand; `left` is how many cells the plan may still have; `members` the ids of each
+    matrix's cells."""
 
     parameters: Parameters
     problems: Problems
     variants: Variants
+    index: int = 0
     left: int = CELLS_MAX
-    members: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    members: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def problem(self, where: Where, index: int, key: str, message: str, hint: str = "") -> None:
-        self.problems.add(where, message, key=f"stages.{index}.ladder.{key}", hint=hint)
+    def problem(self, where: Where, key: str, message: str, hint: str = "") -> None:
+        self.problems.add(where, message, key=f"{self.path}.{key}", hint=hint)
 
-    def stage(self, item: Node, index: int) -> list[tuple[Node, Place]]:
+    @property
+    def path(self) -> str:
+        return f"stages.{self.index}.ladder"
+
+    def stage(self, item: Node) -> list[tuple[Node, Place]]:
         """The stages of one entry; any other stage than a ladder with one of the three keys is returned unchanged."""
         body = item.get("ladder") if isinstance(item, Map) and len(item.entries) == 1 else None
-        if (
-            not isinstance(item, Map)
-            or not isinstance(body, Map)
-            or not {"matrix", "before", "after", "interference", *EACH_REPEAT} & set(body.keys())
-        ):
-            return [(item, Place(index=index))]
+        laid_out = {"matrix", "before", "after", "interference", *EACH_REPEAT}
+        if not isinstance(item, Map) or not isinstance(body, Map) or laid_out.isdisjoint(body.keys()):
+            return [(item, Place(index=self.index))]
         matrix = body.get("matrix")
         if matrix is None:
-            return list(self.turns(item, body, index, _id_of(body), None))
-        cells = self.cells(body, matrix, index)
+            return list(self.turns(item, body, _id(body)[0], None))
+        cells = self.cells(body, matrix)
         if not cells:
-            empty = Map(entries=((item.entries[0][0], Map(entries=(), where=body.where)),), where=item.where)
-            return [(empty, Place(index=index, broken=True))]
-        return [made for one in cells for made in self.cell(item, body, index, one)]
+            return [(put(item, "ladder", replace(body, entries=())), Place(index=self.index, broken=True))]
+        return [made for one in cells for made in self.cell(item, body, one)]
 
     # ---- cells ----
 
-    def cells(self, body: Map, matrix: Node, index: int) -> list[tuple[str, Cell, Mapping[str, Scalar]]]:
+    def cells(self, body: Map, matrix: Node) -> list[tuple[str, Cell, Mapping[str, Scalar]]]:
         """(id, cell, values by axis) of each cell; none when the matrix is wrong."""
         named = body.get("id")
         if not isinstance(named, Scalar):
-            self.problem(
-                matrix.where, index, "id", "a ladder with a `matrix` needs an `id`: its cells are addressed by it"
-            )
+            message = "a ladder with a `matrix` needs an `id`: its cells are addressed by it"
+            self.problem(matrix.where, "id", message)
             return []
-        entry = validate(MatrixEntry, _long_form(matrix), f"stages.{index}.ladder.matrix", self.problems)
-        axes = self.axes(_long_form(matrix).get("axes"), index) if entry is not None else None
-        if entry is None or axes is None or not self.fits(axes, entry.combine, matrix, index):
+        entry = validate(MatrixEntry, _long_form(matrix), f"{self.path}.matrix", self.problems)
+        axes = self.axes(_long_form(matrix).get("axes")) if entry is not None else None
+        if entry is None or axes is None or not self.fits(axes, entry.combine, matrix):
             return []
         rows = zip(*axes.values(), strict=True) if entry.combine == "zip" else product(*axes.values())
         values = [dict(zip(axes, row, strict=True)) for row in rows]
@@ -132,33 +132,32 @@ class _Expansion:
             (name, Cell(of=named.text, labels=one), row) for name, one, row in zip(names, labels, values, strict=True)
         ]
 
-    def axes(self, node: Node | None, index: int) -> dict[str, tuple[Scalar, ...]] | None:
+    def axes(self, node: Node | None) -> dict[str, tuple[Scalar, ...]] | None:
         """The values of each axis, parameters filled in; None with problems noted."""
         assert isinstance(node, Map)  # noqa: S101 - the model has seen it
-        found = {key.text: self.axis(key, values, index) for key, values in node.entries}
+        found = {key.text: self.axis(key, values) for key, values in node.entries}
         good = {axis: values for axis, values in found.items() if values is not None}
         return good if len(good) == len(found) else None
 
-    def axis(self, key: Scalar, node: Node, index: int) -> tuple[Scalar, ...] | None:
+    def axis(self, key: Scalar, node: Node) -> tuple[Scalar, ...] | None:
         path = f"matrix.{key.text}"
         if key.text in _TAKEN:
-            self.problem(
-                key.where, index, path, f"an axis cannot be called `{key.text}`, which means something in expressions"
-            )
+            message = f"an axis cannot be called `{key.text}`, which means something in expressions"
+            self.problem(key.where, path, message)
             return None
-        whole = self.filled(node, index, path)
+        whole = self.filled(node, path)
         items = whole.items if isinstance(whole, Seq) else (whole,) if whole is not None else ()
-        values = [self.filled(item, index, path) for item in items]
-        if any(not self.is_label(value, index, path) for value in values) or whole is None:
+        values = [self.filled(item, path) for item in items]
+        if any(not self.is_label(value, path) for value in values) or whole is None:
             return None
         scalars = tuple(value for value in values if isinstance(value, Scalar))
         for at, value in enumerate(scalars):
             if any(same(label_of(value), label_of(other)) for other in scalars[:at]):
-                self.problem(items[at].where, index, path, f"`{value.text}` is there twice")
+                self.problem(items[at].where, path, f"`{value.text}` is there twice")
                 return None
         return scalars
 
-    def filled(self, node: Node, index: int, path: str) -> Node | None:
+    def filled(self, node: Node, path: str) -> Node | None:
         """The parameter that a `${params.x}` stands for; None when there is none."""
         alone = _ALONE.fullmatch(node.text) if isinstance(node, Scalar) else None
         if alone is None:
@@ -166,85 +165,78 @@ class _Expansion:
         found = self.parameters.nodes.get(alone[1])
         if found is None and alone[1] not in self.parameters.broken:
             hint = did_you_mean(alone[1], self.parameters.nodes)
-            self.problem(node.where, index, path, f"there is no parameter `{alone[1]}`", hint)
+            self.problem(node.where, path, f"there is no parameter `{alone[1]}`", hint)
         return found
 
-    def is_label(self, node: Node | None, index: int, path: str) -> bool:
+    def is_label(self, node: Node | None, path: str) -> bool:
         """Whether a value can be a label; a parameter that is not there has its own problem."""
         if node is None or (isinstance(node, Scalar) and node.faulty):
             return False
-        if (
-            isinstance(node, Scalar)
-            and node.value is not None
-            and "${" not in node.text
-            and 0 < len(node.text) <= TEXT_MAX
-        ):
+        text = node.text if isinstance(node, Scalar) and node.value is not None else ""
+        if 0 < len(text) <= TEXT_MAX and "${" not in text:
             return True
         hint = f"text of at most {TEXT_MAX} characters, a number, or true and false"
-        self.problem(node.where, index, path, "this cannot be a value of an axis", hint)
+        self.problem(node.where, path, "this cannot be a value of an axis", hint)
         return False
 
-    def fits(self, axes: Axes, combine: str, matrix: Node, index: int) -> bool:
+    def fits(self, axes: Axes, combine: str, matrix: Node) -> bool:
         """Whether the axes give a number of cells that a plan can have."""
         lengths = {axis: len(values) for axis, values in axes.items()}
         if combine == "zip" and len(set(lengths.values())) > 1:
             found = ", ".join(f"`{axis}` has {length}" for axis, length in lengths.items())
-            self.problem(matrix.where, index, "matrix", f"zipped axes must be of one length, but {found}")
+            self.problem(matrix.where, "matrix", f"zipped axes must be of one length, but {found}")
             return False
         count = min(lengths.values()) if combine == "zip" else math.prod(lengths.values())
         if count > self.left:
             shown = " × ".join(str(length) for length in lengths.values()) if combine != "zip" else str(count)
             rest = "" if self.left == CELLS_MAX else f", {self.left} of which are left"
             message = f"the matrix has {count:,} cells ({shown}); a plan has at most {CELLS_MAX}{rest}"
-            self.problem(matrix.where, index, "matrix", message, "fewer values, or combine: zip")
+            self.problem(matrix.where, "matrix", message, "fewer values, or combine: zip")
             return False
         self.left -= count
         return True
 
-    def cell(
-        self, item: Map, body: Map, index: int, one: tuple[str, Cell, Mapping[str, Scalar]]
-    ) -> Iterator[tuple[Node, Place]]:
-        """The stages of one cell."""
+    def cell(self, item: Map, body: Map, one: tuple[str, Cell, Mapping[str, Scalar]]) -> Iterator[tuple[Node, Place]]:
         name, cell, values = one
-        own = CellValues(values=values, problems=self.problems, path=f"stages.{index}.ladder")
+        own = CellValues(values=values, problems=self.problems, path=self.path)
         filled = self.variants.named(own.node(_without(body, "matrix")), cell, own)
         assert isinstance(filled, Map)  # noqa: S101 - a mapping stays one
-        yield from self.turns(item, _with(filled, "id", name, _id_where(body)), index, name, cell)
+        yield from self.turns(item, _with_id(filled, name), name, cell)
 
     # ---- loads alone ----
 
-    def turns(self, item: Map, body: Map, index: int, name: str, cell: Cell | None) -> Iterator[tuple[Node, Place]]:
+    def turns(self, item: Map, body: Map, name: str, cell: Cell | None) -> Iterator[tuple[Node, Place]]:
         """The ladder with its steps, and with `interference` a ladder for each of its loads alone, with the same
         steps."""
-        yield from self.steps(item, body, index, name, Place(index=index, cell=cell))
+        yield from self.steps(item, body, name, Place(index=self.index, cell=cell))
         asked, loads = body.get("interference"), body.get("loads")
-        given = None if asked is None else self.filled(asked, index, "interference")
+        given = None if asked is None else self.filled(asked, "interference")
         wanted = isinstance(given, Scalar) and given.value is True and isinstance(loads, Map)
         for load in loads.keys() if wanted and isinstance(loads, Map) and len(loads.entries) > 1 else ():
             made = f"{name}__{load}_alone"
-            place = Place(index=index, alone=load, alone_of=name)
-            yield from self.steps(item, _with(body, "id", made, _id_where(body)), index, made, place)
+            place = Place(index=self.index, alone=load, alone_of=name)
+            yield from self.steps(item, _with_id(body, made), made, place)
 
     # ---- steps ----
 
-    def steps(self, item: Map, body: Map, index: int, name: str, place: Place) -> Iterator[tuple[Node, Place]]:
+    def steps(self, item: Map, body: Map, name: str, place: Place) -> Iterator[tuple[Node, Place]]:
         """The steps before, the ladder, the steps after; steps run when the ladder does."""
         shared = tuple(entry for entry in body.entries if entry[0].text in ("when", "needs"))
         ladder = _without(_without(body, "before"), "after")
-        before = [(f"{name}__before_{number}", key, given) for number, key, given in self.side(body, "before", index)]
-        after = [(key, given) for _, key, given in self.side(body, "after", index)]
+        before = [(f"{name}__before_{number}", key, given) for number, key, given in self.side(body, "before")]
+        after = [(key, given) for _, key, given in self.side(body, "after")]
         after += _taken_back(before)
         before += [(f"{name}__{key.text}_{number}", key, given) for number, key, given in _each_repeat(body)]
         for step_id, key, given in before:
             side = EACH if step_id.startswith(f"{name}__{key.text}_") else "before"
-            yield _step(step_id, key, given, shared), Place(index=index, step_of=name, side=side)
+            yield _step(step_id, key, given, shared), Place(index=self.index, step_of=name, side=side)
         kind = item.entries[0][0]
         yield Map(entries=((kind, ladder),), where=item.where), place
         for number, (key, given) in enumerate(after, 1):
             made = _step(f"{name}__after_{number}", key, given, shared)
-            yield made, Place(index=index, step_of=name, side="after")
+            yield made, Place(index=self.index, step_of=name, side="after")
 
-    def side(self, body: Map, side: str, index: int) -> Iterator[tuple[int, Scalar, Map]]:
+    def side(self, body: Map, side: str) -> Iterator[tuple[int, Scalar, Map]]:
         """(number, kind, body) of each valid step before or after the ladder; one whose `when` is false is left out."""
         node = body.get(side)
         items = node.items if isinstance(node, Seq) else () if node is None else (node,)
@@ -253,23 +245,22 @@ class _Expansion:
             kind = step.entries[0] if isinstance(step, Map) and len(step.entries) == 1 else None
             if kind is not None and kind[0].text in TAKEN_BACK and kind[0].text not in allowed:
                 message, hint = f"`{kind[0].text}` is a step before a ladder", "it is taken back after it by itself"
-                self.problem(step.where, index, side, message, hint)
+                self.problem(step.where, side, message, hint)
                 continue
             if kind is None or kind[0].text not in allowed or not isinstance(kind[1], Map):
                 hint = f"- kind: {{…}}, kind one of {', '.join(allowed)}"
-                self.problem(step.where, index, side, "a step is one stage with its settings", hint)
+                self.problem(step.where, side, "a step is one stage with its settings", hint)
                 continue
-            for key in ("id", "needs"):
-                if (given := kind[1].get(key)) is not None:
-                    self.problem(
-                        given.where, index, side, f"a step has no `{key}` of its own", "it runs as its ladder does"
-                    )
-            if self.runs(kind[1].get("when"), index, side):
+            for key, given in kind[1].entries:
+                if key.text in ("id", "needs"):
+                    message = f"a step has no `{key.text}` of its own"
+                    self.problem(given.where, side, message, "it runs as its ladder does")
+            if self.runs(kind[1].get("when"), side):
                 yield number, kind[0], _without(kind[1], "when")
 
-    def runs(self, when: Node | None, index: int, side: str) -> bool:
+    def runs(self, when: Node | None, side: str) -> bool:
         """Whether a step is one of this cell: its `when` is true or false, or a condition on values of the cell."""
-        found = when if when is None else self.filled(when, index, side)
+        found = when if when is None else self.filled(when, side)
         if when is None or found is None or (isinstance(found, Scalar) and found.faulty):
             return True
         if isinstance(found, Scalar):
@@ -282,7 +273,7 @@ class _Expansion:
             "when: ${matrix.axis}, with the values true and false, or a comparison of values of the cell: "
             '\'"${matrix.mode}" != "disk"\'; else it runs as its ladder does'
         )
-        self.problem(when.where, index, side, "the `when` of a step is true or false", hint)
+        self.problem(when.where, side, "the `when` of a step is true or false", hint)
         return True
 
     # ---- needs ----
@@ -295,16 +286,11 @@ class _Expansion:
         needs = body.get("needs") if isinstance(body, Map) else None
         if needs is None or not isinstance(body, Map):
             return item
-        items = needs.items if isinstance(needs, Seq) else (needs,)
-        named = tuple(one for node in items for one in self.needed(node))
-        laid = tuple(
-            (k, Seq(items=named, where=needs.where) if k.text == "needs" else node) for k, node in body.entries
-        )
-        return dataclasses.replace(item, entries=((key, dataclasses.replace(body, entries=laid)),))
-
-    def needed(self, node: Node) -> tuple[Node, ...]:
-        cells = self.members.get(node.text, ()) if isinstance(node, Scalar) else ()
-        return tuple(Scalar(value=cell, text=cell, where=node.where) for cell in cells) or (node,)
+        named: list[Node] = []
+        for node in needs.items if isinstance(needs, Seq) else (needs,):
+            cells = self.members.get(node.text, ()) if isinstance(node, Scalar) else ()
+            named += [_text(cell, node.where) for cell in cells] or [node]
+        return put(item, key.text, put(body, "needs", Seq(items=tuple(named), where=needs.where)))
 
 
 # ---- nodes -------------------------------------------------------------------------------------------------------
@@ -314,13 +300,12 @@ def _long_form(matrix: Node) -> Map:
     """`{axes: {…}, combine: …}`, of which `{mode: […], …}` is the short form."""
     if isinstance(matrix, Map) and isinstance(matrix.get("axes"), Map):
         return matrix
-    key = Scalar(value="axes", text="axes", where=matrix.where)
-    return Map(entries=((key, matrix),), where=matrix.where)
+    return Map(entries=((_text("axes", matrix.where), matrix),), where=matrix.where)
 
 
 def _step(step_id: str, kind: Scalar, body: Map, shared: tuple[tuple[Scalar, Node], ...]) -> Map:
-    made = _with(body, "id", step_id, kind.where)
-    whole = Map(entries=(*made.entries, *shared), where=made.where)
+    named = (_text("id", kind.where), _text(step_id, kind.where))
+    whole = replace(body, entries=(*_without(body, "id").entries, named, *shared))
     return Map(entries=((kind, whole),), where=kind.where)
 
 
@@ -371,26 +356,19 @@ def _text(text: str, where: Where) -> Scalar:
     return Scalar(value=text, text=text, where=where)
 
 
-def _id_of(body: Map) -> str:
+def _id(body: Map) -> tuple[str, Where]:
     named = body.get("id")
-    return named.text if isinstance(named, Scalar) else "ladder"
-
-
-def _id_where(body: Map) -> Where:
-    named = body.get("id")
-    return named.where if named is not None else body.where
+    return named.text if isinstance(named, Scalar) else "ladder", body.where if named is None else named.where
 
 
 def _without(body: Map, key: str) -> Map:
-    return dataclasses.replace(body, entries=tuple(entry for entry in body.entries if entry[0].text != key))
+    return replace(body, entries=tuple(entry for entry in body.entries if entry[0].text != key))
 
 
-def _with(body: Map, key: str, value: str, where: Where) -> Map:
-    """The mapping with `key: value`, which replaces an earlier value."""
-    made = (Scalar(value=key, text=key, where=where), Scalar(value=value, text=value, where=where))
-    if body.get(key) is None:
-        return dataclasses.replace(body, entries=(*body.entries, made))
-    return dataclasses.replace(body, entries=tuple(made if entry[0].text == key else entry for entry in body.entries))
+def _with_id(body: Map, made: str) -> Map:
+    where = _id(body)[1]
+    named = (_text("id", where), _text(made, where))
+    return replace(body, entries=(named, *_without(body, "id").entries))
 
 
 # The cells of a matrix take turns by default: cells that run one after the other cannot be distinguished from a drift
@@ -404,12 +382,12 @@ ASKED = "the plan has `order: ladder`"
 
 def interleave(scope: Scope, drafts: Sequence[Draft]) -> list[Draft]:
     """The drafts with their ladders' turns; problems of turns that the plan requires go to the scope."""
-    drafts = [_as_restarted(draft, drafts) for draft in drafts]
-    made = {draft.id: draft for draft in drafts}
-    for cells in _matrices(drafts):
-        made |= {draft.id: draft for draft in _cells(scope, cells, drafts)}
-    ordered = [made[draft.id] if draft.stage is not None else draft for draft in drafts]
-    return [_with_each_repeat(draft, drafts) for draft in _plain(scope, ordered)]
+    turns = _Turns(scope=scope, drafts=[_as_restarted(draft, drafts) for draft in drafts])
+    made = {draft.id: draft for draft in turns.drafts}
+    for cells in turns.matrices():
+        made |= {draft.id: draft for draft in turns.of_cells(cells)}
+    ordered = [made[draft.id] if draft.stage is not None else draft for draft in turns.drafts]
+    return [turns.with_each_repeat(draft) for draft in turns.plain(ordered)]
 
 
 def _as_restarted(draft: Draft, drafts: Sequence[Draft]) -> Draft:
@@ -421,136 +399,120 @@ def _as_restarted(draft: Draft, drafts: Sequence[Draft]) -> Draft:
     return replace(draft, stage=replace(draft.stage, settings=restarts[-1].settings)) if restarts else draft
 
 
-def _with_each_repeat(draft: Draft, drafts: Sequence[Draft]) -> Draft:
-    """A ladder that takes turns with no other has as its turns its repeats, with the steps before each of them."""
-    steps = tuple(one.id for one in drafts if (one.step_of, one.side) == (draft.id, EACH))
-    if not isinstance(draft.stage, Ladder) or not steps or draft.stage.before:
-        return draft
-    return replace(draft, stage=replace(draft.stage, before=steps))
+@record
+class _Turns:
+    scope: Scope
+    drafts: Sequence[Draft]
+
+    def matrices(self) -> list[list[Draft]]:
+        """The cells of each matrix, those in which every cell and every step compiled."""
+        found: dict[str, list[Draft]] = {}
+        for draft in self.drafts:
+            if draft.cell is not None:
+                found.setdefault(draft.cell.of, []).append(draft)
+        broken = {draft.step_of or draft.id for draft in self.drafts if draft.stage is None}
+        return [cells for cells in found.values() if not broken & {cell.id for cell in cells}]
+
+    def of_cells(self, cells: Sequence[Draft]) -> Iterator[Draft]:
+        """The cells of a matrix, in turns or one after the other."""
+        if len(cells) == 1:
+            yield from cells
+            return
+        order = cells[0].body.get("order")
+        wanted = order.text if isinstance(order, Scalar) else ""
+        reason = ASKED if wanted == "ladder" else self.obstacle(cells)
+        if not reason and wanted != "interleaved":
+            reason = self.population(cells)
+        if reason and wanted == "interleaved":
+            message = f"the cells cannot take turns: {reason}"
+            hint = "order: ladder, which does not distinguish drift from the difference of the cells"
+            self.scope.problems.add(where_of(cells[0].body, "order"), message, key="stages", hint=hint)
+        alone = {one.stage.interleaved_with for one in self.drafts if isinstance(one.stage, Ladder) and one.stage.alone}
+        for draft in cells:
+            ladder = draft.stage
+            assert isinstance(ladder, Ladder)  # noqa: S101
+            order_of_rungs: Order = "shuffled" if ladder.seed is not None else "ladder"
+            turned = replace(ladder, order=order_of_rungs, apart=reason)
+            if not reason and draft is not cells[0]:
+                turned = replace(ladder, order="interleaved", seed=None, interleaved_with=cells[0].id)
+            yield replace(draft, stage=self.with_steps(turned) if not reason or ladder.id in alone else turned)
+
+    def steps(self, ladder: str, side: str) -> tuple[str, ...]:
+        return tuple(one.id for one in self.drafts if (one.step_of, one.side) == (ladder, side))
+
+    def with_steps(self, ladder: Ladder) -> Ladder:
+        before, each, after = (self.steps(ladder.id, side) for side in ("before", EACH, "after"))
+        return replace(ladder, before=before + each, after=after)
+
+    def with_each_repeat(self, draft: Draft) -> Draft:
+        """A ladder that takes turns with no other has as its turns its repeats, with the steps before each of them."""
+        steps = self.steps(draft.id, EACH)
+        if not isinstance(draft.stage, Ladder) or not steps or draft.stage.before:
+            return draft
+        return replace(draft, stage=replace(draft.stage, before=steps))
+
+    def obstacle(self, cells: Sequence[Draft]) -> str:
+        """The reason why the cells cannot take turns; "" when they can."""
+        ladders, systems = [cell.stage for cell in cells if isinstance(cell.stage, Ladder)], self.scope.systems
+        if len({(ladder.repeat, ladder.repeat_min) for ladder in ladders}) > 1:
+            return "they are not repeated alike"
+        for key in ("when", "needs"):
+            if len({_written(cell.body.get(key)) for cell in cells}) > 1:
+                return f"their `{key}` differs"
+        loaded = {name for ladder in ladders for name in targets(ladder)}
+        for source in sorted(name for name in loaded if systems[name].propagates_to in loaded):
+            ends = {source, str(systems[source].propagates_to)}
+            if not all(self.begins_level(cell, ends) for cell in cells):
+                both = " and ".join(sorted(ends))
+                return f"{both} propagate to each other, without a reset of both before each cell"
+        return self.unrepeatable({cell.id for cell in cells})
+
+    def begins_level(self, cell: Draft, ends: set[str]) -> bool:
+        """Whether a step before the cell restores both ends of a propagation: no change is in transit then, and the
+        writes of other cells do not conflict."""
+        steps = [one.stage for one in self.drafts if one.step_of == cell.id and one.side == "before"]
+        return any(isinstance(step, Reset) and step.restore and ends <= set(step.systems) for step in steps)
+
+    def population(self, cells: Sequence[Draft]) -> str:
+        """The step that loads a population before a cell, as a reason not to do it in each turn; "" without one."""
+        ladders = {cell.id for cell in cells}
+        step = next((one.id for one in self.drafts if one.step_of in ladders and isinstance(one.stage, Populate)), "")
+        return f"`{step}` would load in each repeat, as it does with `order: interleaved`" if step else ""
+
+    def unrepeatable(self, ladders: set[str]) -> str:
+        """The first step of these ladders that can run only once, and why; "" when there is none."""
+        for draft in self.drafts:
+            if draft.step_of in ladders and draft.stage is not None and (reason := once_only(draft.stage)):
+                return f"step `{draft.id}` is not repeatable ({reason})"
+        return ""
+
+    def plain(self, drafts: Sequence[Draft]) -> list[Draft]:
+        """The drafts with the steps of ladders that take turns by `with`."""
+        tried = [
+            replace(draft, stage=self.with_steps(draft.stage))
+            if isinstance(draft.stage, Ladder) and draft.cell is None
+            else draft
+            for draft in drafts
+        ]
+        stages: list[Stage] = [draft.stage for draft in tried if draft.stage is not None]
+        turning = {one.id for members in groups(stages) if len(members) > 1 for one in members if one.cell is None}
+        for draft in drafts:
+            if draft.id in turning and draft.stage is not None and (reason := self.unrepeatable({draft.id})):
+                whole = whole_ladder(draft.stage)
+                if whole in turning and whole != draft.id:
+                    continue  # noted at the ladder of all loads
+                message = f"`{whole}` cannot take turns: {reason}"
+                hint = f"repeatable: true on the step, or {'no interference' if whole != draft.id else 'order: ladder'}"
+                self.scope.problems.add(draft.stage.where, message, key="stages", hint=hint)
+        return [one if one.id in turning else draft for one, draft in zip(tried, drafts, strict=True)]
 
 
-def _matrices(drafts: Sequence[Draft]) -> list[list[Draft]]:
-    """The cells of each matrix, those in which every cell and every step compiled."""
-    found: dict[str, list[Draft]] = {}
-    for draft in drafts:
-        if draft.cell is not None:
-            found.setdefault(draft.cell.of, []).append(draft)
-    broken = {draft.step_of or draft.id for draft in drafts if draft.stage is None}
-    return [cells for cells in found.values() if not broken & {cell.id for cell in cells}]
-
-
-def _cells(scope: Scope, cells: Sequence[Draft], drafts: Sequence[Draft]) -> Iterator[Draft]:
-    """The cells of a matrix, in turns or one after the other."""
-    if len(cells) == 1:
-        yield from cells
-        return
-    order = cells[0].body.get("order")
-    wanted = order.text if isinstance(order, Scalar) else ""
-    reason = ASKED if wanted == "ladder" else _obstacle(scope, cells, drafts)
-    if not reason and wanted != "interleaved":
-        reason = _population(cells, drafts)
-    if reason and wanted == "interleaved":
-        message = f"the cells cannot take turns: {reason}"
-        hint = "order: ladder, which does not distinguish drift from the difference of the cells"
-        scope.problems.add(where_of(cells[0].body, "order"), message, key="stages", hint=hint)
-    for draft in cells:
-        ladder = draft.stage
-        assert isinstance(ladder, Ladder)  # noqa: S101
-        if reason:
-            turning = any(alone_of(other, ladder) for other in drafts)
-            own = _with_steps(ladder, drafts) if turning else ladder
-            yield replace(draft, stage=replace(own, order=_own(ladder), apart=reason))
-        elif draft is cells[0]:
-            yield replace(draft, stage=replace(_with_steps(ladder, drafts), order=_own(ladder)))
-        else:
-            turned = replace(ladder, order="interleaved", seed=None, interleaved_with=cells[0].id)
-            yield replace(draft, stage=_with_steps(turned, drafts))
-
-
-def alone_of(draft: Draft, ladder: Ladder) -> bool:
-    """Whether a draft runs a load of the ladder alone."""
-    return isinstance(draft.stage, Ladder) and bool(draft.stage.alone) and draft.stage.interleaved_with == ladder.id
-
-
-def _own(ladder: Ladder) -> Order:
-    """The order of the rungs of a ladder that leads its turns."""
-    return "shuffled" if ladder.seed is not None else "ladder"
-
-
-def _with_steps(ladder: Ladder, drafts: Sequence[Draft]) -> Ladder:
-    """The ladder with the ids of the steps of its turns."""
-    sides = {
-        side: tuple(d.id for d in drafts if (d.step_of, d.side) == (ladder.id, side))
-        for side in ("before", EACH, "after")
-    }
-    return replace(ladder, before=(*sides["before"], *sides[EACH]), after=sides["after"])
-
-
-def _obstacle(scope: Scope, cells: Sequence[Draft], drafts: Sequence[Draft]) -> str:
-    """The reason why the cells cannot take turns; "" when they can."""
-    ladders = [cell.stage for cell in cells if isinstance(cell.stage, Ladder)]
-    if len({(ladder.repeat, ladder.repeat_min) for ladder in ladders}) > 1:
-        return "they are not repeated alike"
-    for key in ("when", "needs"):
-        if len({_interleaving_text(cell.body.get(key)) for cell in cells}) > 1:
-            return f"their `{key}` differs"
-    loaded = {name for ladder in ladders for name in targets(ladder)}
-    for source in sorted(name for name in loaded if scope.systems[name].propagates_to in loaded):
-        ends = {source, str(scope.systems[source].propagates_to)}
-        if not all(_begins_level(cell, ends, drafts) for cell in cells):
-            return f"{' and '.join(sorted(ends))} propagate to each other, without a reset of both before each cell"
-    return _unrepeatable({cell.id for cell in cells}, drafts)
-
-
-def _begins_level(cell: Draft, ends: set[str], drafts: Sequence[Draft]) -> bool:
-    """Whether a step before the cell restores both ends of a propagation: no change is in transit then, and the writes
-    of other cells do not conflict."""
-    steps = [one.stage for one in drafts if one.step_of == cell.id and one.side == "before"]
-    return any(isinstance(step, Reset) and step.restore and ends <= set(step.systems) for step in steps)
-
-
-def _population(cells: Sequence[Draft], drafts: Sequence[Draft]) -> str:
-    """The step that loads a population before a cell, as a reason not to do it in each turn; "" when there is none."""
-    ladders = {cell.id for cell in cells}
-    step = next((one.id for one in drafts if one.step_of in ladders and isinstance(one.stage, Populate)), "")
-    return f"`{step}` would load in each repeat, as it does with `order: interleaved`" if step else ""
-
-
-def _unrepeatable(ladders: set[str], drafts: Sequence[Draft]) -> str:
-    """The first step of these ladders that can run only once, and why; "" when there is none."""
-    for draft in drafts:
-        if draft.step_of in ladders and draft.stage is not None and (reason := once_only(draft.stage)):
-            return f"step `{draft.id}` is not repeatable ({reason})"
-    return ""
-
-
-def _interleaving_text(node: Node | None) -> str:
+def _written(node: Node | None) -> str:
     if isinstance(node, Seq):
-        return ",".join(map(_interleaving_text, node.items))
+        return ",".join(map(_written, node.items))
     return node.text if isinstance(node, Scalar) else ""
 
 
-def _plain(scope: Scope, drafts: Sequence[Draft]) -> list[Draft]:
-    """The drafts with the steps of ladders that take turns by `with`."""
-    tried = [_with_own_steps(draft, drafts) for draft in drafts]
-    stages: list[Stage] = [draft.stage for draft in tried if draft.stage is not None]
-    turning = {one.id for members in groups(stages) if len(members) > 1 for one in members if one.cell is None}
-    for draft in drafts:
-        if draft.id in turning and draft.stage is not None and (reason := _unrepeatable({draft.id}, drafts)):
-            whole = _whole(draft.stage)
-            if whole in turning and whole != draft.id:
-                continue  # noted at the ladder of all loads
-            message = f"`{whole}` cannot take turns: {reason}"
-            hint = f"repeatable: true on the step, or {'no interference' if whole != draft.id else 'order: ladder'}"
-            scope.problems.add(draft.stage.where, message, key="stages", hint=hint)
-    return [one if one.id in turning else draft for one, draft in zip(tried, drafts, strict=True)]
-
-
-def _whole(stage: Stage) -> str:
+def whole_ladder(stage: Stage) -> str:
     """The ladder of all loads, of one that runs a load alone; else the stage itself."""
     return stage.interleaved_with or "" if isinstance(stage, Ladder) and stage.alone else stage.id
-
-
-def _with_own_steps(draft: Draft, drafts: Sequence[Draft]) -> Draft:
-    plain = isinstance(draft.stage, Ladder) and draft.cell is None
-    return replace(draft, stage=_with_steps(draft.stage, drafts)) if plain else draft  # type: ignore[arg-type]

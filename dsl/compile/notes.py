@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from proveout.core.errors import PlanProblem
 from proveout.core.numbers import percent, quantity
@@ -13,6 +14,7 @@ from proveout.dsl.plan.phases import level_at, recovers
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Open, Phased, Stage
 from proveout.dsl.plan.topology import Declared
+from proveout.dsl.rules.host_rules import noted
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq
 
 _SECTIONS = {
@@ -73,7 +75,6 @@ def _section(root: Map, path: tuple[str, ...]) -> Map:
 
 
 def _under(node: Node, keys: set[str]) -> Iterator[str]:
-    """The texts of the values of some keys, anywhere below a node."""
     entries = node.entries if isinstance(node, Map) else ()
     for key, value in entries:
         yield from _texts(value, None) if key.text in keys else _under(value, keys)
@@ -101,50 +102,37 @@ _HINT = "a higher rate, a longer time before it, or `arrival: constant`"
 
 def unknown_recoveries(stages: Sequence[Stage], problems: Problems) -> tuple[PlanProblem, ...]:
     return tuple(
-        PlanProblem(
-            message=f"note: {text}", where=stage.where, key="stages", hint=_HINT, source_line=problems.line(stage.where)
-        )
+        replace(noted(text, stage, _HINT), source_line=problems.line(stage.where))
         for stage in stages
-        if isinstance(stage, Ladder)
-        for text in (*_of_faults(stage), *_of_phases(stage))
+        if isinstance(stage, Ladder) and (stage.faults or stage.windows.phases) and (rate := _rate(stage)) is not None
+        for text in _unknown(stage, rate)
     )
 
 
-def _of_faults(stage: Ladder) -> Iterator[str]:
-    rate = _rate(stage)
-    if rate is None or not stage.faults:
-        return
-    from proveout.core.statistics import MARGIN_MAX, fault_margin  # noqa: PLC0415 - with numpy, only where needed
+def _unknown(stage: Ladder, rate: Callable[[float], float]) -> Iterator[str]:
+    from proveout.core.statistics import MARGIN_MAX, fault_margin, phase_margin  # noqa: PLC0415 - with numpy
 
+    found: list[tuple[str, float, float, float, float]] = []
     for fault in stage.faults:
         begin_s = fault.at_s if fault.between_s is None else fault.between_s[0]
-        if begin_s is None:
-            continue
-        margin = fault_margin(rate(begin_s), begin_s + stage.windows.ramp_up_s / 2, stage.windows.measure_s - begin_s)
-        if margin > MARGIN_MAX:
-            yield _text(f"`{fault.name}`", rate(begin_s), begin_s, margin, MARGIN_MAX)
-
-
-def _of_phases(stage: Ladder) -> Iterator[str]:
-    rate = _rate(stage)
-    if rate is None or not isinstance(stage.arrival, Phased):
-        return
-    from proveout.core.statistics import phase_margin  # noqa: PLC0415 - with numpy, only where needed
-
+        if begin_s is not None:
+            after_s, steady_s = stage.windows.measure_s - begin_s, begin_s + stage.windows.ramp_up_s / 2
+            margin = fault_margin(rate(begin_s), steady_s, after_s)
+            found.append((f"`{fault.name}`", rate(begin_s), begin_s, margin, MARGIN_MAX))
     lengths = [int(length_s) for _, length_s in stage.windows.phases]
+    levels = stage.arrival.levels if isinstance(stage.arrival, Phased) else ()
     for number, (name, _) in enumerate(stage.windows.phases):
-        if recovers(stage.arrival.levels, number):
-            continue
-        level = stage.arrival.levels[number - 1].first
-        margin = phase_margin(level, lengths[number - 1], lengths[number + 1])
-        if margin > stage.recovered_within:
-            yield _text(f"phase `{name}`", level, lengths[number - 1], margin, stage.recovered_within)
-
-
-def _text(what: str, rate: float, before_s: float, margin: float, most: float) -> str:
-    moved = f"moves throughput by {percent(margin)}" if margin < 1.0 else "moves throughput by more than all of it"
-    where = f"{quantity(rate, 'rate')} and {quantity(before_s, 'measure_s')} before {what}"
-    return f"`recovery_s` will not be known: at {where} chance {moved}, and {percent(most)} is looked for"
+        if not recovers(levels, number):
+            level, before_s = levels[number - 1].first, lengths[number - 1]
+            margin = phase_margin(level, before_s, lengths[number + 1])
+            found.append((f"phase `{name}`", level, before_s, margin, stage.recovered_within))
+    for what, at_rate, length_s, margin, most in found:
+        if margin > most:
+            moved = f"by {percent(margin)}" if margin < 1.0 else "by more than all of it"
+            yield (
+                f"`recovery_s` will not be known: at {quantity(at_rate, 'rate')} and {quantity(length_s, 'measure_s')} "
+                f"before {what} chance moves throughput {moved}, and {percent(most)} is looked for"
+            )
 
 
 def _rate(stage: Ladder) -> Callable[[float], float] | None:

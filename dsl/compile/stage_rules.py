@@ -7,10 +7,9 @@ the plan's own actions; the contents of an external server (`dsn`) are taken for
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from proveout.core.data_classes import dataclass, field
-from proveout.core.errors import Where
 from proveout.core.units import length
 from proveout.dsl import engines
 from proveout.dsl.compile.symbols import Draft, Scope
@@ -34,6 +33,7 @@ from proveout.dsl.plan.stages import (
     Sql,
     Stage,
     Tune,
+    Tuning,
 )
 from proveout.dsl.plan.topology import Expression, System, Workload
 from proveout.dsl.rules.repeat_rules import no_end_of_ramp_up
@@ -197,32 +197,33 @@ class _Walk:
     prepared: set[str] = field(default_factory=set)
     copied: dict[str, str] = field(default_factory=dict)
 
-    def problem(self, where: Where, message: str, hint: str = "", key: str = "stages") -> None:
-        self.scope.problems.add(where, message, key=key, hint=hint)
+    def problem(self, of: Stage | Tuning | System, message: str, hint: str = "") -> None:
+        key = f"topology.systems.{of.name}" if isinstance(of, System) else "stages"
+        self.scope.problems.add(of.where, message, key=key, hint=hint)
 
     def populate(self, stage: Populate) -> None:
         workload = self.scope.workloads[stage.workload]
         if not has_tables(workload):
-            self.problem(stage.where, f"workload `{stage.workload}` has no `tables`, so there is nothing to populate")
+            self.problem(stage, f"workload `{stage.workload}` has no `tables`, so there is nothing to populate")
         for name in stage.into:
+            system = self.scope.systems[name]
             self.front(stage, name)
-            self.copy(stage, self.scope.systems[name])
-            self.cache(stage, self.scope.systems[name])
+            self.copy(stage, system)
+            self.cache(stage, system)
             self.standby(stage, name)
-            objection = population_problem(workload, self.scope.systems[name].engine)
-            if objection is not None:
-                self.problem(stage.where, objection)
+            if objection := population_problem(workload, system.engine):
+                self.problem(stage, objection)
             self.loaded[name] = self.together(name, workload)
             self.snapshots.add(name)
             standbys = (one.name for one in self.scope.systems.values() if one.standby_of == name)
             self.loaded |= dict.fromkeys(standbys, self.loaded[name])
         for name in stage.into:
             sink = self.scope.systems[name].propagates_to
-            if sink is not None:
+            if sink in self.scope.systems:
                 self.sink(stage, name, sink)
                 self.loaded[sink] = (stage.workload,)
                 self.snapshots.add(sink)
-        self.level(set(stage.into))
+        self.level(stage.into)
 
     def together(self, system: str, workload: Workload) -> tuple[str, ...]:
         """The workloads in a system after it was populated: those before it whose tables are others stay. A propagation
@@ -243,34 +244,35 @@ class _Walk:
         if first != stage.id or step:
             message = f"`{system.name}` is copied once, and stage `{stage.id}` would populate the copy"
             way_out = "populate it once, before its first reset and not as a step; or leave out its `restore`"
-            self.problem(stage.where, message, way_out)
+            self.problem(stage, message, way_out)
 
     def sink(self, stage: Populate, source: str, sink: str) -> None:
         """A propagation copies rows into tables, and does not create the tables."""
         made = sink in stage.into or sink in self.prepared or self.scope.systems[sink].provision is None
         if not made and any(one.name == source for one in self.sources()):
             message = f"`{stage.id}` loads `{source}`, whose changes go to `{sink}`, where no tables are made"
-            self.problem(stage.where, message, f"into: [{sink}, {source}]")
+            self.problem(stage, message, f"into: [{sink}, {source}]")
 
     def cache(self, stage: Populate, system: System) -> None:
         """The tables of a cache are those of its cache groups, which proveout does not make."""
         if system.propagates_by_itself and system.propagates_to is not None:
             message = f"`{system.name}` is a cache of `{system.propagates_to}`, and populate loads no cache groups"
-            self.problem(stage.where, message, "an sql stage: LOAD CACHE GROUP … COMMIT EVERY 256 ROWS PARALLEL 8")
+            self.problem(stage, message, "an sql stage: LOAD CACHE GROUP … COMMIT EVERY 256 ROWS PARALLEL 8")
 
-    def standby(self, stage: Stage, name: str) -> None:
-        """A standby has the data of its primary."""
+    def standby(self, stage: Stage, name: str) -> bool:
+        """Whether a system is a standby, which has the data of its primary; a problem then."""
         primary = self.scope.systems[name].standby_of
         if primary is not None:
             message = f"`{name}` is a standby of `{primary}`, whose data it has: stage `{stage.id}` cannot change it"
-            self.problem(stage.where, message, f"name `{primary}` in its place")
+            self.problem(stage, message, f"name `{primary}` in its place")
+        return primary is not None
 
     def front(self, stage: Stage, name: str) -> bool:
         """Whether a system is a PgBouncer, which only loads and faults are for; a problem then."""
         behind = self.scope.systems[name].in_front_of if name in self.scope.systems else None
         if behind is not None:
             message = f"`{name}` is a PgBouncer, for loads and faults: stage `{stage.id}` is for what is behind it"
-            self.problem(stage.where, message, f"name `{behind}` in its place")
+            self.problem(stage, message, f"name `{behind}` in its place")
         return behind is not None
 
     def drop(self, stage: Drop) -> None:
@@ -281,11 +283,11 @@ class _Walk:
             self.standby(stage, name)
             if self.propagates(name):
                 message = f"`{name}` is an end of a propagation, whose tables cannot be dropped while it runs"
-                self.problem(stage.where, message, "without a matrix, each populate replaces the one before")
+                self.problem(stage, message, "without a matrix, each populate replaces the one before")
                 continue
             if stage.workload not in self.loaded.get(name, ()):
                 message = f"`{stage.workload}` is not loaded into `{name}` when stage `{stage.id}` drops it"
-                self.problem(stage.where, message, f"- populate: {{workload: {stage.workload}, into: [{name}]}} before")
+                self.problem(stage, message, f"- populate: {{workload: {stage.workload}, into: [{name}]}} before")
             left = tuple(one for one in self.loaded.pop(name, ()) if one != stage.workload)
             if left:
                 self.loaded[name] = left
@@ -295,7 +297,7 @@ class _Walk:
         self.front(stage, stage.system)
         if self.propagates(stage.system):
             message = f"`{stage.system}` is an end of a propagation, and is not restarted while it runs"
-            self.problem(stage.where, message, "`settings` of the system in the topology")
+            self.problem(stage, message, "`settings` of the system in the topology")
 
     def propagates(self, name: str) -> bool:
         """Whether a system is an end of a propagation that proveout sets up."""
@@ -311,27 +313,27 @@ class _Walk:
         last = self.tuned[-1] if self.tuned else None
         if last is None or last.id != stage.tune:
             there = f"the last one that is in place is `{last.id}`" if last else "none is in place"
-            self.problem(stage.where, f"`{stage.tune}` is not the tune stage to set back here: {there}")
+            self.problem(stage, f"`{stage.tune}` is not the tune stage to set back here: {there}")
             return
         for tuning in (one for one in last.tunings if one.keep):
             message = f"`{tuning.name}` is kept after the run, so stage `{stage.id}` cannot set it back"
-            self.problem(tuning.where, message, "leave `keep` out")
+            self.problem(tuning, message, "leave `keep` out")
         self.tuned.pop()
 
-    def level(self, systems: set[str]) -> None:
+    def level(self, systems: Collection[str]) -> None:
         """Source and sink hold the same rows again where both were brought to the same state."""
         for source in self.sources():
             if source.name in systems and source.propagates_to in systems:
-                self.written.pop(source.propagates_to, None)
+                self.written.pop(source.propagates_to or "", None)
 
     def sources(self) -> list[System]:
         """Those whose propagation proveout sets up and compares."""
         systems = self.scope.systems.values()
-        return [s for s in systems if s.propagates_to is not None and not s.propagates_by_itself]
+        return [one for one in systems if one.propagates_to is not None and not one.propagates_by_itself]
 
     def load(self, stage: Ladder | Search) -> None:
         self.connections(stage)
-        if isinstance(stage, Ladder):
+        if isinstance(stage, Ladder) and stage.windows.ramp_up_least_s is not None:
             self.ramp_up(stage)
         for part in parts(stage):
             self.part(part.stage)
@@ -341,47 +343,43 @@ class _Walk:
     def part(self, stage: Ladder | Search) -> None:
         system = self.scope.systems[stage.target]
         workload = self.scope.workloads[stage.workload]
-        objection = load_problem(workload, system.engine)
-        if objection is not None:
-            self.problem(stage.where, f"stage `{stage.id}` runs on `{system.name}`: {objection}")
+        if objection := load_problem(workload, system.engine):
+            self.problem(stage, f"stage `{stage.id}` runs on `{system.name}`: {objection}")
         holder = system.in_front_of or system.name
         known = has_tables(workload)
         loaded = self.loaded.get(holder) if known else None
         if loaded is None and known and system.provision is not None:
             hint = f"- populate: {{workload: {stage.workload}, into: [{holder}]}}"
-            self.problem(stage.where, f"nothing is loaded into `{holder}` before stage `{stage.id}`", hint)
+            self.problem(stage, f"nothing is loaded into `{holder}` before stage `{stage.id}`", hint)
         if loaded is not None and not any(same_rows(self.scope.workloads[one], workload) for one in loaded):
             held = " and ".join(f"`{one}`" for one in loaded)
             message = f"stage `{stage.id}` runs `{stage.workload}`, but `{holder}` holds the rows of {held}"
-            self.problem(stage.where, message, f"populate it with `{stage.workload}`")
+            self.problem(stage, message, f"populate it with `{stage.workload}`")
         if has_own_arrival(workload):
             self.outside(stage)
-        objection = None if stage.sessions.access else division_problem(workload, len(system.instances))
-        if objection is not None:
-            self.problem(stage.where, objection)
+        if not stage.sessions.access and (objection := division_problem(workload, len(system.instances))):
+            self.problem(stage, objection)
         self.writes_through(stage)
 
     def ramp_up(self, stage: Ladder) -> None:
         """`ramp_up: auto(…)` needs seconds that show whether the system is steady."""
-        if stage.windows.ramp_up_least_s is not None:
-            why = no_end_of_ramp_up(self.scope.workloads.__getitem__, stage)
-            if why:
-                message = f"`ramp_up: auto` ends where the measured seconds are steady, and {why}"
-                self.problem(stage.where, message, f"ramp_up: {length(stage.windows.ramp_up_s)}")
+        if why := no_end_of_ramp_up(self.scope.workloads.__getitem__, stage):
+            message = f"`ramp_up: auto` ends where the measured seconds are steady, and {why}"
+            self.problem(stage, message, f"ramp_up: {length(stage.windows.ramp_up_s)}")
 
     def outside(self, stage: Ladder | Search) -> None:
         """An outside program runs ladders, with its own arrival and its own connections."""
         if not isinstance(stage, Ladder) or isinstance(stage.arrival, Phased) or stage.windows.passes:
             message = f"the program of `{stage.workload}` runs ladders, at one rate, in windows of a fixed length"
-            self.problem(stage.where, message, "a ladder with `measure`, and with one `rate` or none")
+            self.problem(stage, message, "a ladder with `measure`, and with one `rate` or none")
             return
         arrival, windows = stage.arrival, stage.windows
         if (isinstance(arrival, Closed) and arrival.think is not None) or stage.session or stage.pool.kind != "local":
             message = f"the program of `{stage.workload}` makes its own connections, in its own process"
-            self.problem(stage.where, message, "leave `think`, `session` and `pool` away")
+            self.problem(stage, message, "leave `think`, `session` and `pool` away")
         if stage.sessions != OWN_SESSIONS:
             message = f"the program of `{stage.workload}` makes and keeps its connections by itself"
-            self.problem(stage.where, message, "leave `on_disconnect`, `access` and `sessions` away")
+            self.problem(stage, message, "leave `on_disconnect`, `access` and `sessions` away")
         for problem in stage_problems(
             self.scope.workloads[stage.workload],
             has_rate=isinstance(arrival, Open),
@@ -389,7 +387,7 @@ class _Walk:
             ramp_up_s=windows.ramp_up_s,
             measure_s=windows.measure_s,
         ):
-            self.problem(stage.where, f"stage `{stage.id}` runs the program of `{stage.workload}`: {problem}")
+            self.problem(stage, f"stage `{stage.id}` runs the program of `{stage.workload}`: {problem}")
 
     def turns_again(self, members: Sequence[Ladder], steps: Mapping[str, Stage]) -> None:
         """The turns of ladders that take turns, after their first: backwards, then forwards, with their steps."""
@@ -404,16 +402,15 @@ class _Walk:
 
     def writes_through(self, stage: Ladder | Search) -> None:
         """Writes at one end of a propagation must not conflict with earlier writes at the other end."""
+        if not writes(self.scope.workloads[stage.workload]):
+            return
         target = self.scope.systems[stage.target]
         system = self.scope.systems.get(target.in_front_of or target.name, target)
-        if writes(self.scope.workloads[stage.workload]):
-            self.standby(stage, system.name)
-        before = self.written.get(system.propagates_to or "")
-        changes = writes(self.scope.workloads[stage.workload])
-        if before is not None and changes:
+        self.standby(stage, system.name)
+        before = self.written.pop(system.propagates_to or "", None)
+        if before is not None:
             self.conflict(stage, system, before)
-            self.written.pop(system.propagates_to or "", None)
-        if changes and any(source.propagates_to == system.name for source in self.sources()):
+        if any(source.propagates_to == system.name for source in self.sources()):
             self.written[system.name] = stage.id
 
     def connections(self, stage: Ladder | Search) -> None:
@@ -429,7 +426,7 @@ class _Walk:
             if setting.isdigit() and threads > int(setting) - CONNECTIONS_KEPT:
                 hint = f"settings: {{max_connections: {threads + 100}}} of `{system.name}`"
                 message = f"stage `{stage.id}` needs {threads} connections, but `{system.name}` has {setting}"
-                self.problem(stage.where, message, hint)
+                self.problem(stage, message, hint)
 
     def pooled(self, stage: Ladder | Search, system: System, threads: int) -> None:
         """The clients of a PgBouncer, and the server's connections that they get."""
@@ -437,7 +434,7 @@ class _Walk:
         if threads > clients:
             hint = f"settings: {{max_client_conn: {threads + 100}}} of `{system.name}`"
             message = f"stage `{stage.id}` needs {threads} clients, but `{system.name}` takes {clients}"
-            self.problem(stage.where, message, hint)
+            self.problem(stage, message, hint)
         highest = max(stage.threads) if isinstance(stage, Ladder) else stage.threads
         kept = sum(
             part.stage.sessions.pool or part.threads(highest)
@@ -450,13 +447,13 @@ class _Walk:
                 f"stage `{stage.id}` keeps {kept} connections to `{system.name}`, which has {size} to the server:"
                 " the others would wait for one until the load ends"
             )
-            self.problem(stage.where, message, hint)
+            self.problem(stage, message, hint)
         behind = self.scope.systems.get(system.in_front_of or "")
         most = dict(behind.settings).get("max_connections", str(CONNECTIONS)) if behind is not None else ""
         if behind is not None and most.isdigit() and size > int(most) - CONNECTIONS_KEPT:
             hint = f"settings: {{max_connections: {size + 100}}} of `{behind.name}`"
             message = f"`{system.name}` keeps up to {size} connections, but `{behind.name}` has {most}"
-            self.problem(stage.where, message, hint)
+            self.problem(stage, message, hint)
 
     def conflict(self, stage: Ladder | Search, source: System, before: str) -> None:
         message = (
@@ -464,33 +461,28 @@ class _Walk:
             f"the rows that stage `{stage.id}` changes would conflict there and replication would stop"
         )
         hint = f"add - reset: {{systems: [{source.propagates_to}, {source.name}]}} before stage `{stage.id}`"
-        turns = isinstance(stage, Ladder) and before != stage.id and self.take_turns(stage.id, before)
-        if turns:
+        together = any({stage.id, before} <= {ladder.id for ladder in members} for members in self.turns)
+        if isinstance(stage, Ladder) and before != stage.id and together:
             hint = f"a reset of both as a step before each: before: [reset: {{systems: [{source.propagates_to}, …]}}]"
-        self.problem(stage.where, message, hint)
-
-    def take_turns(self, one: str, other: str) -> bool:
-        return any({one, other} <= {ladder.id for ladder in members} for members in self.turns)
+        self.problem(stage, message, hint)
 
     def reset(self, stage: Reset) -> None:
         for name in stage.systems:
             if self.front(stage, name) or not stage.restore:
                 continue
-            self.standby(stage, name)
-            if self.scope.systems[name].standby_of is not None:
-                continue
             system = self.scope.systems[name]
+            if self.standby(stage, name):
+                continue
             if system.restore:
                 self.copied.setdefault(name, stage.id)
             elif not system.can_be_restored:
                 found = unrestorable(system)
-                self.problem(stage.where, found.message, found.way_out)
+                self.problem(stage, found.message, found.way_out)
             elif not (name in self.snapshots or system.is_named_file):
-                self.problem(
-                    stage.where, f"`{name}` cannot be restored: nothing was loaded into it before `{stage.id}`"
-                )
+                message = f"`{name}` cannot be restored: nothing was loaded into it before `{stage.id}`"
+                self.problem(stage, message)
         if stage.restore:
-            self.level(set(stage.systems))
+            self.level(stage.systems)
 
     def propagations(self) -> None:
         for source in self.sources():
@@ -501,9 +493,8 @@ class _Walk:
                     f"but stage `{last}` leaves rows in `{source.propagates_to}` that `{source.name}` does not have"
                 )
                 hint = f"add - reset: {{systems: [{source.propagates_to}, {source.name}]}} after stage `{last}`"
-                self.problem(source.where, message, hint, f"topology.systems.{source.name}")
+                self.problem(source, message, hint)
             if source.name not in self.snapshots:
                 hint = f"- populate: {{workload: …, into: [{source.propagates_to}, {source.name}]}}"
                 message = f"`{source.name}` propagates to `{source.propagates_to}`, but no populate stage loads it"
-                key = f"topology.systems.{source.name}"
-                self.problem(source.where, message, hint, key)
+                self.problem(source, message, hint)

@@ -6,16 +6,16 @@ Expressions come later (`compiler`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar, cast
+from typing import cast
 
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import Sought
 from proveout.dsl import engines
 from proveout.dsl.compile.loads import (
+    Lengths,
     Loads,
-    Phases,
     check_interference,
     check_loads,
     check_versus,
@@ -50,7 +50,7 @@ from proveout.dsl.plan.stages import (
     Tune,
     Windows,
 )
-from proveout.dsl.plan.topology import Host, System
+from proveout.dsl.plan.topology import Host
 from proveout.dsl.rules.host_rules import fio_problems
 from proveout.dsl.rules.repeat_rules import pass_problems
 from proveout.dsl.rules.session_settings import setting_objections
@@ -69,62 +69,15 @@ PATTERNS = {
     "sequential-write-1m": (False, _MIB, 0.0),
 }
 """Pattern -> (random, bytes of an I/O, share of reads)."""
-
-
-class _Problem(Protocol):
-    def __call__(self, message: str, *path: str | int, hint: str = "") -> None: ...
-
-
-def tool_job(entry: stage_models.ToolKeys, problem: _Problem) -> FioJob | None:
-    """The job of a stage; None when a problem was noted."""
-    random, block, reads = PATTERNS[entry.pattern]
-    random = random if entry.random is None else entry.random
-    block = block if entry.block is None else entry.block
-    target = entry.target or stage_models.ToolTarget.model_validate({})
-    job = FioJob(
-        random=random,
-        block_bytes=block,
-        read_fraction=reads if entry.read is None else entry.read,
-        jobs=entry.jobs,
-        size_bytes=entry.size,
-        direct=entry.direct,
-        directory=target.directory or "",
-        devices=tuple(target.devices or ()),
-        destructive=entry.destructive,
-    )
-    return job if _target(target, problem) and _job(job, problem) else None
-
-
-def tool_limits(entry: stage_models.ToolLimitsEntry) -> Limits:
-    """The limits of a tool; those of a load's threads do not concern it."""
-    return Limits(
-        errors_fraction_max=entry.errors,
-        start_skew_ms_max=entry.start_skew * 1e3,
-        tps_slope_fraction_max=entry.iops_slope,
-        tps_cv_max=entry.iops_cv,
-        pause_s_max=entry.pause,
-        void_fraction_max=entry.void,
-    )
-
-
-def _target(target: stage_models.ToolTarget, problem: _Problem) -> bool:
-    if (target.directory is None) == (target.devices is None) and target.model_fields_set:
-        problem("a tool works in a directory or on devices", "target", hint="leave one of them out")
-        return False
-    return True
-
-
-def _job(job: FioJob, problem: _Problem) -> bool:
-    """Whether an agent would take the job."""
-    found = list(fio_problems(job))
-    for objection in found:
-        problem(objection.message, *objection.at, hint=objection.way_out)
-    return not found
-
-
 SERVING_ROLES = frozenset({"server", "storage"})
-
-Entry = TypeVar("Entry", bound=stage_models.StageBase)
+SPOILED = {
+    "search": (
+        "probes of a search judge rates, which a fault would spoil",
+        "a ladder with `faults` at the rate that the search finds: rate: ${…}",
+    ),
+    "tool": ("a tool has no system", "a ladder with `faults`"),
+}
+"""Kinds of stages that cannot have faults: why, and the way out."""
 
 
 def compile_stages(scope: Scope, section: Node | None, root: Map, places: Sequence[Place]) -> list[Draft]:
@@ -136,104 +89,62 @@ def compile_stages(scope: Scope, section: Node | None, root: Map, places: Sequen
         where = section.where if section is not None else root.where
         scope.problems.add(where, "a plan needs a list of stages", key="stages", hint="- ladder: {…}")
         return []
-    bodies = [
-        None if place.broken else _body(scope, item, place.index)
+    entries = [
+        (place, None if place.broken else _body(scope, item, place.index))
         for item, place in zip(section.items, places, strict=True)
     ]
-    own = [body for place, body in zip(places, bodies, strict=True) if not (place.step_of or place.alone)]
-    kinds = Counter(kind for kind, _ in filter(None, own))
+    kinds = Counter(body[0] for place, body in entries if body is not None and not (place.step_of or place.alone))
     drafts: list[Draft] = []
-    for place, body in zip(places, bodies, strict=True):
+    for place, body in entries:
         if body is None:
             drafts.append(Draft(id="", kind="", body=root, stage=None))
-        elif place.alone:
-            drafts.append(_alone(body, place, drafts))
-        else:
-            drafts.append(_draft(scope, body, place, kinds, drafts))
+            continue
+        kind, node = body
+        named = node.get("id")
+        stage_id = named.text if isinstance(named, Scalar) else kind
+        if place.alone:
+            drafts.append(Draft(id=stage_id, kind=kind, body=node, stage=_alone(stage_id, place, drafts)))
+            continue
+        path = f"stages.{place.index}.{kind}"
+        maker = _Stages(scope=scope, kind=kind, body=node, path=path, name=stage_id, start=node.where, cell=place.cell)
+        drafts.append(maker.draft(place, drafts, kinds[kind]))
     return drafts
 
 
 def _body(scope: Scope, item: Node, index: int) -> tuple[str, Map] | None:
     """(kind, body) of `- kind: {…}`."""
-    path = f"stages.{index}"
-    if not isinstance(item, Map) or len(item.entries) != 1:
+    key = item.entries[0][0] if isinstance(item, Map) and len(item.entries) == 1 else None
+    if not isinstance(item, Map) or key is None:
+        where, message = item.where, "a stage is one kind with its settings"
         hint = f"- kind: {{…}}, kind one of {', '.join(stage_models.STAGES)}"
-        scope.problems.add(item.where, "a stage is one kind with its settings", key=path, hint=hint)
-        return None
-    key, body = item.entries[0]
-    if key.text not in stage_models.STAGES:
+    elif key.text not in stage_models.STAGES:
+        where, message = key.where, f"unknown stage `{key.text}`"
         hint = did_you_mean(key.text, stage_models.STAGES)
-        scope.problems.add(key.where, f"unknown stage `{key.text}`", key=path, hint=hint)
-        return None
-    if not isinstance(body, Map):
-        scope.problems.add(key.where, f"`{key.text}` needs its settings", key=path, hint=f"- {key.text}: {{…}}")
-        return None
-    return key.text, body
+    elif isinstance(body := item.entries[0][1], Map):
+        return key.text, body
+    else:
+        where, message, hint = key.where, f"`{key.text}` needs its settings", f"- {key.text}: {{…}}"
+    scope.problems.add(where, message, key=f"stages.{index}", hint=hint)
+    return None
 
 
-def _draft(scope: Scope, item: tuple[str, Map], place: Place, kinds: Mapping[str, int], before: list[Draft]) -> Draft:
-    kind, body = item
-    path = f"stages.{place.index}.{kind}"
-    named = body.get("id")
-    stage_id = named.text if isinstance(named, Scalar) else kind
-    model, valid = stage_models.STAGES[kind], _without_faults(scope, kind, body, path)
-    entry = validate(model, valid, path, scope.problems)
-    broken = entry is None or valid is not body
-    if entry is None:
-        entry = salvage(model, valid)
-    unnamed = named is None and kinds[kind] > 1
-    doubled = not unnamed and bool(stage_id) and any(draft.id == stage_id for draft in before)
-    if unnamed:
-        hint = f"there are {kinds[kind]} {kind} stages; expressions tell them apart by id"
-        scope.problems.add(body.where, f"this {kind} stage needs an `id`", key=path, hint=hint)
-    elif doubled:
-        where = named.where if named is not None else body.where
-        scope.problems.add(where, f"another stage has the id `{stage_id}`", key=f"{path}.id")
-    maker = _Stages(scope=scope, kind=kind, body=body, path=path, id=stage_id, cell=place.cell, partial=broken)
-    stage = None if entry is None else maker.of(entry)
-    return Draft(
-        id=stage_id,
-        kind=kind,
-        body=body,
-        stage=None if broken or unnamed or doubled else stage,
-        cell=place.cell,
-        step_of=place.step_of,
-        side=place.side,
-    )
-
-
-def _without_faults(scope: Scope, kind: str, body: Map, path: str) -> Map:
-    """The body of a stage; faults are refused where a stage cannot have them, in other words than an unknown key."""
-    faults = body.entry("faults")
-    if faults is None or kind not in ("search", "tool"):
-        return body
-    why = "probes of a search judge rates, which a fault would spoil" if kind == "search" else "a tool has no system"
-    hint = "a ladder with `faults`" + (" at the rate that the search finds: rate: ${…}" if kind == "search" else "")
-    scope.problems.add(faults[0].where, f"faults are of a ladder: {why}", key=f"{path}.faults", hint=hint)
-    return Map(entries=tuple(entry for entry in body.entries if entry is not faults), where=body.where)
-
-
-def _alone(item: tuple[str, Map], place: Place, before: Sequence[Draft]) -> Draft:
+def _alone(stage_id: str, place: Place, before: Sequence[Draft]) -> Ladder | None:
     """The ladder that runs one load of another ladder, which precedes it, alone and in turns with it."""
-    kind, body = item
-    named = body.get("id")
-    stage_id = named.text if isinstance(named, Scalar) else kind
     whole = next((draft.stage for draft in before if draft.id == place.alone_of), None)
-    stage: Ladder | None = None
-    if isinstance(whole, Ladder):
-        load = next(load for load in whole.loads if load.name == place.alone)
-        stage = replace(
-            whole,
-            id=stage_id,
-            clients=load.clients,
-            order="interleaved",
-            seed=None,
-            interleaved_with=whole.id,
-            stop_when=None,
-            cell=None,
-            alone=load.name,
-        )
-    return Draft(id=stage_id, kind=kind, body=body, stage=stage)
+    if not isinstance(whole, Ladder):
+        return None
+    load = next(load for load in whole.loads if load.name == place.alone)
+    return replace(
+        whole,
+        id=stage_id,
+        clients=load.clients,
+        order="interleaved",
+        seed=None,
+        interleaved_with=whole.id,
+        stop_when=None,
+        cell=None,
+        alone=load.name,
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -243,9 +154,37 @@ class _Stages(StageNames):
     kind: str
     cell: Cell | None = None
 
+    def draft(self, place: Place, before: Sequence[Draft], of_kind: int) -> Draft:
+        """The stage at its place; there are `of_kind` of its kind."""
+        model, named, node = stage_models.STAGES[self.kind], self.body.get("id"), self.body
+        if self.kind in SPOILED and (faults := node.entry("faults")) is not None:
+            why, hint = SPOILED[self.kind]
+            self.note(f"faults are of a ladder: {why}", "faults", hint=hint, where=faults[0].where)
+            node = replace(node, entries=tuple(entry for entry in node.entries if entry is not faults))
+        entry = validate(model, node, self.path, self.scope.problems)
+        broken = entry is None or node is not self.body
+        unnamed = named is None and of_kind > 1
+        doubled = not unnamed and bool(self.name) and any(draft.id == self.name for draft in before)
+        if unnamed:
+            hint = f"there are {of_kind} {self.kind} stages; expressions tell them apart by id"
+            self.note(f"this {self.kind} stage needs an `id`", hint=hint)
+        elif doubled:
+            self.note(f"another stage has the id `{self.name}`", "id")
+        self.partial = broken
+        if entry is None:
+            entry = salvage(model, node)
+        stage = None if entry is None else self.of(entry)
+        return Draft(
+            id=self.name,
+            kind=self.kind,
+            body=self.body,
+            stage=None if broken or unnamed or doubled else stage,
+            cell=self.cell,
+            step_of=place.step_of,
+            side=place.side,
+        )
+
     def of(self, entry: stage_models.StageBase) -> Stage | None:
-        if self.kind not in stage_models.OF_THEIR_OWN:
-            return self.plain(cast("Stage", made(KINDS[self.kind], entry, id=self.id, where=self.body.where)))
         match entry:
             case stage_models.LadderKeys():
                 return self.ladder(entry)
@@ -255,8 +194,7 @@ class _Stages(StageNames):
                 return self.tune(entry)
             case stage_models.ToolKeys():
                 return self.tool(entry)
-            case _:  # the table of models and this match name the same kinds; a test holds them together
-                raise TypeError(type(entry).__name__)
+        return self.plain(cast("Stage", made(KINDS[self.kind], entry, id=self.name, where=self.start)))
 
     def plain(self, written: Stage) -> Stage | None:
         """A stage whose keys are those of its record; None when a name in it is not there."""
@@ -271,57 +209,74 @@ class _Stages(StageNames):
                 if stage.keep and not stage.restore:
                     self.problem("nothing is restored, so that all is kept", "keep", hint="leave `keep` out")
             case Restart():
-                return self.restart(stage, self.scope.systems[stage.system])
+                return self.restart(stage)
             case Reboot():
-                for name in stage.hosts:
-                    if self.scope.hosts[name].is_local:
-                        what = f"the agent of `{name}` is started by the run, and nothing starts it after a reboot"
-                        hint = "an `address:` with an agent that is a service (`proveout agent --unit`)"
-                        self.problem(what, "on", hint=hint)
+                for name in (name for name in stage.hosts if self.scope.hosts[name].is_local):
+                    what = f"the agent of `{name}` is started by the run, and nothing starts it after a reboot"
+                    hint = "an `address:` with an agent that is a service (`proveout agent --unit`)"
+                    self.problem(what, "on", hint=hint)
             case Sql():
-                return sql_stage(stage, self.body, self.system(stage.system, "system"), self.problem)
+                return sql_stage(self, stage)
             case CommandRun():
-                host = self.scope.resolve("host", stage.host, self.scope.hosts, self.where("on"), f"{self.path}.on")
-                return command_stage(stage, self.body, host, self.problem)
+                return command_stage(self, stage)
         return stage
 
     # ---- kinds ----
 
     def tune(self, entry: stage_models.TuneEntry) -> Tune | None:
         tunings = compile_tunings(self.scope, self.body.get("tuning"), f"{self.path}.tuning")
-        if len(tunings) < len(entry.tuning):
-            return None
-        return Tune(id=self.id, tunings=tunings, where=self.body.where)
+        whole = len(tunings) == len(entry.tuning)
+        return Tune(id=self.name, tunings=tunings, where=self.start) if whole else None
 
     def tool(self, entry: stage_models.ToolKeys) -> Tool | None:
         clients, captures = self.clients(entry.from_), self.captures(entry.capture)
-        job = tool_job(entry, self.problem)
-        if clients is None or job is None or captures is None:
+        random, block, reads = PATTERNS[entry.pattern]
+        target, limits = entry.target or stage_models.ToolTarget.model_validate({}), entry.limits
+        job = FioJob(
+            random=random if entry.random is None else entry.random,
+            block_bytes=block if entry.block is None else entry.block,
+            read_fraction=reads if entry.read is None else entry.read,
+            jobs=entry.jobs,
+            size_bytes=entry.size,
+            direct=entry.direct,
+            directory=target.directory or "",
+            devices=tuple(target.devices or ()),
+            destructive=entry.destructive,
+        )
+        if self.object_to(fio_problems(job)) or clients is None or captures is None:
             return None
         stage = made(
             Tool,
             entry,
-            id=self.id,
+            id=self.name,
             clients=clients,
             pattern=entry.pattern,
             job=job,
             windows=Windows(ramp_up_s=entry.ramp_up, measure_s=entry.measure, ramp_down_s=0.0),
             captures=captures,
-            limits=tool_limits(entry.limits),
-            where=self.body.where,
+            limits=Limits(  # those of a load's threads do not concern a tool
+                errors_fraction_max=limits.errors,
+                start_skew_ms_max=limits.start_skew * 1e3,
+                tps_slope_fraction_max=limits.iops_slope,
+                tps_cv_max=limits.iops_cv,
+                pause_s_max=limits.pause,
+                void_fraction_max=limits.void,
+            ),
+            where=self.start,
         )
         self.rise(stage.iodepths, "iodepth")
         return stage
 
-    def restart(self, stage: Restart, system: System) -> Restart | None:
-        if engines.of(system.engine).embedded != "server" or system.provision is None:
-            what = "runs already" if system.provision is None else "has no server"
-            hint = "a tuning of its host with `restart: UNIT`" if system.provision is None else "session: {…}"
+    def restart(self, stage: Restart) -> Restart | None:
+        system = self.scope.systems[stage.system]
+        if system.provision is None or engines.of(system.engine).embedded != "server":
+            what, hint = "has no server", "session: {…}"
+            if system.provision is None:
+                what, hint = "runs already", "a tuning of its host with `restart: UNIT`"
             self.problem(f"`{system.name}` {what}, so proveout cannot restart it", "system", hint=hint)
             return None
         for name, value in stage.settings:
-            for found in setting_objections(system.engine, name, value, system.provision):
-                self.problem(found.message, "settings", name, hint=found.way_out)
+            self.object_to(setting_objections(system.engine, name, value, system.provision), "settings", name)
         return stage
 
     def ladder(self, entry: stage_models.LadderKeys) -> Ladder | None:
@@ -330,9 +285,9 @@ class _Stages(StageNames):
         rungs = self.rungs(entry)
         phases = compile_phases(self, entry, rungs or (THREADS_MAX,)) if entry.phases is not None else None
         arrival = compile_arrival(self, entry, phases)
-        windows = self.windows(entry, phases)
+        windows = self.windows(entry, None if phases is None else phases[1])
         longest = replace(windows, measure_s=WEEK_S) if self.partial else windows
-        faults = compile_faults(self.scope, self.body.get("faults"), f"{self.path}.faults", longest)
+        faults = compile_faults(self, longest)
         if loads is None or rungs is None or pool is None or captures is None:
             return None
         if faults:
@@ -342,7 +297,7 @@ class _Stages(StageNames):
         stage = made(
             Ladder,
             entry,
-            id=self.id,
+            id=self.name,
             threads=rungs,
             windows=windows,
             arrival=arrival or Closed(),
@@ -353,8 +308,8 @@ class _Stages(StageNames):
             pool=pool,
             cell=self.cell,
             faults=faults or (),
-            where=self.body.where,
-            **vars(loads),
+            where=self.start,
+            **loads.fields,
         )
         if stage.stop_when is not None:
             stage = replace(stage, stop_when=replace(stage.stop_when, where=self.where("stop_when")))
@@ -366,25 +321,25 @@ class _Stages(StageNames):
         partner = self.partner(entry.with_, stage.order)
         return replace(stage, workers=workers, seed=self.seed(entry.seed, stage.order), interleaved_with=partner)
 
-    def windows(self, entry: stage_models.LadderKeys, phases: Phases | None) -> Windows:
+    def windows(self, entry: stage_models.LadderKeys, phases: Lengths | None) -> Windows:
         """Three lengths, the middle one perhaps in phases, or passes over a set of queries."""
         given = [key.text for key, _ in self.body.entries]
         loads = list((entry.loads or {}).values())
         names = dict.fromkeys([entry.workload, *(load.workload for load in loads)])
         known = [self.scope.workloads[name] for name in names if name in self.scope.workloads]
-        for one in pass_problems(given, entry.pool, known, paced=any(load.rate is not None for load in loads)):
-            self.problem(one.message, *one.at, hint=one.way_out)
+        paced = any(load.rate is not None for load in loads)
+        self.object_to(pass_problems(given, entry.pool, known, paced=paced))
         if entry.passes is not None:
             return Windows(ramp_up_s=0.0, measure_s=entry.within, ramp_down_s=0.0, passes=entry.passes)
         if phases is None and self.body.get("recovered_within") is not None:
             self.problem("`recovered_within` is for phases", "recovered_within", hint="phases: […]")
-        measure_s = entry.measure or 1.0 if phases is None else phases.measure_s
+        measure_s = entry.measure or 1.0 if phases is None else sum(length_s for _, length_s in phases)
         return Windows(
             ramp_up_s=entry.ramp_up.most_s,
             ramp_up_least_s=entry.ramp_up.least_s,
             measure_s=measure_s,
             ramp_down_s=entry.ramp_down,
-            phases=() if phases is None else phases.lengths,
+            phases=phases or (),
         )
 
     def rungs(self, entry: stage_models.LadderKeys) -> tuple[int, ...] | None:
@@ -401,14 +356,12 @@ class _Stages(StageNames):
         return tuple(given)
 
     def rise(self, rungs: Sequence[int], key: str) -> None:
-        """A problem where the rungs of a ladder do not rise."""
         twice = next((rung for rung in rungs if rungs.count(rung) > 1), None)
         if list(rungs) != sorted(set(rungs)):
             what = "the rungs of a ladder go up" if twice is None else f"{twice} stands twice"
             self.problem(f"{key}: {what}", key, hint=f"each rung once, rising: {sorted(set(rungs))}")
 
     def seed(self, given: int | None, order: str) -> int | None:
-        """The seed of a shuffled order."""
         if given is not None and order != "shuffled":
             self.problem("nothing is drawn by this seed", "seed", hint="order: shuffled")
         return (1 if given is None else given) if order == "shuffled" else None
@@ -454,7 +407,7 @@ class _Stages(StageNames):
         stage = made(
             Search,
             entry,
-            id=self.id,
+            id=self.name,
             rate_from=low,
             rate_to=high,
             rate_start=start,
@@ -466,8 +419,8 @@ class _Stages(StageNames):
             confirmations=entry.confirm.times,
             captures=captures,
             pool=pool,
-            where=self.body.where,
-            **vars(loads),
+            where=self.start,
+            **loads.fields,
         )
         if stage.around is not None and over == "rate":
             hint = "threads: {from: …, to: …}, and no `rate`"
@@ -481,8 +434,7 @@ class _Stages(StageNames):
     def pool(self, entry: stage_models.Measured, loads: Loads | None) -> Pool | None:
         """The pool of a stage that measures. Ray runs code of every client that connects, so never beside a database or
         storage."""
-        where = self.where("pool")
-        pool = self.scope.resolve("pool", entry.pool, self.scope.pools, where, f"{self.path}.pool")
+        pool = self.resolve("pool", entry.pool, self.scope.pools, "pool")
         if pool is not None and pool.kind == "ray" and loads is not None and loads.loads:
             self.problem("a Ray pool has one load at a time", "pool", hint="pool: local, or a stage for each load")
         if pool is None or pool.kind != "ray" or pool.address:

@@ -2,14 +2,14 @@
 and the stages as drafts.
 
 A name that is declared and broken has its own problem already; a reference to it is left out without a problem
-instead of being reported as unknown. Misspelled keys are read as meant.
+instead of being reported as unknown. Settings that are not indented deeply enough are read as meant.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -25,12 +25,12 @@ from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.scalars import ID_PATTERN, NAME_PATTERN, RESERVED_IDS
 from proveout.dsl.plan.stages import Cell, Pool, Stage
 from proveout.dsl.plan.topology import Capture, Declared, Host, Secret, System
+from proveout.dsl.rules.host_rules import Objection
 from proveout.dsl.schema.models import CaptureEntry, HostEntry, SystemEntry
 from proveout.dsl.schema.parameters import Parameters
 from proveout.dsl.schema.stage_models import STAGES
 from proveout.dsl.schema.validation import validate
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
-from proveout.dsl.source.nodes import where_of as where_of  # noqa: PLC0414 - it is looked for here
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, where_of
 
 Thing = TypeVar("Thing")
 Model = TypeVar("Model", bound=BaseModel)
@@ -42,7 +42,7 @@ _NAME, _ID = re.compile(NAME_PATTERN), re.compile(ID_PATTERN)
 _NAMES = dict.fromkeys(("host", "system", "equipment", "workload", "capture", "pool"), _NAME) | {"secret": _ID}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Scope:
     """Everything with a name.
 
@@ -62,16 +62,14 @@ class Scope:
     pools: dict[str, Pool] = field(default_factory=dict)
     equipment: dict[str, Declared] = field(default_factory=dict)
     facts: list[Declared] = field(default_factory=list)
-    declared: dict[str, set[str]] = field(default_factory=dict)
+    declared: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     unknowable: set[str] = field(default_factory=set)
-    folder: Path | None = None
+    folder: Path
     """The plan's own folder, resolved: the files that a plan names are in it."""
-    inventory: str | None = None
+    inventory: str | None
     """The name of the inventory's file, None without one."""
 
-    def entries(
-        self, section: Node | None, kind: str, model: type[Model], path: str
-    ) -> Iterator[tuple[Scalar, Map, Model]]:
+    def entries(self, section: Node | None, kind: str, model: type[Model], path: str) -> Iterator[tuple[Entry, Model]]:
         """The valid entries of a section of names; the names of all of them are declared as `kind`."""
         if section is not None and not isinstance(section, Map):
             self.problems.add(section.where, f"`{path}` must be a mapping of names", key=path)
@@ -83,66 +81,99 @@ class Scope:
                 message = f"`{key.text}` is not a name that can be used here"
                 self.problems.add(key.where, message, key=path, hint=NAME_HINT)
                 continue
-            valid = validate(model, node, f"{path}.{key.text}", self.problems)
+            below = f"{path}.{key.text}"
+            valid = validate(model, node, below, self.problems)
             if valid is not None and isinstance(node, Map):
-                yield key, node, valid
-
-    def resolve(
-        self, kind: str, name: str, table: Mapping[str, Thing], where: Where, key: str, *, declare: str = ""
-    ) -> Thing | None:
-        """The thing called `name`; a problem, with how to `declare` it, when it is not declared. No name stands for one
-        that is not valid."""
-        if not name:
-            return None
-        found = table.get(name)
-        declared = self.declared.get(kind, set())
-        if found is None and name not in declared and kind not in self.unknowable and not self.problems.at(where):
-            hint = "\n  ".join(filter(None, (did_you_mean(name, declared), declare)))
-            self.problems.add(where, f"there is no {kind} `{name}`", key=key, hint=hint)
-        return found
-
-    def select_hosts(self, words: Sequence[str], where: Where, key: str) -> tuple[str, ...] | None:
-        """Host names, in the topology's order, for `all`, `role:client` and plain names; None when a word fits none."""
-        chosen: set[str] = set()
-        fine = True
-        for word in words:
-            if word == "all":
-                chosen |= set(self.hosts)
-            elif word.startswith("role:"):
-                fine &= self._with_role(word.removeprefix("role:"), chosen, where, key)
-            elif word in self.equipment:
-                what = f"`{word}` is equipment, on which no agent can run"
-                self.problems.add(where, what, key=key, hint="a host of the topology")
-                fine = False
-            else:
-                host = self.resolve("host", word, self.hosts, where, key)
-                fine &= host is not None
-                chosen.add(word)
-        return tuple(name for name in self.hosts if name in chosen) if fine and self.hosts else None
-
-    def _with_role(self, role: str, chosen: set[str], where: Where, key: str) -> bool:
-        found = {host.name for host in self.hosts.values() if role in host.roles}
-        if not found:
-            if self.declared.get("host", set()) - set(self.hosts) or "host" in self.unknowable:
-                return False  # a broken host might have had the role
-            roles = {role for host in self.hosts.values() for role in host.roles}
-            self.problems.add(where, f"no host has the role `{role}`", key=key, hint=did_you_mean(role, roles))
-        chosen |= found
-        return bool(found)
+                yield Entry(scope=self, body=node, path=below, name=key.text, start=key.where), valid
 
 
 @dataclass(slots=True, kw_only=True)
-class StageNames:
-    """Resolves the names of one entry, whose node is `body` at `path`, in the stage `id`.
+class Entry:
+    """An entry of the plan, whose node is `body` at `path`: its problems are noted at its keys, and its names resolved.
 
-    `partial`: some keys of the entry are not valid, so that rules between its keys are left out.
+    `start`: the position of a problem with a key that is not there. `partial`: some of its keys are not valid, so that
+    rules between its keys are left out.
     """
 
     scope: Scope
     body: Map
     path: str
-    id: str
+    name: str
+    start: Where
     partial: bool = False
+
+    def where(self, *at: str | int) -> Where:
+        """The position of a key in its file."""
+        return where_of(self.body, *at) if at and self.body.get(str(at[0])) is not None else self.start
+
+    def note(self, message: str, *at: str | int, hint: str = "", where: Where | None = None) -> None:
+        """Note a problem at a key of the entry."""
+        key = ".".join((self.path, *map(str, at)))
+        self.scope.problems.add(where or self.where(*at), message, key=key, hint=hint)
+
+    def problem(self, message: str, *at: str | int, hint: str = "", where: Where | None = None) -> None:
+        """Note a broken rule, of an entry whose keys are valid."""
+        if not self.partial:
+            self.note(message, *at, hint=hint, where=where)
+
+    def object_to(self, found: Iterable[Objection], *at: str | int) -> bool:
+        """Note objections, each below the key `at`; whether there were any."""
+        listed = list(found)
+        for one in listed:
+            self.problem(one.message, *at, *one.at, hint=one.way_out)
+        return bool(listed)
+
+    def resolve(
+        self, kind: str, name: str | None, table: Mapping[str, Thing], *at: str | int, declare: str = ""
+    ) -> Thing | None:
+        """The thing called `name`; a problem, with how to `declare` it, when it is not declared. No name stands for one
+        that is not valid."""
+        if not name:
+            return None
+        found, declared = table.get(name), self.scope.declared[kind]
+        unknown = found is None and name not in declared and kind not in self.scope.unknowable
+        if unknown and not self.scope.problems.at(self.where(*at)):
+            hint = "\n  ".join(filter(None, (did_you_mean(name, declared), declare)))
+            self.note(f"there is no {kind} `{name}`", *at, hint=hint)
+        return found
+
+    def system(self, name: str | None, *at: str | int) -> System | None:
+        """A system; None, and a problem noted, when there is none."""
+        return self.resolve("system", name, self.scope.systems, *at)
+
+    def select_hosts(self, words: Sequence[str], *at: str | int) -> tuple[str, ...] | None:
+        """Host names, in the topology's order, for `all`, `role:client` and plain names; None when a word fits none."""
+        hosts = self.scope.hosts
+        chosen: set[str] = set()
+        fine = True
+        for word in words:
+            if word == "all":
+                chosen |= set(hosts)
+            elif word.startswith("role:"):
+                found = self._with_role(word.removeprefix("role:"), *at)
+                fine &= bool(found)
+                chosen |= found
+            elif word in self.scope.equipment:
+                self.note(f"`{word}` is equipment, on which no agent can run", *at, hint="a host of the topology")
+                fine = False
+            else:
+                fine &= self.resolve("host", word, hosts, *at) is not None
+                chosen.add(word)
+        return tuple(name for name in hosts if name in chosen) if fine and hosts else None
+
+    def _with_role(self, role: str, *at: str | int) -> set[str]:
+        hosts = self.scope.hosts
+        found = {host.name for host in hosts.values() if role in host.roles}
+        broken = self.scope.declared["host"] - set(hosts) or "host" in self.scope.unknowable
+        if not found and not broken:  # a broken host might have had the role
+            roles = {role for host in hosts.values() for role in host.roles}
+            self.note(f"no host has the role `{role}`", *at, hint=did_you_mean(role, roles))
+        return found
+
+
+@dataclass(slots=True, kw_only=True)
+class StageNames(Entry):
+    """A stage, whose id is `name`, or one of its loads."""
 
     def resolved(self, stage: Stage) -> Stage | None:
         """The stage with its hosts selected; None when a name in it is not there."""
@@ -157,48 +188,33 @@ class StageNames:
                 found[field_name] = self.all_systems(value, key) if of == "systems" else self.clients(value)
         return None if None in found.values() else replace(stage, **found)
 
-    def where(self, *path: str | int) -> Where:
-        """The position of a key in its file."""
-        return where_of(self.body, *path)
-
-    def system(self, name: str, key: str, *more: str | int) -> System | None:
-        """A system; None, and a problem noted, when there is none."""
-        return self.scope.resolve("system", name, self.scope.systems, self.where(key, *more), f"{self.path}.{key}")
-
     def all_systems(self, names: Sequence[str], key: str) -> tuple[str, ...] | None:
         """Names of systems, each once; None when one is not there."""
         found = [self.system(name, key, index) for index, name in enumerate(names)]
+        self._each_once(names, key)
+        return tuple(names) if all(found) else None
+
+    def _each_once(self, names: Sequence[str], key: str) -> None:
         for index, name in enumerate(names):
             if name in names[:index]:
                 self.problem(f"`{name}` is there twice", key, index)
-        return tuple(names) if all(found) else None
-
-    def problem(self, message: str, *path: str | int, hint: str = "") -> None:
-        """Note a problem at a key of the entry."""
-        if self.partial:
-            return
-        key = ".".join([self.path, *map(str, path)])
-        self.scope.problems.add(self.where(*path), message, key=key, hint=hint)
 
     def has_workload(self, name: str) -> bool:
         """Whether a workload is there; its absence is noted."""
-        where = self.where("workload")
-        return self.scope.resolve("workload", name, self.scope.workloads, where, f"{self.path}.workload") is not None
+        return self.resolve("workload", name, self.scope.workloads, "workload") is not None
 
     def clients(self, words: Sequence[str]) -> tuple[str, ...] | None:
         """The hosts that a selector stands for; None when it stands for none."""
-        where = self.where("from")
-        return self.scope.select_hosts(words, where, f"{self.path}.from")
+        return self.select_hosts(words, "from")
 
     def captures(self, names: Sequence[str] | None) -> tuple[str, ...] | None:
         """Names of captures, each once; None when one is not there."""
-        found: dict[str, Capture | None] = {}
-        for index, name in enumerate(names or ()):
-            where = self.where("capture", index)
-            path, declare = f"{self.path}.capture", self._declaration(name)
-            found[name] = self.scope.resolve("capture", name, self.scope.captures, where, path, declare=declare)
-            if name in (names or ())[:index]:
-                self.problem(f"`{name}` is there twice", "capture", index)
+        known = self.scope.captures
+        found = {
+            name: self.resolve("capture", name, known, "capture", index, declare=self._declaration(name))
+            for index, name in enumerate(names or ())
+        }
+        self._each_once(names or (), "capture")
         return tuple(found) if all(found.values()) else None
 
     def _declaration(self, name: str) -> str:
@@ -206,7 +222,7 @@ class StageNames:
         so."""
         before, kind = f"declare it:\n  captures:\n    {name}: ", CAPTURES.get(name)
         if kind is None:
-            others = self.scope.declared.get("capture")
+            others = self.scope.declared["capture"]
             return "" if others else f"{before}{{kind: …}}  # {did_you_mean(name, CAPTURES)}"
         fit = [one for one in self.scope.systems.values() if kind.endpoints < 2 or one.propagates_to or one.standby_of]
         return before + kind.declaration(fit[0].name if fit else "…")
@@ -214,15 +230,15 @@ class StageNames:
     def reachable(self, system: System, clients: tuple[str, ...], key: str) -> None:
         """An embedded system listens on its own machine only; a file is opened on its own host only."""
         if system.is_named_file:
-            others = [name for name in clients if name != system.host]
-            if others:
-                message = f"`{system.name}` is a file of {system.host} and out of reach for {', '.join(others)}"
-                self.problem(message, key, hint=f"from: {system.host}")
+            beyond, what = [name for name in clients if name != system.host], f"a file of {system.host}"
+            hint = f"from: {system.host}"
+        elif system.provision is not None:
+            beyond, what = [name for name in clients if not self.scope.hosts[name].is_local], "embedded"
+            hint = "an embedded system takes its load from local hosts"
+        else:
             return
-        remote = [name for name in clients if not self.scope.hosts[name].is_local]
-        if system.provision is not None and remote:
-            message = f"`{system.name}` is embedded and out of reach for {', '.join(remote)}"
-            self.problem(message, key, hint="an embedded system takes its load from local hosts")
+        if beyond:
+            self.problem(f"`{system.name}` is {what} and out of reach for {', '.join(beyond)}", key, hint=hint)
 
 
 @record
@@ -256,7 +272,7 @@ def _names_of(item: Map) -> Iterator[str]:
             yield from (key.text, *get_close_matches(key.text, STAGES, n=1))
 
 
-# A misspelled kind of stage, and settings that are not indented deeper than the name that they belong to:
+# Settings that are not indented deeper than the name that they belong to:
 #
 #     - ladder:              workloads:
 #       workload: hlr          hlr:
@@ -277,17 +293,21 @@ _STAGES = {
 
 
 def as_meant(document: Map, problems: Problems) -> Map:
-    """The document with the kinds of stages, and the settings of all that has a name inside it."""
+    """The document with the settings of all that has a name inside it."""
     for path, known in _SECTIONS.items():
         document = _below(document, path, known, problems)
     section = document.get("stages")
     if not isinstance(section, Seq):
         return document
-    items = tuple(_stage(_kind(item, index, problems), problems) for index, item in enumerate(section.items))
-    return _put(document, "stages", Seq(items=items, where=section.where))
+    items = list(section.items)
+    for index, item in enumerate(items):
+        keys = item.keys() if isinstance(item, Map) else ()
+        if isinstance(item, Map) and not _STAGES.get(keys[0] if keys else "", frozenset()).isdisjoint(keys[1:]):
+            items[index] = nested(item, keys[1:], problems)
+    return put(document, "stages", Seq(items=tuple(items), where=section.where))
 
 
-def _put(node: Map, name: str, value: Node) -> Map:
+def put(node: Map, name: str, value: Node) -> Map:
     entries = tuple((key, value if key.text == name else old) for key, old in node.entries)
     return Map(entries=entries, where=node.where)
 
@@ -297,27 +317,7 @@ def _below(node: Map, path: tuple[str, ...], known: Collection[str], problems: P
     if not isinstance(below, Map):
         return node
     inner = _below(below, path[1:], known, problems) if path[1:] else nested(below, known, problems)
-    return _put(node, path[0], inner)
-
-
-def _kind(item: Node, index: int, problems: Problems) -> Node:
-    """A stage with the kind that was probably meant."""
-    key = item.entries[0][0] if isinstance(item, Map) and item.entries else None
-    close = get_close_matches(key.text.lower(), STAGES, n=1) if key is not None else []
-    if not isinstance(item, Map) or key is None or key.text in STAGES or not close:
-        return item
-    hint = did_you_mean(key.text, STAGES)
-    problems.add(key.where, f"unknown stage `{key.text}`", key=f"stages.{index}", hint=hint)
-    meant = dataclasses.replace(key, value=close[0], text=close[0])
-    return Map(entries=((meant, item.entries[0][1]), *item.entries[1:]), where=item.where)
-
-
-def _stage(item: Node, problems: Problems) -> Node:
-    if not isinstance(item, Map) or len(item.entries) < 2:
-        return item
-    known = _STAGES.get(item.entries[0][0].text)
-    whole = known is not None and any(key in known for key in item.keys()[1:])
-    return nested(item, item.keys()[1:], problems) if whole else item
+    return put(node, path[0], inner)
 
 
 def nested(node: Map, known: Collection[str], problems: Problems) -> Map:

@@ -8,15 +8,13 @@ are one machine. `one_agent_per_machine` gives what such hosts share to the agen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
 from pydantic import Field
 
-from proveout.core.data_classes import record
-from proveout.core.errors import Where
-from proveout.dsl.compile.symbols import Scope, StageNames, where_of
+from proveout.dsl.compile.symbols import Entry, Scope, StageNames
 from proveout.dsl.operations.operation import Line, Misfit, Operation, UnitName
 from proveout.dsl.operations.table import FAULT_KEYS, OPERATIONS, TUNING_KEYS, fault_key, operation_of
 from proveout.dsl.plan.keys import made
@@ -24,8 +22,7 @@ from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.scalars import Selector
 from proveout.dsl.plan.stages import Fault, Ladder, Stage, Tune, Tuning, Windows
-from proveout.dsl.plan.topology import Host
-from proveout.dsl.rules.host_rules import TUNING_NAME_MAX, Objection, consent_problems
+from proveout.dsl.rules.host_rules import TUNING_NAME_MAX, consent_problems
 from proveout.dsl.rules.ladder_rules import operation_problems, spans_s, window_problems
 from proveout.dsl.schema.stage_models import FaultEntry, FaultKeys, LadderKeys
 from proveout.dsl.schema.validation import Strict, validate
@@ -61,150 +58,118 @@ def compile_tunings(scope: Scope, section: Node | None, path: str) -> tuple[Tuni
     if len(section.items) > TUNINGS_MAX:
         scope.problems.add(section.where, f"more than {TUNINGS_MAX} tunings", key=path)
         return ()
-    found = (compile_tuning(scope, node, f"{path}.{n}") for n, node in enumerate(section.items))
+    found = (_tuning(scope, node, f"{path}.{n}") for n, node in enumerate(section.items))
     return tuple(tuning for tuning in found if tuning is not None)
 
 
-def compile_tuning(scope: Scope, node: Node, path: str, *, fault: bool = False) -> Tuning | None:
+def _entry(scope: Scope, node: Node, path: str, what: str, example: str) -> Entry | None:
+    if isinstance(node, Map):
+        return Entry(scope=scope, body=node, path=path, name="", start=node.where)
+    scope.problems.add(node.where, f"a {what} is a mapping", key=path, hint=example)
+    return None
+
+
+def _operations(
+    one: Entry, known: Collection[str], operations: Mapping[str, str], what: str, instead: str
+) -> tuple[list[tuple[Scalar, Node]], Map, bool]:
+    """(the operations of an entry beside its `known` keys, all its other keys, whether there are no more)."""
+    others = [pair for pair in one.body.entries if pair[0].text not in known or _is_operation(pair, operations)]
+    found = [pair for pair in others if pair[0].text in operations]
+    rest = Map(entries=tuple(pair for pair in one.body.entries if pair not in others), where=one.body.where)
+    for key in (key for key, _ in others if key.text not in operations):
+        message, hint = f"unknown key `{key.text}`", did_you_mean(key.text, sorted({*operations, *known}))
+        if key.text in FAULT_KEYS:
+            message, hint = f"`{key.text}` is a fault, not a tuning", "put it under `faults:` of a ladder"
+        elif key.text in TUNING_KEYS:
+            message, hint = f"`{key.text}` is a tuning that cannot be a fault", "put it under `tuning:`"
+        one.problem(message, hint=hint, where=key.where)
+    if len(found) > 1:
+        names = " and ".join(f"`{key.text}`" for key, _ in found)
+        one.problem(f"a {what} is one operation, not {names}", hint=instead, where=found[1][0].where)
+    if not others and rest.get("tuning") is None:
+        one.problem(f"this {what} does nothing", hint=f"one of {', '.join(operations)}")
+    return found, rest, len(found) == len(others)
+
+
+def _is_operation(pair: tuple[Scalar, Node], operations: Mapping[str, str]) -> bool:
+    """Whether a key that every tuning has is the operation of a fault here: `restart: {system: db}`."""
+    return operations is FAULT_KEYS and pair[0].text in FAULT_KEYS and isinstance(pair[1], Map)
+
+
+def _tuning(scope: Scope, node: Node, path: str, *, fault: bool = False) -> Tuning | None:
     """The tuning that `node` is; None, and problems noted, when it is not valid. Of a fault the consent is not looked
     at: `ladder_rules` has its own rules for what can be lost or not be undone."""
-    return _Entry(scope=scope, node=node, path=path, fault=fault).tuning()
+    one = _entry(scope, node, path, "tuning", "- {name: …, on: …, sysctl: {…}}")
+    if one is None:
+        return None
+    known = {field.alias or name for name, field in TuningEntry.model_fields.items()}
+    keys = FAULT_KEYS if fault else TUNING_KEYS
+    found, rest, whole = _operations(one, known, keys, "tuning", "make two of it")
+    if len(found) != 1 or not whole:
+        return None
+    ((kind, block),) = found
+    entry = validate(TuningEntry, rest, path, scope.problems)
+    operation = _operation(one, kind.text, OPERATIONS[keys[kind.text]], block)
+    if entry is None or operation is None:
+        return None
+    hosts = _hosts(one, entry, operation)
+    consent = next(consent_problems(kind.text, operation, destructive=entry.destructive, keep=entry.keep), None)
+    if consent is not None and not fault:
+        one.problem(consent.message, kind.text, hint=consent.way_out, where=kind.where)
+        return None
+    if hosts is None:
+        return None
+    return Tuning(
+        name=entry.name,
+        operation=keys[kind.text],
+        hosts=hosts,
+        parameters=to_values(operation),
+        keep=entry.keep,
+        restart=entry.restart or "",
+        system=operation.of_system or "",
+        destructive=entry.destructive,
+        where=node.where,
+    )
 
 
-def is_fault(entry: tuple[Scalar, Node]) -> bool:
-    """Whether a key that a fault has beside its operation is an operation here: `restart: {system: db}`."""
-    return entry[0].text in FAULT_KEYS and isinstance(entry[1], Map)
-
-
-def unknown_operation(key: str, known: Sequence[str]) -> tuple[str, str]:
-    """The problem with a key that is not an operation, and the way out."""
-    if key in FAULT_KEYS:
-        return f"`{key}` is a fault, not a tuning", "put it under `faults:` of a ladder"
-    if key in TUNING_KEYS:
-        return f"`{key}` is a tuning that cannot be a fault", "put it under `tuning:`"
-    return f"unknown key `{key}`", did_you_mean(key, known)
-
-
-@record
-class _Entry:
-    scope: Scope
-    node: Node
-    path: str
-    fault: bool = False
-
-    def tuning(self) -> Tuning | None:
-        parts = self.parts()
-        if parts is None:
+def _operation(one: Entry, kind: str, model: type[Operation], block: Node) -> Operation | None:
+    """The operation with what it needs of the plan's hosts and systems."""
+    if not isinstance(block, Map):
+        one.problem(f"`{kind}` needs its settings", kind, hint=f"{kind}: {{…}}")
+        return None
+    operation = validate(model, model.reshape(block), f"{one.path}.{kind}", one.scope.problems)
+    groups = []
+    for words in operation.selectors if operation is not None else ():
+        names = one.select_hosts(list(words), kind)
+        if names is None:
             return None
-        kind, block, rest = parts
-        entry = validate(TuningEntry, rest, self.path, self.scope.problems)
-        made = self.operation(kind, block)
-        operation = None if made is None else self.placed(kind, made)
-        if entry is None or operation is None:
-            return None
-        hosts = self.hosts(entry, operation)
-        consent = next(consent_problems(kind.text, operation, destructive=entry.destructive, keep=entry.keep), None)
-        if consent is not None and not self.fault:
-            self.problem(kind.where, consent.message, consent.way_out, kind.text)
-            return None
-        if hosts is None:
-            return None
-        return Tuning(
-            name=entry.name,
-            operation=self.keys[kind.text],
-            hosts=hosts,
-            parameters=to_values(operation),
-            keep=entry.keep,
-            restart=entry.restart or "",
-            system=operation.of_system or "",
-            destructive=entry.destructive,
-            where=self.node.where,
-        )
+        groups.append([one.scope.hosts[name] for name in names])
+    placed = None if operation is None else operation.placed(groups, one.scope.systems)
+    if isinstance(placed, Misfit):
+        one.problem(placed.message, kind, hint=placed.way_out)
+        return None
+    return placed
 
-    def problem(self, where: Where, message: str, hint: str = "", *more: str) -> None:
-        self.scope.problems.add(where, message, key=".".join([self.path, *more]), hint=hint)
 
-    def parts(self) -> tuple[Scalar, Node, Map] | None:
-        """(the operation's key, its block, all the rest)."""
-        if not isinstance(self.node, Map):
-            self.problem(self.node.where, "a tuning is a mapping", "- {name: …, on: …, sysctl: {…}}")
-            return None
-        known = {field.alias or name for name, field in TuningEntry.model_fields.items()}
-        others = [entry for entry in self.node.entries if entry[0].text not in known or self.is_fault(entry)]
-        kinds = [entry for entry in others if entry[0].text in self.keys]
-        for key, _ in others:
-            if key.text not in self.keys:
-                text, hint = unknown_operation(key.text, sorted({*self.keys, *known}))
-                self.problem(key.where, text, hint)
-        if len(kinds) > 1:
-            names = " and ".join(f"`{key.text}`" for key, _ in kinds)
-            self.problem(kinds[1][0].where, f"a tuning is one operation, not {names}", "make two of it")
-        if not others:
-            self.problem(self.node.where, "this tuning does nothing", f"one of {', '.join(self.keys)}")
-        if len(kinds) != 1 or len(others) != 1:
-            return None
-        rest = tuple(entry for entry in self.node.entries if entry not in others)
-        return kinds[0][0], kinds[0][1], Map(entries=rest, where=self.node.where)
-
-    @property
-    def keys(self) -> Mapping[str, str]:
-        """The keys of operations here -> the operations."""
-        return FAULT_KEYS if self.fault else TUNING_KEYS
-
-    def is_fault(self, entry: tuple[Scalar, Node]) -> bool:
-        return self.fault and is_fault(entry)
-
-    def placed(self, kind: Scalar, operation: Operation) -> Operation | None:
-        """The operation with what it needs of the plan's hosts and systems."""
-        where, groups = where_of(self.node, kind.text), []
-        for words in operation.selectors:
-            names = self.scope.select_hosts(list(words), where, f"{self.path}.{kind.text}")
-            if names is None:
-                return None
-            groups.append([self.scope.hosts[name] for name in names])
-        found = operation.placed(groups, self.scope.systems)
-        if isinstance(found, Misfit):
-            self.problem(where, found.message, found.way_out, kind.text)
-            return None
-        return found
-
-    def operation(self, kind: Scalar, block: Node) -> Operation | None:
-        model = OPERATIONS[self.keys[kind.text]]
-        path = f"{self.path}.{kind.text}"
-        if not isinstance(block, Map):
-            self.problem(block.where, f"`{kind.text}` needs its settings", f"{kind.text}: {{…}}", kind.text)
-            return None
-        return validate(model, model.reshape(block), path, self.scope.problems)
-
-    def hosts(self, entry: TuningEntry, operation: Operation) -> tuple[str, ...] | None:
-        """The hosts that are tuned; of a system, its host."""
+def _hosts(one: Entry, entry: TuningEntry, operation: Operation) -> tuple[str, ...] | None:
+    """The hosts that are tuned; of a system, its host."""
+    if (operation.selectors or operation.of_system is not None) and entry.on is not None:
+        message = "this tuning is of a system, on that system's host"
         if operation.selectors:
-            if entry.on is not None:
-                self.problem(where_of(self.node, "on"), "this fault is of the hosts that it names", "leave `on` out")
-            words = [word for group in operation.selectors for word in group]
-            return self.scope.select_hosts(words, where_of(self.node), self.path)
-        if operation.of_system is None:
-            if entry.on is None:
-                self.problem(self.node.where, "`on` is required", "on: role:server, on: all, or host names")
-                return None
-            return self.scope.select_hosts(entry.on, where_of(self.node, "on"), f"{self.path}.on")
-        where = where_of(self.node)
-        if entry.on is not None:
-            self.problem(
-                where_of(self.node, "on"), "this tuning is of a system, on that system's host", "leave `on` out"
-            )
-        system = self.scope.resolve("system", operation.of_system, self.scope.systems, where, f"{self.path}.system")
+            message = "this fault is of the hosts that it names"
+        one.problem(message, "on", hint="leave `on` out")
+    if operation.selectors:
+        return one.select_hosts([word for group in operation.selectors for word in group])
+    if operation.of_system is not None:
+        system = one.system(operation.of_system, "system")
         return None if system is None else (system.host,)
+    if entry.on is None:
+        one.problem("`on` is required", hint="on: role:server, on: all, or host names")
+        return None
+    return one.select_hosts(entry.on, "on")
 
 
-# ---- conflicts -----------------------------------------------------------------------------------------------------
-
-
-@record
-class _Set:
-    tuning: Tuning
-    host: str
-    value: str
+# ---- conflicts -------------------------------------------------------------------------------------------------------
 
 
 def check_tunings(
@@ -217,9 +182,7 @@ def check_tunings(
     may use the same names.
     """
     for together in (tunings, *(stage.tunings for stage in stages)):
-        seen: dict[tuple[str, str], _Set] = {}
-        for tuning in together:
-            _check_conflicts(scope, tuning, seen)
+        _check_conflicts(scope, together)
     every = [("", one) for one in tunings] + [(stage.id, one) for stage in stages for one in stage.tunings]
     first: dict[str, tuple[str, Tuning]] = {}
     used: set[tuple[str, str]] = set()
@@ -230,6 +193,28 @@ def check_tunings(
             message = f"another tuning is called `{tuning.name}`, at {other.where}"
             scope.problems.add(tuning.where, message, key="tuning", hint="results tell tunings apart by name")
         used.add((tuning.name, ladder))
+
+
+def _check_conflicts(scope: Scope, together: Sequence[Tuning]) -> None:
+    seen: dict[tuple[str, str], tuple[Tuning, str, str]] = {}
+    for tuning in together:
+        reported: set[str] = set()
+        for host, machine, target, value in _settings(scope, tuning):
+            other, other_host, other_value = seen.setdefault((machine, target), (tuning, host, value))
+            if other_value == value or other.name in reported:
+                continue
+            reported.add(other.name)
+            place = host if host == other_host else f"{host}, which is the same machine as {other_host}"
+            message = f"`{tuning.name}` and `{other.name}` are in conflict over {target} on {place}"
+            scope.problems.add(tuning.where, message, key="tuning", hint=f"the other is at {other.where}")
+
+
+def _settings(scope: Scope, tuning: Tuning) -> Iterator[tuple[str, str, str, str]]:
+    """(host, machine, target, value) of all that a tuning sets."""
+    targets = operation_of(tuning).targets()
+    for name in tuning.hosts:
+        for target, value in targets.items():
+            yield name, "local" if scope.hosts[name].is_local else name, target, value
 
 
 def one_agent_per_machine(plan: Plan) -> Plan:
@@ -243,7 +228,10 @@ def one_agent_per_machine(plan: Plan) -> Plan:
         return plan
 
     def moved(tunings: tuple[Tuning, ...]) -> tuple[Tuning, ...]:
-        return tuple(one if one.system else replace(one, hosts=_with_first(one.hosts, local)) for one in tunings)
+        return tuple(one if one.system else replace(one, hosts=with_first(one.hosts)) for one in tunings)
+
+    def with_first(hosts: Sequence[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(local[0] if host in local else host for host in hosts))
 
     def moved_in(stage: Stage) -> Stage:
         match stage:
@@ -257,164 +245,92 @@ def one_agent_per_machine(plan: Plan) -> Plan:
     return replace(plan, tunings=moved(plan.tunings), stages=tuple(map(moved_in, plan.stages)))
 
 
-def _with_first(hosts: Sequence[str], local: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(local[0] if host in local else host for host in hosts))
-
-
-def _check_conflicts(scope: Scope, tuning: Tuning, seen: dict[tuple[str, str], _Set]) -> None:
-    reported: set[str] = set()
-    for host, machine, target, value in settings(scope, tuning):
-        other = seen.setdefault((machine, target), _Set(tuning=tuning, host=host, value=value))
-        if other.value == value or other.tuning.name in reported:
-            continue
-        reported.add(other.tuning.name)
-        place = host if host == other.host else f"{host}, which is the same machine as {other.host}"
-        message = f"`{tuning.name}` and `{other.tuning.name}` are in conflict over {target} on {place}"
-        scope.problems.add(tuning.where, message, key="tuning", hint=f"the other is at {other.tuning.where}")
-
-
-def settings(scope: Scope, tuning: Tuning) -> Iterator[tuple[str, str, str, str]]:
-    """(host, machine, target, value) of all that a tuning sets."""
-    targets = operation_of(tuning).targets()
-    for name in tuning.hosts:
-        host: Host | None = scope.hosts.get(name)
-        machine = "local" if host is not None and host.is_local else name
-        for target, value in targets.items():
-            yield name, machine, target, value
-
+# ---- faults ----------------------------------------------------------------------------------------------------------
 
 KNOWN = {field.alias or name for name, field in FaultEntry.model_fields.items()}
-OF_TUNING = ("on", "destructive")
-"""The keys of a fault that are those of the tuning that its one operation makes."""
 BEGINS = ("at", "between", "when")
+OF_WAYS = {"seed": ("between",), "times": ("between", "when"), "apart": ("between", "when")}
+"""Keys of a fault -> the ways to begin that they are for."""
 EXAMPLE = "- {name: crash, at: 20s, for: 5s, kill: {system: db}, destructive: true}"
 
 
-def compile_faults(scope: Scope, section: Node | None, path: str, windows: Windows) -> tuple[Fault, ...] | None:
+def compile_faults(names: StageNames, windows: Windows) -> tuple[Fault, ...] | None:
     """The faults of a ladder, in order; None when one is not valid: its problems are noted."""
-    if not isinstance(section, Seq):
-        return ()
-    entries = [_FaultsEntry(scope=scope, node=node, path=f"{path}.{n}") for n, node in enumerate(section.items)]
-    found = [entry.fault(windows) for entry in entries]
+    section, path = names.body.get("faults"), f"{names.path}.faults"
+    nodes = section.items if isinstance(section, Seq) else ()
+    found = [_fault(names.scope, node, f"{path}.{n}", windows) for n, node in enumerate(nodes)]
     return tuple(fault for fault in found if fault is not None) if all(found) else None
 
 
-@record
-class _FaultsEntry:
-    scope: Scope
-    node: Node
-    path: str
+def _fault(scope: Scope, node: Node, path: str, windows: Windows) -> Fault | None:
+    one = _entry(scope, node, path, "fault", EXAMPLE)
+    if one is None:
+        return None
+    operations, rest, whole = _operations(one, KNOWN, FAULT_KEYS, "fault", "tuning: [{…}, {…}]")
+    listed = rest.get("tuning")
+    if operations and listed is not None:
+        one.problem(f"`{operations[0][0].text}` beside `tuning`: a fault has one of them", "tuning")
+    entry = validate(FaultEntry, rest, path, scope.problems)
+    if entry is None or not whole or len(operations) + (listed is not None) != 1:
+        return None
+    begins, tunings = _begins(one), _changes(one, entry, operations, rest)
+    if not begins or tunings is None:
+        return None
+    fault = made(Fault, entry, tunings=tunings, where=node.where)
+    fault = replace(fault, when=fault.when and replace(fault.when, where=one.where("when")))
+    flawed = False
+    for number, tuning in enumerate(tunings):
+        kind, operation = fault_key(tuning.operation), operation_of(tuning)
+        for found in operation_problems(kind, operation, for_s=fault.for_s, destructive=tuning.destructive):
+            within = () if operations or found.at == ("for",) else ("tuning", number)
+            flawed |= one.object_to((found,), *within)
+    return None if one.object_to(window_problems(fault, windows.measure_s)) or flawed else fault
 
-    def problem(self, where: Where, message: str, hint: str = "", *more: str) -> None:
-        self.scope.problems.add(where, message, key=".".join([self.path, *more]), hint=hint)
 
-    def object_to(self, objections: Iterator[Objection]) -> bool:
-        """Note objections; whether there were any."""
-        found = list(objections)
-        for one in found:
-            self.problem(where_of(self.node, *one.at), one.message, one.way_out, *map(str, one.at))
-        return bool(found)
+def _begins(one: Entry) -> bool:
+    given = [key for key in BEGINS if is_given(one.body, key)]
+    if not given:
+        one.problem("when does this fault begin?", hint="at: 20s, or between, or when")
+    for key in given[1:]:
+        one.problem(f"a fault begins by `{given[0]}` or by `{key}`, not by both", key, hint="leave one of them out")
+    way = given[0] if len(given) == 1 else ""
+    unused = next((key for key, ways in OF_WAYS.items() if way and is_given(one.body, key) and way not in ways), None)
+    if unused is not None:
+        ways = " or ".join(f"`{way}`" for way in OF_WAYS[unused])
+        message = f"`{unused}` is for a fault that begins by {ways}, not by `{way}`"
+        one.problem(message, unused, hint="leave it out")
+    return bool(way) and unused is None
 
-    def fault(self, windows: Windows) -> Fault | None:
-        if not isinstance(self.node, Map):
-            self.problem(self.node.where, "a fault is a mapping", EXAMPLE)
-            return None
-        operations, rest = self.parts(self.node)
-        entry = validate(FaultEntry, rest, self.path, self.scope.problems)
-        if entry is None or operations is None:
-            return None
-        fault = made(Fault, entry, tunings=(), where=self.node.where)
-        begins = self.begins()
-        tunings = self.tunings(entry, operations, rest)
-        if not begins or tunings is None:
-            return None
-        when = fault.when and replace(fault.when, where=where_of(self.node, "when"))
-        fault = replace(fault, tunings=tunings, when=when)
-        flawed = self.object_to(self.operation_problems(fault, operations))
-        return None if self.object_to(window_problems(fault, windows.measure_s)) or flawed else fault
 
-    def parts(self, node: Map) -> tuple[list[tuple[Scalar, Node]] | None, Map]:
-        """(the operation beside the other keys, if any; all the other keys); None for keys that are not known."""
-        others = [entry for entry in node.entries if entry[0].text not in KNOWN or is_fault(entry)]
-        operations = [entry for entry in others if entry[0].text in FAULT_KEYS]
-        rest = Map(entries=tuple(entry for entry in node.entries if entry not in others), where=node.where)
-        for key, _ in others:
-            if key.text not in FAULT_KEYS:
-                text, hint = unknown_operation(key.text, sorted({*FAULT_KEYS, *KNOWN}))
-                self.problem(key.where, text, hint)
-        if len(operations) > 1:
-            names = " and ".join(f"`{key.text}`" for key, _ in operations)
-            self.problem(operations[1][0].where, f"a fault is one operation, not {names}", "tuning: [{…}, {…}]")
-        if operations and rest.get("tuning") is not None:
-            where = where_of(node, "tuning")
-            self.problem(where, f"`{operations[0][0].text}` beside `tuning`: a fault has one of them", "", "tuning")
-        if not others and rest.get("tuning") is None:
-            self.problem(node.where, "this fault does nothing", f"one of {', '.join(FAULT_KEYS)}")
-        fine = len(operations) == len(others) and len(operations) + (rest.get("tuning") is not None) == 1
-        return (operations if fine else None), rest
-
-    def begins(self) -> bool:
-        """Whether it is clear when it begins."""
-        given = [key for key in BEGINS if is_given(self.node, key)]
-        if not given:
-            self.problem(self.node.where, "when does this fault begin?", "at: 20s, or between, or when")
-        for key in given[1:]:
-            message = f"a fault begins by `{given[0]}` or by `{key}`, not by both"
-            self.problem(where_of(self.node, key), message, "leave one of them out", key)
-        unused = {"seed": ("between",), "times": ("between", "when"), "apart": ("between", "when")}
-        for key, by in unused.items():
-            if len(given) == 1 and is_given(self.node, key) and given[0] not in by:
-                ways = " or ".join(f"`{one}`" for one in by)
-                message = f"`{key}` is for a fault that begins by {ways}, not by `{given[0]}`"
-                self.problem(where_of(self.node, key), message, "leave it out", key)
-                given = []
-        return len(given) == 1
-
-    def tunings(
-        self, entry: FaultKeys, operations: Sequence[tuple[Scalar, Node]], rest: Map
-    ) -> tuple[Tuning, ...] | None:
-        """Its changes: the one of its operation, or those that it lists."""
-        if operations:
-            name = rest.entry("name")
-            keys = [pair for key in OF_TUNING if (pair := rest.entry(key)) is not None]
-            one = Map(entries=(*([name] if name else []), *keys, *operations), where=self.node.where)
-            made = [compile_tuning(self.scope, one, self.path, fault=True)]
-        else:
-            section = rest.get("tuning")
-            items = section.items if isinstance(section, Seq) else ()
-            self.not_beside_list(rest)
-            made = [
-                compile_tuning(self.scope, self.agreed(item, entry), f"{self.path}.tuning.{n}", fault=True)
-                for n, item in enumerate(items)
-            ]
-        tunings = tuple(tuning for tuning in made if tuning is not None)
-        return tunings if len(tunings) == len(made) and not self.kept(tunings) else None
-
-    def not_beside_list(self, rest: Map) -> None:
+def _changes(
+    one: Entry, entry: FaultKeys, operations: Sequence[tuple[Scalar, Node]], rest: Map
+) -> tuple[Tuning, ...] | None:
+    """The changes of a fault: the one of its operation, or those that it lists, with the consent that it gives."""
+    consent = one.body.entry("destructive") if entry.destructive else None
+    if operations:
+        own = tuple(pair for key in ("name", "on", "destructive") if (pair := rest.entry(key)) is not None)
+        found = [_tuning(one.scope, Map(entries=(*own, *operations), where=one.body.where), one.path, fault=True)]
+    else:
+        listed = rest.get("tuning")
         if rest.get("on") is not None:
             message = "`on` belongs to one change, and this fault lists several"
-            self.problem(where_of(self.node, "on"), message, "`on` in each entry of `tuning`", "on")
+            one.problem(message, "on", hint="`on` in each entry of `tuning`")
+        found = [
+            _tuning(one.scope, _agreed(item, consent), f"{one.path}.tuning.{n}", fault=True)
+            for n, item in enumerate(listed.items if isinstance(listed, Seq) else ())
+        ]
+    tunings = tuple(tuning for tuning in found if tuning is not None)
+    kept = [tuning for tuning in tunings if tuning.keep]
+    for tuning in kept:
+        message = f"`{tuning.name}` of a fault is healed, and cannot be kept"
+        one.problem(message, hint="leave `keep` out", where=tuning.where)
+    return tunings if len(tunings) == len(found) and not kept else None
 
-    def agreed(self, item: Node, entry: FaultKeys) -> Node:
-        """A listed change, with the consent that the fault gives for all of them."""
-        if not entry.destructive or not isinstance(item, Map) or item.get("destructive") is not None:
-            return item
-        pair = self.node.entry("destructive") if isinstance(self.node, Map) else None
-        return Map(entries=(*item.entries, pair), where=item.where) if pair is not None else item
 
-    def kept(self, tunings: Sequence[Tuning]) -> bool:
-        for tuning in (one for one in tunings if one.keep):
-            self.problem(tuning.where, f"`{tuning.name}` of a fault is healed, and cannot be kept", "leave `keep` out")
-        return any(tuning.keep for tuning in tunings)
-
-    def operation_problems(self, fault: Fault, operations: Sequence[tuple[Scalar, Node]]) -> Iterator[Objection]:
-        for number, tuning in enumerate(fault.tunings):
-            found = operation_problems(
-                fault_key(tuning.operation), operation_of(tuning), for_s=fault.for_s, destructive=tuning.destructive
-            )
-            for one in found:
-                within = () if operations or one.at == ("for",) else ("tuning", number)
-                yield Objection(message=one.message, way_out=one.way_out, at=(*within, *one.at))
+def _agreed(item: Node, consent: tuple[Scalar, Node] | None) -> Node:
+    if consent is None or not isinstance(item, Map) or item.get("destructive") is not None:
+        return item
+    return Map(entries=(*item.entries, consent), where=item.where)
 
 
 def check_faults(names: StageNames, entry: LadderKeys, faults: Sequence[Fault], windows: Windows) -> None:
@@ -442,7 +358,7 @@ def _check_changes(names: StageNames, faults: Sequence[Fault]) -> None:
     for number, fault in enumerate(faults):
         seen: dict[tuple[str, str], str] = {}
         for tuning in fault.tunings:
-            for _, machine, target, value in settings(names.scope, tuning):
+            for _, machine, target, value in _settings(names.scope, tuning):
                 if seen.setdefault((machine, target), value) != value:
                     message = f"two changes of `{fault.name}` are in conflict over {target}"
                     names.problem(message, "faults", number, "tuning", hint="leave one of them out")
@@ -483,7 +399,7 @@ def _check_overlap(names: StageNames, one: Fault, other: Fault, number: int, mea
 def _touched(names: StageNames, fault: Fault) -> Iterator[tuple[str, str]]:
     """(machine, target) of all that a fault changes; a system is a target as a whole."""
     for tuning in fault.tunings:
-        for _, machine, target, _ in settings(names.scope, tuning):
+        for _, machine, target, _ in _settings(names.scope, tuning):
             yield machine, target
         if tuning.system:
             yield "", f"system {tuning.system}"

@@ -13,7 +13,7 @@ from proveout.core.numbers import SOUGHT, count_of, percent, threads, threads_by
 from proveout.core.statistics import repeats_expected
 from proveout.core.units import format_duration, format_size, length
 from proveout.dsl import engines
-from proveout.dsl.explain.changes import fault_lines
+from proveout.dsl.operations.table import fault_key, operation_of
 from proveout.dsl.plan import slices
 from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.loads import Part, parts, workloads
@@ -24,6 +24,7 @@ from proveout.dsl.plan.stages import (
     Around,
     Arrival,
     Closed,
+    Fault,
     Ladder,
     Open,
     Outline,
@@ -35,7 +36,7 @@ from proveout.dsl.plan.stages import (
     Stage,
     Think,
     Tool,
-    stated_s,
+    lengths_s,
 )
 from proveout.dsl.plan.topology import RARE_EVERY_S, Expression
 from proveout.dsl.rules import resets
@@ -411,7 +412,7 @@ def _windows(stage: Ladder | Tool) -> str:
     if windows.passes:
         passes = f"{windows.passes} pass{'es' if windows.passes > 1 else ''} over the set by each thread"
         return f"{passes}, run to completion within {length(windows.measure_s)}"
-    lengths = {one: length(length_s) for one, length_s in stated_s(windows).items()}
+    lengths = {one: length(length_s) for one, length_s in lengths_s(windows).items()}
     stated = ", ".join(f"{text} {one.stated}" for one, text in lengths.items())
     if windows.ramp_up_least_s is None:
         return stated
@@ -427,3 +428,41 @@ def _expected_probes(stage: Search) -> int:
     bracket = math.ceil(math.log2(max(span, 2.0)))
     bisect = math.ceil(math.log2(max(1.0 / stage.tolerance_fraction / 8.0, 2.0)))
     return bracket + bisect
+
+
+# ---- faults ------------------------------------------------------------------------------------------------------
+
+SAFETY = "or as soon as the iteration, the agent's lease or the agent ends"
+
+
+def fault_lines(stage: Ladder) -> tuple[str, ...]:
+    return tuple(line for fault in stage.faults for line in _fault(fault))
+
+
+def _fault(fault: Fault) -> Iterator[str]:
+    yield f"fault {fault.name}: {begins(fault)}"
+    for tuning in fault.tunings:
+        operation = operation_of(tuning)
+        data = ", CAN LOSE DATA" if tuning.destructive and operation.destructive else ""
+        system = f" of system {tuning.system}" if tuning.system else ""
+        restart = f", restarts {tuning.restart}" if tuning.restart else ""
+        hosts = ", ".join(tuning.hosts)
+        yield f"  {fault_key(tuning.operation)}{system} on {hosts} (privileges: {operation.privileges}){restart}{data}"
+        yield from (f"    {line}" for line in operation.wanted())
+    if fault.for_s > 0.0:
+        yield f"  healed: undone after {format_duration(fault.for_s)}, {SAFETY}"
+    elif not all(operation_of(tuning).outlasts for tuning in fault.tunings):
+        yield "  healed: it ends by itself"
+
+
+def begins(fault: Fault) -> str:
+    apart = f", at least {format_duration(fault.apart_s)} apart" if fault.apart_s else ""
+    times = "once" if fault.times == 1 else f"{fault.times} times"
+    if fault.when is not None:
+        most = "the first time" if fault.times == 1 else f"the first {fault.times} times"
+        return f"{most} that {fault.when.text} holds in the measure window{apart}"
+    if fault.between_s is not None:
+        first, last = map(length, fault.between_s)
+        drawn = f"{times} at random between {first} and {last} of the measure window (seed {fault.seed})"
+        return f"{drawn}{apart}, at other instants in each repeat"
+    return f"{length(fault.at_s or 0.0)} after the start of the measure window"

@@ -12,8 +12,7 @@ from itertools import groupby
 from proveout.core.data_classes import record
 from proveout.core.numbers import count_of
 from proveout.core.units import format_duration
-from proveout.dsl.explain.changes import TuningLine, TuningSum
-from proveout.dsl.explain.timetable import CellLine, HostPart, StageLine, Timetable
+from proveout.dsl.explain.timetable import CellLine, HostPart, StageLine, Timetable, TuningLine, TuningSum
 from proveout.dsl.plan.topology import Value
 
 Lines = tuple[str, ...]
@@ -145,13 +144,10 @@ def _lines(table: Timetable) -> Iterator[str]:
     yield f"about {_span(table.seconds_min, table.seconds)}{more}; at most {count_of(total, 'iteration')}"
     if table.on_loss != "rerun":
         yield _LOSS[table.on_loss]
-    if table.parameters:
-        yield ""
-        yield "parameters (-p name=value)"
-        width = max(len(parameter.name) for parameter in table.parameters)
-        for parameter in table.parameters:
-            about = f"  ({parameter.help})" if parameter.help else ""
-            yield f"  {parameter.name:<{width}}  {_value(parameter.type, parameter.value)}{about}"
+    yield from _table(
+        "parameters (-p name=value)",
+        [(one.name, _value(one.type, one.value) + (f"  ({one.help})" if one.help else "")) for one in table.parameters],
+    )
     yield from _hosts(table)
     yield from _systems(table)
     yield from _equipment(table)
@@ -165,8 +161,17 @@ def _lines(table: Timetable) -> Iterator[str]:
         else:
             for number, stage in stages:
                 yield from _stage(number, stage, stage.order)
-    yield from _verdicts(table)
-    yield from _charts(table)
+    checks = [(name, f"{'(warn) ' if severity == 'warn' else ''}{check}") for name, severity, check in table.verdicts]
+    yield from _table("verdicts", checks)
+    yield from _table("charts of the report", table.charts)
+
+
+def _table(title: str, rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """A section of names and texts; none without rows."""
+    if rows:
+        yield from ("", title)
+        width = max(len(name) for name, _ in rows)
+        yield from (f"  {name:<{width}}  {text}" for name, text in rows)
 
 
 def _some(names: Sequence[str]) -> str:
@@ -253,11 +258,8 @@ def _tunings(table: Timetable) -> Iterator[str]:
     before has too, all but the first one, are not repeated."""
     if not table.tunings:
         return
-    yield ""
-    yield "tuning: changed where a host is not so already; `proveout explain --facts` asks the hosts"
-    width = max(len(one.host) for one in table.tuning_sums)
-    for one in table.tuning_sums:
-        yield f"  {one.host:<{width}}  {_summed(one)}"
+    title = "tuning: changed where a host is not so already; `proveout explain --facts` asks the hosts"
+    yield from _table(title, [(one.host, _summed(one)) for one in table.tuning_sums])
     shown: dict[tuple[str, ...], tuple[str, int]] = {}
     for host in dict.fromkeys(line.host for line in table.tunings):
         yield ""
@@ -398,25 +400,6 @@ def _together(parts: Iterable[HostPart]) -> Iterator[tuple[tuple[str, ...], tupl
     for part in parts:
         found.setdefault(part.tasks, []).append(part.host)
     return ((tuple(hosts), tasks) for tasks, hosts in found.items())
-
-
-def _verdicts(table: Timetable) -> Iterator[str]:
-    if not table.verdicts:
-        return
-    yield ""
-    yield "verdicts"
-    width = max(len(name) for name, _, _ in table.verdicts)
-    for name, severity, check in table.verdicts:
-        yield f"  {name:<{width}}  {'(warn) ' if severity == 'warn' else ''}{check}"
-
-
-def _charts(table: Timetable) -> Iterator[str]:
-    if not table.charts:
-        return
-    yield ""
-    yield "charts of the report"
-    width = max(len(name) for name, _ in table.charts)
-    yield from (f"  {name:<{width}}  {text}" for name, text in table.charts)
 
 
 def _value(kind: str, value: Value) -> str:

@@ -10,12 +10,12 @@ from proveout.core.data_classes import record
 from proveout.core.numbers import count_of
 from proveout.dsl import engines
 from proveout.dsl.compile.stage_rules import left_out
-from proveout.dsl.explain import changes
-from proveout.dsl.explain.changes import TuningLine, TuningSum, privileges_of, tuning_lines, tuning_sums
 from proveout.dsl.explain.outlines import outline, times
+from proveout.dsl.operations.sql import copies_after
+from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Chart, Parameter, Plan, relation
-from proveout.dsl.plan.stages import KINDS, Ladder, Stage, Tool, tunings_s, written
+from proveout.dsl.plan.stages import KINDS, Ladder, Populate, Revert, Stage, Tool, Tune, Tuning, tunings_s, written
 from proveout.dsl.plan.topology import Declared, Host, System
 from proveout.dsl.rules import host_rules
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
@@ -91,6 +91,32 @@ class FactsLine:
     connects: tuple[str, ...]
     facts: tuple[tuple[str, str], ...]
     expect: tuple[tuple[str, str], ...]
+
+
+@record
+class TuningLine:
+    """A tuning on a host. `words`: its special properties; `stage` is the one that applies it, "" for the plan's
+    own."""
+
+    host: str
+    name: str
+    operation: str
+    wanted: tuple[str, ...]
+    words: tuple[str, ...] = ()
+    stage: str = ""
+    keep: bool = False
+
+
+@record
+class TuningSum:
+    """The numbers of tunings of a host: looked at only, set back when the run ends, kept after it; of these, how many
+    destroy data."""
+
+    host: str
+    looked_at: int
+    set_back: int
+    kept: int
+    destructive: int
 
 
 @record
@@ -193,9 +219,9 @@ def _system_line(system: System) -> SystemLine:
         name=system.name,
         engine=system.engine,
         host=system.host,
-        origin=changes.origin(system),
+        origin=origin(system),
         settings=system.settings,
-        propagates_to=changes.onward(system),
+        propagates_to=onward(system),
     )
 
 
@@ -291,3 +317,121 @@ def _turns_text(members: Sequence[Ladder]) -> str:
         return f"the cells take turns {length}; every second repeat has them in reverse"
     others = ", ".join(one.id for one in members[1:]) if len(members) < OTHERS_SHOWN else f"{len(members) - 1} more"
     return f"takes turns with {others} {length}; every second repeat has the ladders in reverse"
+
+
+# ---- systems, tunings --------------------------------------------------------------------------------------------
+
+
+def origin(system: System) -> str:
+    """The origin of a system: `runs already: <dsn>`."""
+    if system.standby_of:
+        kind = "synchronous" if system.synchronous else "asynchronous"
+        return f"{kind} standby of {system.standby_of}, started by proveout, removed afterwards"
+    if system.in_front_of:
+        return f"PgBouncer in front of {system.in_front_of}, started by proveout, removed afterwards"
+    if system.version:
+        return f"version {system.version}, started by proveout, removed afterwards"
+    if system.provision:
+        return "started by proveout, removed afterwards"
+    if system.engine == engines.NO_DATABASE:
+        return "runs already, without a connection"
+    where = f"runs already: {', '.join(system.instances or (str(system.dsn),))}"
+    if system.admin:
+        where += f", tuned as {system.admin}"
+    return f"{where}; the run works on a copy of its database, and puts the original back" if system.restore else where
+
+
+def onward(system: System) -> str | None:
+    """Where its changes go, and what is set up for it: `backend (by a publication …)`."""
+    if system.propagates_to is None:
+        return None
+    if system.propagates_by_itself:
+        return f"{system.propagates_to} (by its own cache groups; not compared)"
+    if system.provision:
+        return system.propagates_to
+    return f"{system.propagates_to} (a publication and a slot here, a subscription there, both removed afterwards)"
+
+
+def tuning_sums(plan: Plan) -> tuple[TuningSum, ...]:
+    """A sum for each host of a plan that tunes any, those of which nothing is changed too."""
+    every = [tuning for _, tunings in _batches(plan) for tuning in tunings]
+    return tuple(_sum(host.name, [t for t in every if host.name in t.hosts]) for host in plan.hosts) if every else ()
+
+
+def _sum(host: str, tunings: Sequence[Tuning]) -> TuningSum:
+    changing = [tuning for tuning in tunings if operation_of(tuning).changing]
+    kept = sum(tuning.keep for tuning in changing)
+    return TuningSum(
+        host=host,
+        looked_at=len(tunings) - len(changing),
+        set_back=len(changing) - kept,
+        kept=kept,
+        destructive=sum(tuning.destructive for tuning in changing),
+    )
+
+
+def tuning_lines(plan: Plan) -> tuple[TuningLine, ...]:
+    """Every tuning on every host: hosts in the plan's order, then the order in which they are applied.
+
+    That is: those of the plan, then those of each stage; of either, those of the host before those of systems on it.
+    """
+    ordered = [(stage, t) for stage, batch in _batches(plan) for t in sorted(batch, key=lambda t: bool(t.system))]
+    reverted = {one.tune: one.id for one in plan.stages if isinstance(one, Revert)}
+    local = [host.name for host in plan.hosts if host.is_local]
+    machine = f"on the one machine of hosts {', '.join(local)}" if len(local) > 1 else ""
+    return tuple(
+        _line(t, host.name, stage, machine if host.is_local and not t.system else "", reverted.get(stage, ""))
+        for host in plan.hosts
+        for stage, t in ordered
+        if host.name in t.hosts
+    )
+
+
+def privileges_of(plan: Plan, host: str) -> tuple[str, ...]:
+    """The privileges that the agent of a host needs for the tunings and faults there, without repeats."""
+    own = (tuning for _, tunings in _batches(plan) for tuning in tunings)
+    every = [*own, *(one for stage in plan.stages for one in stage.changes)]
+    found = (operation_of(tuning).privileges for tuning in every if host in tuning.hosts)
+    restarts = ("root: restarts units" for tuning in every if host in tuning.hosts and tuning.restart)
+    return tuple(dict.fromkeys((*found, *restarts)))
+
+
+def _batches(plan: Plan) -> Iterator[tuple[str, tuple[Tuning, ...]]]:
+    """The tunings of the plan and of each stage, with the stage or ""."""
+    yield "", plan.tunings
+    yield from ((stage.id, _of_stage(plan, stage)) for stage in plan.stages)
+
+
+def _of_stage(plan: Plan, stage: Stage) -> tuple[Tuning, ...]:
+    """The tunings that a stage applies: its own, or the copies of the systems that it has populated."""
+    if isinstance(stage, Tune):
+        return stage.tunings
+    return copies_after(plan, stage) if isinstance(stage, Populate) else ()
+
+
+def _line(tuning: Tuning, host: str, stage: str, machine: str, reverted: str) -> TuningLine:
+    return TuningLine(
+        host=host,
+        name=tuning.name,
+        operation=tuning.operation,
+        wanted=operation_of(tuning).wanted(),
+        words=(*((machine,) if machine else ()), *_words(tuning, stage, reverted)),
+        stage=stage,
+        keep=tuning.keep,
+    )
+
+
+def _words(tuning: Tuning, stage: str, reverted: str) -> Iterator[str]:
+    if stage:
+        yield f"by stage {stage}"
+    if tuning.system:
+        yield f"of system {tuning.system}"
+    if tuning.destructive:
+        yield "destroys data"
+    if tuning.restart:
+        yield f"restarts {tuning.restart}"
+    if operation_of(tuning).changing:
+        back = f"set back by stage {reverted}" if reverted else "set back after the run"
+        yield "kept after the run" if tuning.keep else back
+    else:
+        yield "looked at only"

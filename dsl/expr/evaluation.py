@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -31,7 +31,6 @@ from proveout.dsl.expr.syntax import (
     Binary,
     Call,
     Choice,
-    ExpressionFault,
     Index,
     Member,
     Name,
@@ -44,22 +43,7 @@ from proveout.dsl.expr.syntax import (
     render,
     ungroup,
 )
-
-__all__ = [
-    "RUNGS",
-    "AllOf",
-    "AnyOf",
-    "Bare",
-    "Comparison",
-    "Either",
-    "ExpressionFault",
-    "Logic",
-    "MissingData",
-    "Not",
-    "comparisons",
-    "evaluate",
-    "metric_of",
-]
+from proveout.dsl.expr.syntax import ExpressionFault as ExpressionFault  # noqa: PLC0414 - it is raised here
 
 Result: TypeAlias = "float | bool | str | dict[str, Any]"
 Function: TypeAlias = Callable[..., Any]
@@ -96,40 +80,16 @@ class Bare:
 
 
 @record
-class AllOf:
-    """`a && b`: holds when every part holds."""
+class Joined:
+    """`a && b`, `a || b`, `!a`, or with the operator `?` a choice of condition, then and otherwise; its parts are
+    logical too."""
 
     text: str
+    operator: str
     parts: tuple[Logic, ...]
 
 
-@record
-class AnyOf:
-    """`a || b`: holds when one part holds."""
-
-    text: str
-    parts: tuple[Logic, ...]
-
-
-@record
-class Not:
-    """`!a`."""
-
-    text: str
-    part: Logic
-
-
-@record
-class Either:
-    """`condition ? then : otherwise`, all three logical."""
-
-    text: str
-    condition: Logic
-    then: Logic
-    otherwise: Logic
-
-
-Logic: TypeAlias = Comparison | Bare | AllOf | AnyOf | Not | Either
+Logic: TypeAlias = Comparison | Bare | Joined
 
 
 def comparisons(text: str) -> Logic:
@@ -141,20 +101,27 @@ def _logic(node: Syntax, text: str) -> Logic:
     node = ungroup(node)
     own = text[node.start : node.end]
     match node:
-        case Binary(operator="&&"):
-            return AllOf(text=own, parts=tuple(_logic(part, text) for part in _flat(node, "&&")))
-        case Binary(operator="||"):
-            return AnyOf(text=own, parts=tuple(_logic(part, text) for part in _flat(node, "||")))
-        case Unary(operator="!", operand=operand):
-            return Not(text=own, part=_logic(operand, text))
+        case Binary(operator="&&" | "||" as operator):
+            parts = _flat(node, operator)
+        case Unary(operator="!" as operator, operand=operand):
+            parts = [operand]
         case Choice(condition=condition, then=then, otherwise=otherwise):
-            parts = [_logic(part, text) for part in (condition, then, otherwise)]
-            return Either(text=own, condition=parts[0], then=parts[1], otherwise=parts[2])
+            operator, parts = "?", [condition, then, otherwise]
         case Binary(operator=operator, left=left, right=right) if operator in COMPARISONS:
             sides = (text[side.start : side.end] for side in (left, right))
             return Comparison(text=own, left=next(sides), operator=operator, right=next(sides))
         case _:
             return Bare(text=own)
+    return Joined(text=own, operator=operator, parts=tuple(_logic(part, text) for part in parts))
+
+
+def leaves(node: Logic, *, holds: bool = True) -> Iterator[tuple[Comparison | Bare, bool]]:
+    """Each leaf, and whether it has to hold as it is written, or its opposite."""
+    if not isinstance(node, Joined):
+        yield node, holds
+        return
+    for part in node.parts:
+        yield from leaves(part, holds=holds != (node.operator == "!"))
 
 
 def _flat(node: Syntax, operator: str) -> list[Syntax]:

@@ -432,10 +432,13 @@ class _Reader:
             raise self.fault(f"expected `{text}` but found")
         return token
 
-    def choice(self) -> Syntax:
+    def deeper(self) -> None:
         self.depth += 1
         if self.depth > DEPTH_MAX:
             raise self.fault(f"the expression is nested deeper than {DEPTH_MAX} levels at")
+
+    def choice(self) -> Syntax:
+        self.deeper()
         condition = self.binary(0)
         if self.take("?"):
             then = self.choice()
@@ -466,9 +469,7 @@ class _Reader:
 
     def unary(self) -> Syntax:
         if token := self.take("!", "-"):
-            self.depth += 1
-            if self.depth > DEPTH_MAX:
-                raise self.fault(f"the expression is nested deeper than {DEPTH_MAX} levels at")
+            self.deeper()
             operand = self.unary()
             self.depth -= 1
             return Unary(start=token.start, end=operand.end, operator=token.text, operand=operand)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from typing import Literal, TypeAlias, assert_never
+from collections.abc import Iterable
+from typing import Literal, TypeAlias, TypeVar, assert_never
 
 from proveout.core.data_classes import record
 from proveout.dsl.operations.facts import ABSENT, FileFact
 
+T = TypeVar("T")
 DIFF_LINES_MAX = 200
 WITHIN_S = 60.0
 """The time limit of a program."""
@@ -49,14 +51,10 @@ class WriteFile:
     before: FileFact = ABSENT
     kind: Literal["write_file"] = "write_file"
 
-
-@record
-class RemoveFile:
-    """Take a file away."""
-
-    path: str
-    before: FileFact
-    kind: Literal["remove_file"] = "remove_file"
+    @property
+    def made(self) -> FileFact:
+        """The file afterwards."""
+        return FileFact(kind="file", content=self.content, mode=self.mode, owner=self.owner, group=self.group)
 
 
 @record
@@ -216,25 +214,15 @@ class CopyData:
     kind: Literal["copy_data"] = "copy_data"
 
 
-Change: TypeAlias = (
-    WriteFile
-    | RemoveFile
-    | SetText
-    | UnitAction
-    | Command
-    | KeepSpans
-    | Statement
-    | ServerAction
-    | TakeSpace
-    | BusyCpus
-    | CopyData
-)
+Disturbance: TypeAlias = ServerAction | TakeSpace | BusyCpus
+Change: TypeAlias = WriteFile | SetText | UnitAction | Command | KeepSpans | Statement | CopyData | Disturbance
 
 
-def around(changes: tuple[Change, ...], argv: tuple[str, ...]) -> tuple[Change, ...]:
-    """The changes with a command that follows them, both when they are made and when they are undone; nothing around
-    nothing."""
-    return (Command(undo=argv), *changes, Command(argv=argv)) if changes else ()
+def around(found: Iterable[T], undo: Change, made: Change) -> tuple[T | Change, ...]:
+    """The changes with `made` after them when they are made, and `undo` after them when they are undone; nothing around
+    nothing, nor around a refusal."""
+    every = tuple(found)
+    return every if not every or any(isinstance(one, str) for one in every) else (undo, *every, made)
 
 
 def only_undoes(change: Change) -> bool:
@@ -246,13 +234,11 @@ def only_undoes(change: Change) -> bool:
             return False
 
 
-def diff(change: Change) -> tuple[str, ...]:  # noqa: PLR0911, PLR0912 - one per kind of change
+def diff(change: Change) -> tuple[str, ...]:  # noqa: PLR0911 - one per kind of change
     match change:
         case WriteFile():
-            lines = _file_diff(change.path, change.before, change.content, _access(change), validator=change.validator)
+            lines = _file_diff(change)
             return (*lines, *(f"  makes the host run {shlex.join(argv)}" for argv in change.runs))
-        case RemoveFile():
-            return _file_diff(change.path, change.before, None, "")
         case SetText(part="undo"):
             return (f"to undo: {change.path}: {change.before}",)
         case SetText():
@@ -282,34 +268,25 @@ def diff(change: Change) -> tuple[str, ...]:  # noqa: PLR0911, PLR0912 - one per
 
 
 def _sided(apply: str, undo: str, change: UnitAction | Command | Statement) -> tuple[str, ...]:
-    does = (
-        change.verb if isinstance(change, UnitAction) else change.argv if isinstance(change, Command) else change.text
-    )
-    undoes = change.undo
+    does = not only_undoes(change)
     lines = (apply,) if does else ()
-    return (*lines, f"{'  ' if does else ''}to undo: {undo}") if undoes else lines
+    return (*lines, f"{'  ' if does else ''}to undo: {undo}") if change.undo else lines
 
 
-def _access(change: WriteFile) -> str:
-    return f"{change.mode:04o} {change.owner}:{change.group}"
-
-
-def _file_diff(
-    path: str, before: FileFact, after: bytes | None, access: str, *, validator: str = ""
-) -> tuple[str, ...]:
+def _file_diff(change: WriteFile) -> tuple[str, ...]:
+    before, access = change.before, _access(change.made)
     old = _lines(before.content) if before.exists else []
-    new = [] if after is None else _lines(after)
-    was = f"{before.mode:04o} {before.owner}:{before.group}" if before.exists else ""
-    head = f"{path}: " + (
-        f"new, {access}" if not before.exists else "removed" if after is None else f"{was} -> {access}"
-    )
-    if before.exists and was == access:
-        head = f"{path}:"
-    body = [line for line in difflib.unified_diff(old, new, lineterm="", n=1) if line[:3] not in ("---", "+++")]
+    was = f"{_access(before)} -> " if before.exists else "new, "
+    head = "" if was == f"{access} -> " else f" {was}{access}"
+    body = list(difflib.unified_diff(old, _lines(change.content), lineterm="", n=1))[2:]
     if len(body) > DIFF_LINES_MAX:
         body = [*body[:DIFF_LINES_MAX], f"… and {len(body) - DIFF_LINES_MAX} lines more"]
-    checked = (f"  checked by {validator} first",) if validator else ()
-    return (head, *(f"  {line}" for line in body), *checked)
+    checked = (f"  checked by {change.validator} first",) if change.validator else ()
+    return (f"{change.path}:{head}", *(f"  {line}" for line in body), *checked)
+
+
+def _access(file: FileFact) -> str:
+    return f"{file.mode:04o} {file.owner}:{file.group}"
 
 
 def _lines(content: bytes) -> list[str]:

@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Command, KeepSpans, UnitAction, around
-from proveout.dsl.operations.facts import ABSENT, Facts, FileFact, Output, OutputQuery
-from proveout.dsl.operations.operation import AbsolutePath, Operation, Step, Strict, edited_file, matching
+from proveout.dsl.operations.facts import Facts, FileFact, Output, OutputQuery
+from proveout.dsl.operations.operation import AbsolutePath, Found, Operation, Strict, Waiting, edited_file, matching
 from proveout.dsl.plan.scalars import custom
 
 BLKID = "/usr/sbin/blkid"
@@ -94,23 +94,18 @@ def _signature(device: str, facts: Facts, disk: str, own: str | None, replaces: 
     found = probed(device, facts)
     words = " ".join(line for line in output.text.split() if line.startswith(_KEYS + (("UUID=",) if replaces else ())))
     finds = f"blkid finds {words or 'data that it does not recognise'}"
-    if replaces and not (found and _is_filesystem(found, replaces)):
+    if found is None or "PTTYPE" in found:
+        expected = False
+    elif replaces:
+        expected = (found.get("UUID"), found.get("USAGE")) == (replaces, "filesystem")
+    else:
+        expected = output.code == NOTHING_FOUND or (own is not None and found.get("TYPE", own) == own)
+    if replaces and not expected:
         yield f"{device} does not have the filesystem {replaces} that the plan gives up: {finds}"
-    elif not replaces and output.code != NOTHING_FOUND and not (found is not None and _is_own(found, own)):
+    elif not expected:
         yield f"{device} is not empty: {finds}"
     if facts.paths(f"{disk}/*/dev"):
         yield f"{device} has partitions"
-
-
-def _is_own(found: dict[str, str], own: str | None) -> bool:
-    """Whether all that is found is a signature of the one kind, or no signature but the partition's entry in its
-    table."""
-    return own is not None and found.get("TYPE", own) == own and "PTTYPE" not in found
-
-
-def _is_filesystem(found: dict[str, str], uuid: str) -> bool:
-    """Whether all that is found is this filesystem."""
-    return found.get("UUID") == uuid and found.get("USAGE") == "filesystem" and "PTTYPE" not in found
 
 
 # It destroys data, so a disk that holds anything is refused: a signature of any kind, a partition, something mounted or
@@ -193,33 +188,26 @@ class Partition(Operation):
     def _words(self) -> Iterator[str]:
         return (f"{part.name} {part.size or 'the rest'}" for part in self.partitions)
 
-    # ---- facts -----------------------------------------------------------------------------------------------------
-
-    @property
-    def _print(self) -> tuple[str, ...]:
-        return (PARTED, "--script", "--machine", self.device, "unit", "s", "print")
-
-    # ---- changes ---------------------------------------------------------------------------------------------------
-
-    def changes(self, facts: Facts) -> Step:
+    def steps(self, facts: Facts) -> Iterator[Found]:
         """The table in one go; refused unless the disk is empty or is so already."""
-        if facts.link(self.device) is None:
-            return Step(refusals=(f"{self.device} is not there",))
         disk = sys_folder(self.device, facts)
+        if facts.link(self.device) is None:
+            yield f"{self.device} is not there"
+            return
         if facts.text(f"{disk}/size") is None:
-            return Step(refusals=(f"{self.device} is not a whole disk",))
+            yield f"{self.device} is not a whole disk"
+            return
         spans = self._spans(facts, disk)
+        listed = OutputQuery((PARTED, "--script", "--machine", self.device, "unit", "s", "print"))
         if isinstance(spans, str):
-            return Step(refusals=(spans,))
-        if _table(facts.ask(OutputQuery(self._print))) == spans:
-            return Step()
-        if refusals := tuple(in_use(self.device, facts)):
-            return Step(refusals=refusals)
-        made = Command(
-            argv=self._argv(spans), undo=(WIPEFS, "--all", "--types", "gpt,PMBR", self.device), device=self.device
-        )
-        ends = KeepSpans(device=self.device, spans=_ends(facts, disk), probe=probe_argv(self.device))
-        return Step(changes=around((ends, made), (PARTPROBE, self.device)))
+            yield spans
+        elif _table(facts.ask(listed)) != spans:
+            wipe = (WIPEFS, "--all", "--types", "gpt,PMBR", self.device)
+            ends = KeepSpans(device=self.device, spans=_ends(facts, disk), probe=probe_argv(self.device))
+            made = Command(argv=self._argv(spans), undo=wipe, device=self.device)
+            read = (PARTPROBE, self.device)
+            reasons: tuple[Found, ...] = tuple(in_use(self.device, facts))
+            yield from reasons or around((ends, made), Command(undo=read), Command(argv=read))
 
     def _spans(self, facts: Facts, disk: str) -> list[_Span] | str:
         """The spans of the partitions; or, as text, the reason why they do not fit."""
@@ -282,6 +270,17 @@ Uuid: TypeAlias = Annotated[
 ]
 
 
+REPLACES = Field(
+    None, description="The UUID of the one filesystem on the device that may be lost; by default none may."
+)
+
+
+def _overwritten(device: str, replaces: str | None, argv: tuple[str, ...], facts: Facts) -> tuple[Found, ...]:
+    """The program, with the time that it may take; or why the device must not be overwritten."""
+    reasons = tuple(in_use(device, facts, VOLUMES, own="", replaces=replaces or ""))
+    return reasons or (Command(argv=argv, device=device, within_s=WITHIN_S),)
+
+
 class Filesystem(Operation):
     """A new filesystem on an empty device: `{device: /dev/disk/by-id/…-part1, type: xfs, label: ttdb}`."""
 
@@ -290,9 +289,7 @@ class Filesystem(Operation):
     label: Label = Field(
         description="Its label, which tells on later runs that it is there; `mount` finds it by LABEL=…."
     )
-    replaces: Uuid | None = Field(
-        None, description="The UUID of the one filesystem on the device that may be lost; by default none may."
-    )
+    replaces: Uuid | None = REPLACES
 
     privileges = "root: makes filesystems"
     destructive = True
@@ -315,24 +312,19 @@ class Filesystem(Operation):
         return {f"contents of {self.device}": f"{self.type} {self.label}"}
 
     def wanted(self) -> tuple[str, ...]:
-        return (
-            f"{self.device}: {self.type}, label {self.label}",
-            refusal("device", self.replaces),
-        )
+        return (f"{self.device}: {self.type}, label {self.label}", refusal("device", self.replaces))
 
-    def changes(self, facts: Facts) -> Step:
+    def steps(self, facts: Facts) -> Iterator[Found]:
         """mkfs, unless the device has that filesystem with that label; refused where it holds anything else."""
         if facts.link(self.device) is None:
-            return Step(refusals=(f"{self.device} is not there",))
+            yield f"{self.device} is not there"
+            return
         found = probed(self.device, facts) or {}
         is_given_up = self.replaces is not None and found.get("UUID") == self.replaces
-        if (found.get("TYPE"), found.get("LABEL")) == (self.type, self.label) and not is_given_up:
-            return Step()
-        if refusals := tuple(in_use(self.device, facts, VOLUMES, own="", replaces=self.replaces or "")):
-            return Step(refusals=refusals)
-        force = _FORCE[self.type] if self.replaces is not None else ()
-        argv = (MKFS[self.type], "-q", *force, "-L", self.label, self.device)
-        return Step(changes=(Command(argv=argv, device=self.device, within_s=WITHIN_S),))
+        if (found.get("TYPE"), found.get("LABEL")) != (self.type, self.label) or is_given_up:
+            force = _FORCE[self.type] if self.replaces is not None else ()
+            argv = (MKFS[self.type], "-q", *force, "-L", self.label, self.device)
+            yield from _overwritten(self.device, self.replaces, argv, facts)
 
 
 # Bounded by its size, and by what the device holds: a signature of any kind, a partition, something mounted or swapped
@@ -365,9 +357,7 @@ class ZeroBlocks(Operation):
     size: Annotated[str, AfterValidator(_zero_blocks_size)] = Field(
         description="The part of it, from its beginning: 16MiB."
     )
-    replaces: Uuid | None = Field(
-        None, description="The UUID of the one filesystem on the device that may be lost; by default none may."
-    )
+    replaces: Uuid | None = REPLACES
 
     privileges = "root: writes to disks"
     destructive = True
@@ -384,29 +374,21 @@ class ZeroBlocks(Operation):
         return {f"contents of {self.device}": f"{self.size} of zeros"}
 
     def wanted(self) -> tuple[str, ...]:
-        return (
-            f"{self.device}: zeros in the first {self.size}",
-            refusal("device", self.replaces),
-        )
+        return (f"{self.device}: zeros in the first {self.size}", refusal("device", self.replaces))
 
-    @property
-    def _zeros(self) -> OutputQuery:
-        argv = (CMP, f"--bytes={_mib(self.size) * MIB}", self.device, "/dev/zero")
-        return OutputQuery(argv, within_s=WITHIN_S)
-
-    def changes(self, facts: Facts) -> Step:
+    def steps(self, facts: Facts) -> Iterator[Found]:
         """dd, unless the zeros are there; refused where the device holds anything, or is too small."""
         if facts.link(self.device) is None:
-            return Step(refusals=(f"{self.device} is not there",))
-        has = int(facts.text(f"{sys_folder(self.device, facts, VOLUMES)}/size") or 0) * SECTOR
-        if has < _mib(self.size) * MIB:
-            return Step(refusals=(f"{self.device} has {has / MIB:,.1f} MiB, less than {self.size}",))
-        if facts.ask(self._zeros).code == 0:
-            return Step()
-        if refusals := tuple(in_use(self.device, facts, VOLUMES, own="", replaces=self.replaces or "")):
-            return Step(refusals=refusals)
-        argv = (DD, "if=/dev/zero", f"of={self.device}", "bs=1M", f"count={_mib(self.size)}", "conv=notrunc,fsync")
-        return Step(changes=(Command(argv=argv, device=self.device, within_s=WITHIN_S),))
+            yield f"{self.device} is not there"
+            return
+        wanted, has = _mib(self.size), int(facts.text(f"{sys_folder(self.device, facts, VOLUMES)}/size") or 0) * SECTOR
+        if has < wanted * MIB:
+            yield f"{self.device} has {has / MIB:,.1f} MiB, less than {self.size}"
+            return
+        zeros = OutputQuery((CMP, f"--bytes={wanted * MIB}", self.device, "/dev/zero"), within_s=WITHIN_S)
+        if facts.ask(zeros).code != 0:
+            argv = (DD, "if=/dev/zero", f"of={self.device}", "bs=1M", f"count={wanted}", "conv=notrunc,fsync")
+            yield from _overwritten(self.device, self.replaces, argv, facts)
 
 
 # The files of an NFS folder are those of another machine, so its programs must not gain privileges here (`nosuid`) and
@@ -541,39 +523,36 @@ class Mount(Operation):
     def _line(self) -> str:
         return f"{self.device} {self.at} {self.type} {','.join(self.options)} 0 0"
 
-    def changes(self, facts: Facts) -> Step:
+    def steps(self, facts: Facts) -> Iterator[Found]:
         """The line of /etc/fstab, then the unit; a filesystem that is mounted there already stays mounted."""
         fstab, mounted = facts.file(FSTAB), self._mounted(facts)
-        if refusals := self._refusals(facts, fstab, mounted):
-            return Step(refusals=refusals)
+        if reasons := [*self._reasons(facts, fstab, mounted[0] if mounted else "")]:
+            yield reasons[0]
+            return
         edit = edited_file(FSTAB, fstab, self._with_line(fstab.content))
-        start = () if mounted else (UnitAction(unit=unit_of(self.at), verb="start", undo="stop"),)
-        return Step(changes=(*around(edit, RELOAD), *start), restarts=tuple(self._missing(mounted)))
+        yield from around(edit, Command(undo=RELOAD), Command(argv=RELOAD))
+        if mounted is None:
+            yield UnitAction(unit=unit_of(self.at), verb="start", undo="stop")
+            return
+        shown, now = _SHOWN_OF_NFS if self._is_nfs else _SHOWN, mounted[3].split(",")
+        if gone := [option for option in self.options if option in shown and option not in now]:
+            yield Waiting(text=f"{self.at} is mounted without {', '.join(gone)}: mount it again")
 
-    def _refusals(self, facts: Facts, fstab: FileFact, mounted: list[str] | None) -> tuple[str, ...]:
-        if fstab == ABSENT or fstab.kind != "file":
-            return (f"{FSTAB} is not there, or no file",)
-        if facts.link(self.at) != self.at:
-            return (f"the folder {self.at} is not there, or a link leads to it",)
-        if reason := self._refused_source(facts, mounted[0] if mounted else ""):
-            return (reason,)
-        if self._entries(fstab.content) > 1:
-            return (f"{FSTAB} has {self.at} more than once",)
-        return ()
-
-    def _refused_source(self, facts: Facts, mounted: str) -> str:
-        """The reason against the device or the server; `mounted` is what is mounted there already."""
-        if self._is_nfs and facts.link(MOUNT_NFS) is None:
-            return f"this host has no {MOUNT_NFS}: install nfs-utils (rpm) or nfs-common (dpkg)"
+    def _reasons(self, facts: Facts, fstab: FileFact, mounted: str) -> Iterator[str]:
+        """The reasons against the file, the folder, the device or the server; `mounted` is what is mounted there."""
         real = facts.link(self.device) if self.device.startswith("/") else ""
+        if fstab.kind != "file":
+            yield f"{FSTAB} is not there, or no file"
+        if facts.link(self.at) != self.at:
+            yield f"the folder {self.at} is not there, or a link leads to it"
+        if self._is_nfs and facts.link(MOUNT_NFS) is None:
+            yield f"this host has no {MOUNT_NFS}: install nfs-utils (rpm) or nfs-common (dpkg)"
         if real is None:
-            return f"{self.device} is not there"
+            yield f"{self.device} is not there"
         if mounted and (real or self._is_nfs) and mounted not in (real, self.device):
-            return f"{mounted} is mounted at {self.at}, not {self.device}"
-        return ""
-
-    def _entries(self, content: bytes) -> int:
-        return sum(_place(line) == self.at for line in content.split(b"\n"))
+            yield f"{mounted} is mounted at {self.at}, not {self.device}"
+        if sum(_place(line) == self.at for line in fstab.content.split(b"\n")) > 1:
+            yield f"{FSTAB} has {self.at} more than once"
 
     def _with_line(self, content: bytes) -> bytes:
         """The file with the line, which replaces an existing line of the folder; all other lines stay."""
@@ -589,14 +568,6 @@ class Mount(Operation):
         """(device, folder, type, options …) of the filesystem mounted there, the last of several."""
         found = [line.split() for line in (facts.text(MOUNTS) or "").splitlines() if line.split()[1:2] == [self.at]]
         return found[-1] if found else None
-
-    def _missing(self, mounted: list[str] | None) -> list[str]:
-        if mounted is None:
-            return []
-        now = mounted[3].split(",")
-        shown = _SHOWN_OF_NFS if self._is_nfs else _SHOWN
-        gone = [option for option in self.options if option in shown and option not in now]
-        return [f"{self.at} is mounted without {', '.join(gone)}: mount it again"] if gone else []
 
 
 def _place(line: bytes) -> str | None:

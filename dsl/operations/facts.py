@@ -139,6 +139,7 @@ class CopyQuery(Question["CopyFact"]):
     system: str
 
 
+DisturbanceQuery: TypeAlias = ServerQuery | AddressQuery | PlaceQuery | QdiscQuery | SpaceQuery | BusyQuery
 Query: TypeAlias = (
     FileQuery
     | TextQuery
@@ -149,13 +150,8 @@ Query: TypeAlias = (
     | PackageQuery
     | RowsQuery
     | OutputQuery
-    | ServerQuery
-    | AddressQuery
-    | PlaceQuery
-    | QdiscQuery
-    | SpaceQuery
-    | BusyQuery
     | CopyQuery
+    | DisturbanceQuery
 )
 
 # ---- answers -------------------------------------------------------------------------------------------------------
@@ -177,6 +173,22 @@ class FileFact:
 
 
 ABSENT = FileFact(kind="absent")
+
+
+@record
+class Original:
+    """A file as it was, to the byte. `exists` is False if there was none."""
+
+    exists: bool
+    content: bytes = b""
+    mode: int = 0
+    uid: int = 0
+    gid: int = 0
+    xattrs: Mapping[str, bytes] = field(default_factory=dict)
+    mtime_ns: int = 0
+
+
+NONE = Original(exists=False)
 
 
 @record

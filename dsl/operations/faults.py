@@ -25,8 +25,8 @@ from proveout.dsl.operations.facts import (
     ServerState,
     SpaceQuery,
 )
-from proveout.dsl.operations.network import Interface, Interfaces
-from proveout.dsl.operations.operation import AbsolutePath, Misfit, Operation, Step, Strict, matching
+from proveout.dsl.operations.network import Interfaces
+from proveout.dsl.operations.operation import AbsolutePath, Found, Misfit, Operation, Strict, matching
 from proveout.dsl.plan.scalars import Name, Selector, custom
 from proveout.dsl.plan.topology import Host, System
 from proveout.dsl.rules import secrets as destinations
@@ -65,16 +65,13 @@ class CpuPressure(Operation):
         many = "all CPUs" if self.cpus is None else f"{self.cpus} CPU{'s' if self.cpus > 1 else ''}"
         return (f"{many} of the agent busy for {self.share} of the time, by processes that end with it",)
 
-    def changes(self, facts: Facts) -> Step:
+    def steps(self, facts: Facts) -> Iterator[Found]:
         now, share = facts.ask(BusyQuery()), float(self.share[:-1]) / 100.0
-        if self.cpus is not None and self.cpus > len(now.usable):
-            return Step(refusals=(f"the agent of this host may use {len(now.usable)} CPUs, fewer than {self.cpus}",))
         cpus = now.usable[: self.cpus or len(now.usable)]
-        if (now.busy, now.share) == (cpus, share):
-            return Step()
-        if now.busy:
-            return Step(refusals=("another fault keeps CPUs of this host busy",))
-        return Step(changes=(BusyCpus(cpus=cpus, share=share),))
+        if self.cpus is not None and self.cpus > len(now.usable):
+            yield f"the agent of this host may use {len(now.usable)} CPUs, fewer than {self.cpus}"
+        elif (now.busy, now.share) != (cpus, share):
+            yield "another fault keeps CPUs of this host busy" if now.busy else BusyCpus(cpus=cpus, share=share)
 
 
 # The file is allocated, not written, so that it is there at once and costs no I/O; healing removes it. The policy of
@@ -85,10 +82,7 @@ LEAST_BYTES = 64 << 10
 
 
 def _size(value: str) -> str:
-    try:
-        units.size_bytes(value)
-    except ValueError as error:
-        raise custom(str(error)) from None
+    units.size_bytes(value)
     return value
 
 
@@ -147,28 +141,25 @@ class FillDisk(Operation):
         server = facts.ask(ServerQuery(self.system))
         return None if server is None else server.data.rpartition("/")[0]
 
-    def _file(self, folder: str) -> str:
-        digest = hashlib.sha256(repr((self.system, self.folder)).encode()).hexdigest()
-        return f"{folder}/.proveout-fill-{digest[:12]}"
-
-    def changes(self, facts: Facts) -> Step:
+    def steps(self, facts: Facts) -> Iterator[Found]:
         folder = self._where(facts)
         if folder is None:
-            return Step(refusals=(f"the agent has not started a server of {self.system}",))
-        path = self._file(folder)
+            yield f"the agent has not started a server of {self.system}"
+            return
+        digest = hashlib.sha256(repr((self.system, self.folder)).encode()).hexdigest()
+        path = f"{folder}/.proveout-fill-{digest[:12]}"
         space = facts.ask(SpaceQuery(path))
         if space is None:
-            return Step(refusals=(f"{folder} is not a folder of this host",))
-        if space.taken_bytes:
-            return Step()
-        wanted = units.size_bytes(self.up_to) if self.up_to else space.free_bytes - units.size_bytes(self.leave or "0")
-        if wanted < LEAST_BYTES:
-            return Step(refusals=(f"{folder} has only {space.free_bytes} bytes free already",))
-        if wanted > space.free_bytes:
-            text = f"{folder} has {space.free_bytes / (1 << 20):,.0f} MiB free, less than `up_to: {self.up_to}`"
-            return Step(refusals=(text,))
-        left = space.free_bytes - wanted
-        return Step(changes=(TakeSpace(path=path, size_bytes=wanted, left_bytes=left, system=self.system or ""),))
+            yield f"{folder} is not a folder of this host"
+        elif not space.taken_bytes:
+            free = space.free_bytes
+            wanted = units.size_bytes(self.up_to) if self.up_to else free - units.size_bytes(self.leave or "0")
+            if wanted < LEAST_BYTES:
+                yield f"{folder} has only {free} bytes free already"
+            elif wanted > free:
+                yield f"{folder} has {free / (1 << 20):,.0f} MiB free, less than `up_to: {self.up_to}`"
+            else:
+                yield TakeSpace(path=path, size_bytes=wanted, left_bytes=free - wanted, system=self.system or "")
 
 
 # `partition` and `loss` drop packets between two groups of hosts with nftables, in a table of their own, which healing
@@ -281,28 +272,25 @@ class BetweenHosts(Operation):
         ways = {"both": f"between {one} and {other}", "to": f"from {one} to {other}", "from": f"from {other} to {one}"}
         return (f"{self.part} {ways[self.direction]} dropped (nftables), but not those of agents",)
 
-    @property
-    def _listed(self) -> OutputQuery:
-        return OutputQuery((NFT, "list", "table", "inet", self.table), fault=self.kind)
-
-    def changes(self, facts: Facts) -> Step:
-        if facts.ask(self._listed).code == 0:
-            return Step()
+    def steps(self, facts: Facts) -> Iterator[Found]:
+        if facts.ask(OutputQuery((NFT, "list", "table", "inet", self.table), fault=self.kind)).code == 0:
+            return
         rules = tuple(self._rules(facts))
         if not rules:
             here = facts.ask(PlaceQuery()).host
-            return Step(refusals=(f"{here} has no packets of this {self.kind}: no address of the others",))
+            yield f"{here} has no packets of this {self.kind}: no address of the others"
+            return
         chains = (
             f"add chain inet {self.table} {hook} {{ type filter hook {hook} priority -300; }}"
             for hook in ("input", "output")
         )
         made = "; ".join((f"add table inet {self.table}", *chains, *rules))
         undo = (NFT, f"delete table inet {self.table}")
-        return Step(changes=(Command(argv=(NFT, made), undo=undo, already=MISSING, fault=self.kind),))
+        yield Command(argv=(NFT, made), undo=undo, already=MISSING, fault=self.kind)
 
     def _rules(self, facts: Facts) -> Iterator[str]:
         """The rules of this host: the ports of agents first, then what is dropped."""
-        found = [*self._remote(facts), *self._local(facts)]
+        found = [*self._remote(facts), *self._local()]
         agents = {port for end in self.ends or () for port in end.agents} | ({facts.ask(PlaceQuery()).port} - {0})
         if found and agents:
             ports = _set(sorted(agents))
@@ -311,24 +299,30 @@ class BetweenHosts(Operation):
                     yield f"add rule inet {self.table} {hook} tcp {way} {ports} accept"
         yield from found
 
+    def _groups(self) -> Iterator[tuple[End, End, str, str]]:
+        """Each group with the other one, and the directions of the packets that it sends and gets."""
+        if self.ends is not None:
+            first, second = self.ends
+            yield first, second, "to", "from"
+            yield second, first, "from", "to"
+
     def _remote(self, facts: Facts) -> Iterator[str]:
         """Packets of the other group on networks: of the first group's host those `to` the second go out."""
-        first, second = self.ends or ((), ())
-        for own, other, out, back in ((first, second, "to", "from"), (second, first, "from", "to")):
-            if not isinstance(own, End) or not isinstance(other, End) or facts.ask(PlaceQuery()).host not in own.hosts:
+        place = facts.ask(PlaceQuery())
+        for own, other, out, back in self._groups():
+            if place.host not in own.hosts:
                 continue
             addresses = {one for name in other.addresses for one in facts.ask(AddressQuery(name))}
-            peers = sorted(one for one in addresses - {*facts.ask(PlaceQuery()).addresses} if not _is_loopback(one))
+            peers = sorted(one for one in addresses - {*place.addresses} if not ipaddress.ip_address(one).is_loopback)
             for hook, side, way in (("output", "daddr", out), ("input", "saddr", back)):
                 if self.direction in ("both", way):
                     for family, some in _families(peers):
                         yield f"add rule inet {self.table} {hook} {family} {side} {_set(some)} {self.dropped}"
 
-    def _local(self, facts: Facts) -> Iterator[str]:
+    def _local(self) -> Iterator[str]:
         """Packets from and to the ports of systems on the loopback, once for each, as they arrive."""
-        first, second = self.ends or ((), ())
-        for own, request, answer in ((second, "to", "from"), (first, "from", "to")):
-            if isinstance(own, End) and own.loopback:
+        for _, own, request, answer in self._groups():
+            if own.loopback:
                 for side, way in (("dport", request), ("sport", answer)):
                     if self.direction in ("both", way):
                         ports = _set(own.loopback)
@@ -387,11 +381,7 @@ class Delay(Operation):
     @field_validator("time", "jitter")
     @classmethod
     def _bounded(cls, value: str) -> str:
-        try:
-            seconds = units.duration_s(value)
-        except ValueError as error:
-            raise custom(str(error)) from None
-        if not 0.0 <= seconds <= DELAY_MAX_S:
+        if not 0.0 <= units.duration_s(value) <= DELAY_MAX_S:
             raise custom(f"{value} is out of bounds: a delay is at most 1s, or the agent loses its coordinator")
         return value
 
@@ -402,23 +392,23 @@ class Delay(Operation):
         jitter = f" ± {self.jitter}" if units.duration_s(self.jitter) else ""
         return (f"packets leave {', '.join(self.interfaces)} {self.time}{jitter} later (tc netem)",)
 
-    def changes(self, facts: Facts) -> Step:
+    def steps(self, facts: Facts) -> Iterable[Found]:
         """A discipline for each interface that has the kernel's own."""
-        changes: list[Command] = []
-        refusals: list[str] = []
+        found: list[Found] = []
         for name in self.interfaces:
-            now = facts.ask(_shown(name))
+            now = facts.ask(OutputQuery((TC, "qdisc", "show", "dev", name), fault="delay"))
             root = next((line.split() for line in now.text.splitlines() if " root " in f"{line} "), [])
             handle = root[2] if len(root) > 2 else "0:"
             if now.code != 0:
-                refusals.append(f"this host has no network interface {name}")
+                found.append(f"this host has no network interface {name}")
             elif handle not in ("0:", HANDLE):
-                refusals.append(f"{name} has a queueing discipline of its own already: {' '.join(root[:3])}")
+                found.append(f"{name} has a queueing discipline of its own already: {' '.join(root[:3])}")
             elif handle == "0:":
-                changes.append(self._command(name))
-        if changes and (reason := facts.ask(QdiscQuery("netem"))) != "yes":
-            refusals.append(f"the kernel of this host cannot delay packets, as it has no netem: {reason}")
-        return Step(changes=() if refusals else tuple(changes), refusals=tuple(refusals))
+                found.append(self._command(name))
+        makes = any(isinstance(one, Command) for one in found)
+        if makes and (reason := facts.ask(QdiscQuery("netem"))) != "yes":
+            found.append(f"the kernel of this host cannot delay packets, as it has no netem: {reason}")
+        return found
 
     def _command(self, name: str) -> Command:
         times = [f"{round(units.duration_s(value) * 1e6)}us" for value in (self.time, self.jitter)]
@@ -428,10 +418,6 @@ class Delay(Operation):
             already=("Invalid handle", "No such file or directory", "handle of zero", "Cannot find device"),
             fault="delay",
         )
-
-
-def _shown(name: Interface) -> OutputQuery:
-    return OutputQuery((TC, "qdisc", "show", "dev", name), fault="delay")
 
 
 # ---- from the plan ---------------------------------------------------------------------------------------------------
@@ -467,10 +453,6 @@ def _port(engine: str, dsn: str, reached: Sequence[destinations.Place]) -> int:
 
 def _named(hosts: Sequence[Host]) -> str:
     return ", ".join(host.name for host in hosts)
-
-
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address).is_loopback
 
 
 def _families(addresses: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
@@ -536,15 +518,14 @@ class ServerFault(Operation):
     def targets(self) -> Mapping[str, str]:
         return {f"the server of {self.system}": self.verb}
 
-    def changes(self, facts: Facts) -> Step:
+    def steps(self, facts: Facts) -> Iterable[Found]:
         server = facts.ask(ServerQuery(self.system))
         if server is None:
-            return Step(refusals=(f"the agent has not started a server of {self.system}",))
-        if server.state == self.state:
-            return Step()
-        if server.state not in ("runs", "promoted"):
-            return Step(refusals=(f"the server of {self.system} is {server.state} already",))
-        return Step(changes=(ServerAction(system=self.system, verb=self.action),))
+            yield f"the agent has not started a server of {self.system}"
+        elif server.state in ("runs", "promoted") and server.state != self.state:
+            yield ServerAction(system=self.system, verb=self.action)
+        elif server.state != self.state:
+            yield f"the server of {self.system} is {server.state} already"
 
 
 class Kill(ServerFault):
@@ -637,11 +618,11 @@ class Promote(ServerFault):
         hint = f"promote: {{system: {standbys[0]}}}" if standbys else "a system with `standby_of`"
         return Misfit(message=f"`{self.system}` is not a standby", way_out=hint)
 
-    def changes(self, facts: Facts) -> Step:
+    def steps(self, facts: Facts) -> Iterable[Found]:
         server = facts.ask(ServerQuery(self.system))
         if server is not None and server.state == "runs" and not server.is_standby:
-            return Step(refusals=(f"{self.system} is not a standby",))
-        return super().changes(facts)
+            return (f"{self.system} is not a standby",)
+        return super().steps(facts)
 
     def wanted(self) -> tuple[str, ...]:
         line = f"{self.system} is promoted to primary; after the load its primary takes its data, and it follows again"

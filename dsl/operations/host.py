@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import (
@@ -21,19 +21,18 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from proveout.core import units
-from proveout.core.data_classes import dataclass
-from proveout.dsl.operations.change import Command, UnitAction
-from proveout.dsl.operations.facts import Facts, OutputQuery, PackageQuery, UnitQuery
+from proveout.dsl.operations.change import Command, UnitAction, UnitVerb
+from proveout.dsl.operations.facts import Facts, OutputQuery, PackageQuery, UnitFact, UnitQuery
 from proveout.dsl.operations.operation import (
     ACCOUNT,
     CONF_NAME,
     AbsolutePath,
     Account,
+    Found,
     Line,
     Mode,
     Operation,
     OwnPath,
-    Step,
     Strict,
     UnitName,
     edited_file,
@@ -134,7 +133,7 @@ class File(Operation):
         head = f"{self.path}: {self.mode:04o} {self.owner}:{self.group}{checked}"
         return (head, *(f"  {line}" for line in self._text().splitlines()))
 
-    def changes(self, facts: Facts) -> Step:
+    def steps(self, facts: Facts) -> Iterable[Found]:
         access = {"mode": self.mode, "owner": self.owner, "group": self.group}
         return whole_file(facts, self.path, self._text().encode(), validator=self.validator, **access)
 
@@ -157,11 +156,7 @@ def _argv(words: list[str]) -> list[str]:
 
 
 def _within(value: str) -> str:
-    try:
-        seconds = units.duration_s(value)
-    except ValueError as error:
-        raise custom(str(error)) from None
-    if not 0.0 < seconds <= DAY_S:
+    if not 0.0 < units.duration_s(value) <= DAY_S:
         raise custom(f"{value} is out of bounds: a program runs for more than 0s and at most 1d")
     return value
 
@@ -241,15 +236,13 @@ class HostCommand(Operation):
     def _query(self) -> OutputQuery:
         return OutputQuery(tuple(self.verify.run or ()), of_plan=True, within_s=units.duration_s(self.within))
 
-    def changes(self, facts: Facts) -> Step:
-        missing = tuple(self._missing(facts))
-        if not missing:
-            return Step()
-        if not self.apply:
-            return Step(refusals=missing)
+    def steps(self, facts: Facts) -> Iterable[Found]:
+        missing = self._missing(facts)
+        if not missing or not self.apply:
+            return missing
         # The first change is undone last, so the programs that undo stand in reverse.
         undo = (self._command(undo=argv) for argv in reversed(self.revert))
-        return Step(changes=(*undo, *(self._command(argv=argv) for argv in self.apply)))
+        return (*undo, *(self._command(argv=argv) for argv in self.apply))
 
     def _command(self, argv: Sequence[str] = (), undo: Sequence[str] = ()) -> Command:
         return Command(argv=tuple(argv), undo=tuple(undo), of_plan=True, within_s=units.duration_s(self.within))
@@ -272,7 +265,9 @@ class HostCommand(Operation):
 
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _HEAD = re.compile(rb"^\s*\[\s*([^\]\r\n]*?)\s*\]")
-_PAIR = re.compile(rb"^([ \t]*)([^=;#\[\r\n][^=\r\n]*?)([ \t]*=[ \t]*)([^\r\n]*?)([ \t]*)(\r?\n?)$")
+_PAIR = re.compile(
+    rb"^(?P<head>[ \t]*(?P<key>[^=;#\[\r\n][^=\r\n]*?)[ \t]*=[ \t]*)(?P<value>[^\r\n]*?)(?P<tail>[ \t]*\r?\n?)$"
+)
 
 
 def _value(value: object) -> object:
@@ -324,25 +319,17 @@ class IniSection(Operation):
     def wanted(self) -> tuple[str, ...]:
         return (f"{self.file} [{self.section}]:", *(f"  {key}={value}" for key, value in self.set.items()))
 
-    def changes(self, facts: Facts) -> Step:
+    def steps(self, facts: Facts) -> Iterator[Found]:
         """The file with the attributes; mode and owner stay."""
         before = facts.file(self.file)
         if before.kind != "file":
-            what = "is not there" if before.kind == "absent" else f"is a {before.kind}, not a file"
-            return Step(refusals=(f"{self.file} {what}",))
+            yield f"{self.file} {'is not there' if before.kind == 'absent' else f'is a {before.kind}, not a file'}"
+            return
         edited = edit(before.content, self.section, self.set, create=self.create)
         if isinstance(edited, str):
-            return Step(refusals=(f"{self.file} {edited}",))
-        return Step(changes=edited_file(self.file, before, edited))
-
-
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    line: int
-    key: str
-    head: bytes
-    value: bytes
-    tail: bytes
+            yield f"{self.file} {edited}"
+        else:
+            yield from edited_file(self.file, before, edited)
 
 
 def edit(content: bytes, section: str, wanted: Mapping[str, str], *, create: bool) -> bytes | str:
@@ -354,19 +341,22 @@ def edit(content: bytes, section: str, wanted: Mapping[str, str], *, create: boo
         return f"has the section [{section}] {len(found)} times"
     if not found:
         return _with_section(content, section, wanted) if create else f"has no section [{section}]"
-    end = next((number for number, _ in heads if number > found[0]), len(lines))
-    start = found[0]
-    pairs = [pair for number in range(start + 1, end) if (pair := _pair(number, lines[number])) is not None]
+    last = start = found[0]
+    pairs: dict[str, list[int]] = {}
+    for number in range(start + 1, next((number for number, _ in heads if number > start), len(lines))):
+        if pair := _PAIR.match(lines[number]):
+            last = number
+            pairs.setdefault(_lower(pair["key"]).strip(), []).append(number)
     missing: list[tuple[str, str]] = []
     for key, value in wanted.items():
-        same = [pair for pair in pairs if pair.key == key.lower()]
+        same = pairs.get(key.lower(), [])
         if len(same) > 1:
-            return f"has {key} twice, in lines {same[0].line + 1} and {same[1].line + 1}"
-        if not same:
+            return f"has {key} twice, in lines {same[0] + 1} and {same[1] + 1}"
+        if pair := _PAIR.match(lines[same[0]]) if same else None:
+            lines[same[0]] = pair["head"] + value.encode() + pair["tail"]
+        else:
             missing.append((key, value))
-        elif same[0].value != value.encode():
-            lines[same[0].line] = same[0].head + value.encode() + same[0].tail
-    return b"".join(_appended(lines, pairs[-1].line if pairs else start, missing))
+    return b"".join(_appended(lines, last, missing))
 
 
 def _appended(lines: list[bytes], after: int, missing: Sequence[tuple[str, str]]) -> list[bytes]:
@@ -389,16 +379,11 @@ def _with_section(content: bytes, section: str, wanted: Mapping[str, str]) -> by
 
 def _head(line: bytes) -> str | None:
     found = _HEAD.match(line)
-    return found[1].decode("utf-8", errors="replace").lower() if found else None
+    return _lower(found[1]) if found else None
 
 
-def _pair(number: int, line: bytes) -> _Pair | None:
-    found = _PAIR.match(line)
-    if found is None:
-        return None
-    indent, key, equals, value, blanks, ending = found.groups()
-    name = key.decode("utf-8", errors="replace").strip().lower()
-    return _Pair(number, name, indent + key + equals, value, blanks + ending)
+def _lower(name: bytes) -> str:
+    return name.decode("utf-8", errors="replace").lower()
 
 
 Item: TypeAlias = Literal[
@@ -455,27 +440,22 @@ class Limits(Operation):
 
     privileges = "root: writes /etc/security/limits.d"
 
+    def _pairs(self) -> Iterator[tuple[str, str, Pair]]:
+        return ((user, item, pair) for user, items in self.users.items() for item, pair in items.items())
+
     def _lines(self) -> Iterator[str]:
-        for user, items in self.users.items():
-            for item, pair in items.items():
-                if pair.soft == pair.hard:
-                    yield f"{user} - {item} {pair.soft}"
-                else:
-                    yield f"{user} soft {item} {pair.soft}"
-                    yield f"{user} hard {item} {pair.hard}"
+        for user, item, pair in self._pairs():
+            limits = {"-": pair.soft} if pair.soft == pair.hard else {"soft": pair.soft, "hard": pair.hard}
+            yield from (f"{user} {kind} {item} {limit}" for kind, limit in limits.items())
 
     def targets(self) -> Mapping[str, str]:
-        each = {
-            f"limit {item} of {user}": f"{pair.soft} {pair.hard}"
-            for user, items in self.users.items()
-            for item, pair in items.items()
-        }
+        each = {f"limit {item} of {user}": f"{pair.soft} {pair.hard}" for user, item, pair in self._pairs()}
         return {f"file {self.file}": "\n".join(self._lines()), **each}
 
     def wanted(self) -> tuple[str, ...]:
         return (f"{self.file}, for logins from then on:", *(f"  {line}" for line in self._lines()))
 
-    def changes(self, facts: Facts) -> Step:
+    def steps(self, facts: Facts) -> Iterable[Found]:
         return whole_file(facts, self.file, "".join(f"{line}\n" for line in self._lines()).encode())
 
 
@@ -504,12 +484,9 @@ class PackagePresent(Operation):
     def wanted(self) -> tuple[str, ...]:
         return (f"must be installed, or the run ends: {', '.join(self.packages)}",)
 
-    def changes(self, facts: Facts) -> Step:
-        return Step(
-            refusals=tuple(
-                f"package {name} is not installed" for name in self.packages if facts.ask(PackageQuery(name)) is None
-            )
-        )
+    def steps(self, facts: Facts) -> Iterable[Found]:
+        missing = (name for name in self.packages if facts.ask(PackageQuery(name)) is None)
+        return (f"package {name} is not installed" for name in missing)
 
 
 class Service(Operation):
@@ -536,33 +513,31 @@ class Service(Operation):
         words += [] if self.enabled is None else ["enabled" if self.enabled else "disabled"]
         return (f"{self.unit} is {' and '.join(words)}",)
 
-    def changes(self, facts: Facts) -> Step:
+    def steps(self, facts: Facts) -> Iterator[Found]:
         """Stopped before it is disabled, enabled before it is started; a unit that is not there neither runs nor is
         enabled."""
         unit = facts.ask(UnitQuery(self.unit))
         if unit is None:
             if self.state == "running" or self.enabled:
-                return Step(refusals=(f"this host has no unit {self.unit}",))
-            return Step()
-        if self.enabled is not None and unit.enabled is None:
+                yield f"this host has no unit {self.unit}"
+        elif self.enabled is not None and unit.enabled is None:
             word = "enabled" if self.enabled else "disabled"
-            return Step(refusals=(f"{self.unit} cannot be {word}: it is {unit.state or 'of no kind that is'}",))
-        if self.enabled is False and unit.state == "enabled-runtime":
-            why = (
-                "it is enabled until the next boot only, which `systemctl disable` leaves and nothing would bring back"
-            )
-            return Step(refusals=(f"{self.unit} cannot be disabled: {why}",))
-        if self.state == "stopped" and unit.active and unit.state.startswith("masked"):
-            return Step(
-                refusals=(f"{self.unit} cannot be stopped: it runs and is masked, so nothing could start it again",)
-            )
-        state: list[UnitAction] = []
-        if self.state is not None and unit.active != (self.state == "running"):
-            start = self.state == "running"
-            verbs = ("start", "stop") if start else ("stop", "start")
-            state.append(UnitAction(unit=self.unit, verb=verbs[0], undo=verbs[1]))  # type: ignore[arg-type]
-        start_with: list[UnitAction] = []
-        if self.enabled is not None and unit.enabled != self.enabled:
-            verbs = ("enable", "disable") if self.enabled else ("disable", "enable")
-            start_with.append(UnitAction(unit=self.unit, verb=verbs[0], undo=verbs[1]))  # type: ignore[arg-type]
-        return Step(changes=tuple((*start_with, *state) if self.enabled else (*state, *start_with)))
+            yield f"{self.unit} cannot be {word}: it is {unit.state or 'of no kind that is'}"
+        elif self.enabled is False and unit.state == "enabled-runtime":
+            why = "enabled until the next boot only, which `systemctl disable` leaves and nothing would bring back"
+            yield f"{self.unit} cannot be disabled: it is {why}"
+        elif self.state == "stopped" and unit.active and unit.state.startswith("masked"):
+            yield f"{self.unit} cannot be stopped: it runs and is masked, so nothing could start it again"
+        else:
+            actions = list(self._actions(unit))
+            yield from reversed(actions) if self.enabled else actions
+
+    def _actions(self, unit: UnitFact) -> Iterator[UnitAction]:
+        running = None if self.state is None else self.state == "running"
+        switches: tuple[tuple[bool | None, bool | None, UnitVerb, UnitVerb], ...] = (
+            (running, unit.active, "start", "stop"),
+            (self.enabled, unit.enabled, "enable", "disable"),
+        )
+        for wanted, now, on, off in switches:
+            if wanted is not None and wanted != now:
+                yield UnitAction(unit=self.unit, verb=on if wanted else off, undo=off if wanted else on)

@@ -16,8 +16,8 @@ from proveout.dsl.operations.facts import Facts
 from proveout.dsl.operations.operation import (
     CONF_NAME,
     AbsolutePath,
-    Step,
-    TextSetting,
+    Found,
+    Operation,
     as_written,
     choices,
     chosen,
@@ -73,6 +73,12 @@ _AS_FOUND = ("vm.nr_hugepages",)
 """The kernel provides as many as it can allocate."""
 _NEVER_ZERO = ("vm.dirty_bytes", "vm.dirty_background_bytes")
 _ACTS = ("vm.drop_caches", "vm.compact_memory", "net.ipv4.route.flush", "net.ipv6.route.flush", "vm.stat_refresh")
+_REFUSED = (
+    (PROGRAM_SYSCTLS, "names a program that the kernel runs as root, so no plan sets it"),
+    (_NO_WAY_BACK, "cannot be set back, or guards the host, so no plan sets it"),
+    (_CHANGES_OTHERS, "changes more of the host than itself, which could not be set back, so no plan sets it"),
+    (_ACTS, "is not a setting: writing it does something once"),
+)
 
 
 def path_of(name: str) -> str:
@@ -93,14 +99,9 @@ def normal(value: str) -> str:
 def _checked_name(name: str) -> str:
     if not _NAME.fullmatch(name) or any(part in ("", ".", "..") for part in path_of(name).split("/")[1:]):
         raise custom(f"`{name}` is not the name of a kernel parameter, as vm.swappiness")
-    if any(fnmatchcase(name, pattern) for pattern in PROGRAM_SYSCTLS):
-        raise custom(f"`{name}` names a program that the kernel runs as root, so no plan sets it")
-    if name in _NO_WAY_BACK:
-        raise custom(f"`{name}` cannot be set back, or guards the host, so no plan sets it")
-    if any(fnmatchcase(name, pattern) for pattern in _CHANGES_OTHERS):
-        raise custom(f"`{name}` changes more of the host than itself, which could not be set back, so no plan sets it")
-    if name in _ACTS:
-        raise custom(f"`{name}` is not a setting: writing it does something once")
+    for patterns, why in _REFUSED:
+        if any(fnmatchcase(name, pattern) for pattern in patterns):
+            raise custom(f"`{name}` {why}")
     return name
 
 
@@ -124,7 +125,7 @@ SysctlName: TypeAlias = Annotated[str, AfterValidator(_checked_name)]
 SysctlValue: TypeAlias = Annotated[str, BeforeValidator(_checked_value), WithJsonSchema(SETTING_SCHEMA)]
 
 
-class Sysctl(TextSetting):
+class Sysctl(Operation):
     """Kernel parameters: name to value, `vm.swappiness: 10`."""
 
     model_config = ConfigDict(json_schema_extra=as_written(NAME_PATTERN, SETTING_SCHEMA))
@@ -160,7 +161,8 @@ class Sysctl(TextSetting):
         lines = tuple(f"{name} = {value}" for name, value in self.settings.items())
         return (*lines, f"the same in {self.file}, for the next start of the host") if self.file else lines
 
-    def texts(self, facts: Facts) -> Iterator[SetText | str]:
+    def steps(self, facts: Facts) -> Iterator[Found]:
+        """The parameters that differ, then the file."""
         for name, value in self.settings.items():
             path = path_of(name)
             now = facts.text(path)
@@ -168,16 +170,10 @@ class Sysctl(TextSetting):
                 yield f"this kernel has no parameter {name} ({path})"
             elif normal(now) != value:
                 yield from self._set(name, normal(now), facts)
+        if self.file is not None:
+            yield from whole_file(facts, self.file, self._content(), sysctls=tuple(self.settings))
 
-    def changes(self, facts: Facts) -> Step:
-        """The parameters that differ, then the file."""
-        step = super().changes(facts)
-        if self.file is None:
-            return step
-        file = whole_file(facts, self.file, self._content(), sysctls=tuple(self.settings))
-        return Step(changes=(*step.changes, *file.changes), refusals=(*step.refusals, *file.refusals))
-
-    def _set(self, name: str, now: str, facts: Facts) -> Iterator[SetText | str]:
+    def _set(self, name: str, now: str, facts: Facts) -> Iterator[Found]:
         """The parameter; of two that exclude each other, what sets it back is the one that ruled before."""
         path, value = path_of(name), self.settings[name]
         other = _OTHER.get(name, "")
@@ -217,7 +213,7 @@ Scheduler: TypeAlias = Annotated[
 ]
 
 
-class BlockQueue(TextSetting):
+class BlockQueue(Operation):
     """The request queues of disks: `{devices: "sd[b-e]", scheduler: none, nr_requests: 128}`."""
 
     devices: Devices = Field(description="Names in /sys/block, or patterns of them.")
@@ -261,39 +257,29 @@ class BlockQueue(TextSetting):
             if value is not None:
                 yield name, str(value)
 
-    def _switches(self, queue: str, facts: Facts) -> bool:
-        """Whether the disk is given another scheduler."""
-        text = facts.text(f"{queue}/{SCHEDULER}") if self.scheduler else None
-        return text is not None and self._offered(text) not in (None, chosen(text))
-
-    def _along(self, queue: str, facts: Facts) -> tuple[str, tuple[str, str]] | None:
-        """(pattern of the scheduler's own attributes that the kernel resets, the attribute and text that come back
-        before them)."""
-        if self._switches(queue, facts):
-            path = f"{queue}/{SCHEDULER}"
-            return f"{queue}/iosched/*", (path, chosen(facts.text(path) or ""))
-        path = f"{queue}/{REQUESTS}"
-        length = facts.text(path) if self.nr_requests is not None else None
-        return (f"{queue}/iosched/async_depth", (path, length)) if length not in (None, str(self.nr_requests)) else None
-
-    def texts(self, facts: Facts) -> Iterator[SetText | str]:
+    def steps(self, facts: Facts) -> Iterator[Found]:
         """The attributes that differ, disk by disk; a pattern that matches nothing is refused."""
         found = {device: facts.paths(f"/sys/block/{device}/queue") for device in self.devices}
         yield from (f"this host has no disk {device} (/sys/block)" for device, queues in found.items() if not queues)
         for queue in dict.fromkeys(queue for queues in found.values() for queue in queues):
             yield from self._of(queue, facts)
 
-    def _of(self, queue: str, facts: Facts) -> Iterator[SetText | str]:
+    def _of(self, queue: str, facts: Facts) -> Iterator[Found]:
         """The scheduler first: with another scheduler the kernel resets the length of the queue, also on undo, and the
         scheduler's own attributes. These come back last of all, because the length of the queue depends on the
         scheduler."""
-        if along := self._along(queue, facts):
-            own = ((path, facts.text(path)) for path in facts.paths(along[0]))
-            yield from (_undone(path, text, along[1]) for path, text in own if text)
-        anew = self._switches(queue, facts)
-        if anew and (length := facts.text(f"{queue}/{REQUESTS}")) is not None:
-            path = f"{queue}/{SCHEDULER}"
-            yield _undone(f"{queue}/{REQUESTS}", length, (path, chosen(facts.text(path) or "")))
+        scheduler, requests = f"{queue}/{SCHEDULER}", f"{queue}/{REQUESTS}"
+        before, length = facts.text(scheduler) or "", facts.text(requests) or ""
+        anew = self._offered(before) not in (None, chosen(before))
+        undone: tuple[str, ...] = ()
+        only_if = (scheduler, chosen(before)) if anew else (requests, length)
+        if anew:
+            undone = (*facts.paths(f"{queue}/iosched/*"), requests)
+        elif self.nr_requests is not None and length != str(self.nr_requests):
+            undone = facts.paths(f"{queue}/iosched/async_depth")
+        for path in undone:
+            if text := facts.text(path):
+                yield SetText(path=path, before=text, after="", part="undo", only_if=only_if)
         for name, wanted in self._settings():
             path = f"{queue}/{name}"
             text = facts.text(path)
@@ -314,14 +300,10 @@ class BlockQueue(TextSetting):
         return next((name for name in self.scheduler if name in choices(text)), None)
 
 
-def _undone(path: str, text: str, only_if: tuple[str, str]) -> SetText:
-    return SetText(path=path, before=text, after="", part="undo", only_if=only_if)
-
-
 PATTERN = "/sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
 
 
-class CpuGovernor(TextSetting):
+class CpuGovernor(Operation):
     """The governor of every CPU: `{governor: performance}`."""
 
     governor: Literal["performance", "powersave", "ondemand", "conservative", "schedutil"] = Field(
@@ -336,7 +318,7 @@ class CpuGovernor(TextSetting):
     def wanted(self) -> tuple[str, ...]:
         return (f"every CPU has the governor {self.governor}",)
 
-    def texts(self, facts: Facts) -> Iterator[SetText | str]:
+    def steps(self, facts: Facts) -> Iterator[Found]:
         paths = facts.paths(PATTERN)
         if not paths:
             yield "this host does not scale the clock of its CPUs (a virtual machine seldom does)"
@@ -356,7 +338,7 @@ _KIB: Mapping[str, int] = {"2MiB": 2048, "1GiB": 1024 * 1024}
 _LINE = re.compile(r"^(\w+):\s+(\d+)", re.M)
 
 
-class HugePages(TextSetting):
+class HugePages(Operation):
     """The number of huge pages that a host keeps: `{pages: 512}`."""
 
     pages: int = Field(ge=0, le=2**31, description="The number of pages.")
@@ -383,7 +365,7 @@ class HugePages(TextSetting):
         taken = ("a server that runs already takes them up when it is started again",) if self.pages else ()
         return (f"{self.pages:,} huge pages of {size}: {gib:,.6g} GiB{where}", *taken)
 
-    def texts(self, facts: Facts) -> Iterator[SetText | str]:
+    def steps(self, facts: Facts) -> Iterator[Found]:
         """Refused where it would take nearly all of the memory. Whether the kernel found the pages shows only on
         verification."""
         now = facts.text(self._path)
@@ -403,7 +385,7 @@ class HugePages(TextSetting):
 FOLDER = "/sys/kernel/mm/transparent_hugepage"
 
 
-class Thp(TextSetting):
+class Thp(Operation):
     """When the kernel backs memory with huge pages by itself: `{enabled: never}`."""
 
     enabled: Literal["always", "madvise", "never"] | None = Field(None, description="For whose memory.")
@@ -426,7 +408,7 @@ class Thp(TextSetting):
     def wanted(self) -> tuple[str, ...]:
         return tuple(f"transparent huge pages: {name[4:]} = {value}" for name, value in self.targets().items())
 
-    def texts(self, facts: Facts) -> Iterator[SetText | str]:
+    def steps(self, facts: Facts) -> Iterator[Found]:
         """Refused where the kernel does not offer the choice."""
         for name, value in self.targets().items():
             path = f"{FOLDER}/{name[4:]}"

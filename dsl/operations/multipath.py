@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
-from proveout.dsl.operations.change import UnitAction, around
+from proveout.dsl.operations.change import Command, UnitAction, around
 from proveout.dsl.operations.facts import BytesQuery, Facts, UnitQuery
 from proveout.dsl.operations.operation import (
     ACCOUNT,
     OCTAL,
     AbsolutePath,
+    Found,
     Line,
     Operation,
-    Step,
     Strict,
+    Waiting,
     in_folder,
     matching,
     whole_file,
@@ -143,19 +145,18 @@ class Blacklist(Strict):
             raise custom("no disk is named: give devnodes, wwids or devices")
         return self
 
-    def lines(self, section: str) -> Iterator[str]:
-        """The section."""
-        yield f"{section} {{"
-        yield from (f'    devnode "{pattern}"' for pattern in self.devnodes)
-        yield from (f'    wwid "{pattern}"' for pattern in self.wwids)
+    def settings(self) -> Iterator[str]:
+        """The lines of the section."""
+        yield from (f'devnode "{pattern}"' for pattern in self.devnodes)
+        yield from (f'wwid "{pattern}"' for pattern in self.wwids)
         for disks in self.devices:
-            yield from (
-                "    device {",
-                f'        vendor "{disks.vendor}"',
-                f'        product "{disks.product}"',
-                "    }",
-            )
-        yield "}"
+            yield from _section("device", (f'vendor "{disks.vendor}"', f'product "{disks.product}"'))
+
+
+def _section(name: str, lines: Iterable[str]) -> Iterator[str]:
+    yield f"{name} {{"
+    yield from (f"    {line}" for line in lines)
+    yield "}"
 
 
 class Numbered(Strict):
@@ -189,21 +190,18 @@ class Multipath(Operation):
 
     @model_validator(mode="after")
     def _sets_something(self) -> Multipath:
-        if not (self.devices or self.aliases or self.numbered or self._sections()):
+        if not (self.devices or self.aliases or self.numbered or any(self._sections())):
             raise custom("nothing is to be set: give devices, aliases, numbered, defaults or blacklist")
         if self.defaults is not None and not any(self.defaults.settings()):
             raise custom("`defaults` sets nothing")
         return self
 
-    def _sections(self) -> tuple[str, ...]:
+    def _sections(self) -> Iterator[str]:
         """The lines of the sections that are not about one array."""
-        lines: list[str] = []
-        if self.defaults is not None:
-            lines += ["defaults {", *(f"    {setting}" for setting in self.defaults.settings()), "}"]
-        for name in ("blacklist", "blacklist_exceptions"):
-            found: Blacklist | None = getattr(self, name)
-            lines += [] if found is None else found.lines(name)
-        return tuple(lines)
+        for name in ("defaults", "blacklist", "blacklist_exceptions"):
+            part: Defaults | Blacklist | None = getattr(self, name)
+            if part is not None:
+                yield from _section(name, part.settings())
 
     def targets(self) -> Mapping[str, str]:
         """The file, and the defaults, which all files of the folder share."""
@@ -221,12 +219,13 @@ class Multipath(Operation):
         )
         return (f"{self.file}:", *self._text(self.aliases).splitlines(), *numbered)
 
-    def changes(self, facts: Facts) -> Step:
+    def steps(self, facts: Facts) -> Iterator[Found]:
         """The file; multipathd is reloaded after it, also when it is set back. A map that keeps an older name is
         reported."""
         unit = facts.ask(UnitQuery(UNIT))
         if unit is None or not unit.active:
-            return Step(refusals=("multipathd does not run on this host (multipathd.service)",))
+            yield "multipathd does not run on this host (multipathd.service)"
+            return
         aliases, refusals = dict(self.aliases), []
         for one in self.numbered:
             # the worldwide names of an array's disks, each once however many paths it has
@@ -246,50 +245,44 @@ class Multipath(Operation):
         twice = sorted({disk for disk in aliases.values() if list(aliases.values()).count(disk) > 1})
         refusals += [f"{disk} has two names" for disk in twice]
         if refusals:
-            return Step(refusals=tuple(refusals))
-        step = whole_file(facts, self.file, self._text(aliases).encode())
-        restarts = () if step.changes else tuple(_misnamed(aliases, facts))
-        changes = step.changes
-        if changes:
-            undo, reload = UnitAction(unit=UNIT, verb="", undo="reload"), UnitAction(unit=UNIT, verb="reload")
-            changes = (undo, *changes, reload)
-        return Step(changes=changes, refusals=step.refusals, restarts=restarts)
+            yield from refusals
+            return
+        made = tuple(whole_file(facts, self.file, self._text(aliases).encode()))
+        yield from around(made, UnitAction(unit=UNIT, verb="", undo="reload"), UnitAction(unit=UNIT, verb="reload"))
+        if not made:
+            yield from _misnamed(aliases, facts)
 
     def _text(self, aliases: Mapping[str, str]) -> str:
-        lines = list(self._sections())
+        lines = [*self._sections()]
         if self.devices:
-            lines.append("devices {")
-            for device in self.devices:
-                lines += ["    device {", *(f"        {setting}" for setting in device.settings()), "    }"]
-            lines.append("}")
+            sections = (_section("device", device.settings()) for device in self.devices)
+            lines += _section("devices", chain.from_iterable(sections))
         if aliases:
-            lines.append("multipaths {")
-            for alias, disk in aliases.items():
-                lines += ["    multipath {", f'        wwid "{disk}"', f'        alias "{alias}"', "    }"]
-            lines.append("}")
+            sections = (
+                _section("multipath", (f'wwid "{disk}"', f'alias "{alias}"')) for alias, disk in aliases.items()
+            )
+            lines += _section("multipaths", chain.from_iterable(sections))
         return "".join(f"{line}\n" for line in lines)
 
 
-def _misnamed(aliases: Mapping[str, str], facts: Facts) -> Iterator[str]:
+def _misnamed(aliases: Mapping[str, str], facts: Facts) -> Iterator[Waiting]:
     names = {facts.text(uuid): facts.text(f"{uuid.removesuffix('uuid')}name") for uuid in facts.paths(MAPS)}
     for alias, disk in aliases.items():
         now = names.get(f"mpath-{disk}")
         if now is not None and now != alias:
-            yield f"{disk} is still called {now}: multipathd names it {alias} once no program has it open"
+            yield Waiting(text=f"{disk} is still called {now}: multipathd names it {alias} once no program has it open")
 
 
 PAGE = 0x83
 _BINARY, _OF_THE_UNIT = 1, 0
 _EUI64, _NAA = 2, 3
 _NAA_LENGTHS = {2: 8, 3: 8, 5: 8, 6: 16}
-_RANKS = {6: 4, 5: 3, 3: 2, 2: 1}
 HEAD = 4
 
 
 def wwid(page: bytes) -> str | None:
     """The worldwide name: NAA (the longest first), else EUI-64; None where the page has none, or is cut short."""
-    found = [(rank, name) for rank, name in _names(page) if rank]
-    return max(found, default=(0, None), key=lambda pair: pair[0])[1]
+    return max(_names(page), default=(0, None), key=lambda pair: pair[0])[1]
 
 
 def _names(page: bytes) -> Iterator[tuple[int, str]]:
@@ -297,7 +290,7 @@ def _names(page: bytes) -> Iterator[tuple[int, str]]:
         if code_set != _BINARY or association != _OF_THE_UNIT or not value:
             continue
         if kind == _NAA and len(value) == _NAA_LENGTHS.get(value[0] >> 4):
-            yield 10 + _RANKS[value[0] >> 4], f"3{value.hex()}"
+            yield 10 + (value[0] >> 4), f"3{value.hex()}"
         elif kind == _EUI64 and len(value) in (8, 12, 16):
             yield 1, f"2{value.hex()}"
 
@@ -496,9 +489,9 @@ class UdevRules(Operation):
         after = f"udev reads them at once and looks at all {self.subsystem} devices again"
         return (f"{self.file}:", *(f"  {rule.line()}" for rule in self.rules), after)
 
-    def changes(self, facts: Facts) -> Step:
+    def steps(self, facts: Facts) -> Iterable[Found]:
         """The file; udev reads it and evaluates the devices again, also on undo."""
-        step = whole_file(
+        found: Iterable[Found] = whole_file(
             facts,
             self.file,
             self._content(),
@@ -509,10 +502,9 @@ class UdevRules(Operation):
             links=tuple(link for rule in self.rules for link in rule.links),
         )
         trigger = (UDEVADM, "trigger", "--action=change", f"--subsystem-match={self.subsystem}")
-        changes = step.changes
         for argv in ((UDEVADM, "control", "--reload"), trigger, (UDEVADM, "settle", "--timeout=30")):
-            changes = around(changes, argv)
-        return Step(changes=changes, refusals=step.refusals)
+            found = around(found, Command(undo=argv), Command(argv=argv))
+        return found
 
     def _content(self) -> bytes:
         return "".join(f"{rule.line()}\n" for rule in self.rules).encode()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
 from proveout.dsl.operations.change import SetText
 from proveout.dsl.operations.facts import Facts
-from proveout.dsl.operations.operation import Operation, Step, TextSetting, matching
+from proveout.dsl.operations.operation import Found, Operation, matching
 from proveout.dsl.plan.scalars import Form
 
 # The kernel changes more than the interface itself: a bond gives its MTU to all its ports, an interface takes the VLANs
@@ -40,7 +40,7 @@ def _ports_path(name: str) -> str:
     return f"{NET}/{name}/bonding/slaves"
 
 
-class Mtu(TextSetting):
+class Mtu(Operation):
     """The MTU of network interfaces until the next boot: `{interfaces: [bond0, bond0.102], mtu: 9000}`."""
 
     interfaces: Interfaces = Field(
@@ -57,7 +57,7 @@ class Mtu(TextSetting):
     def wanted(self) -> tuple[str, ...]:
         return (f"MTU of {', '.join(self.interfaces)}: {self.mtu}, until the host starts again",)
 
-    def texts(self, facts: Facts) -> Iterator[SetText | str]:
+    def steps(self, facts: Facts) -> Iterator[Found]:
         """The MTU of each interface that has another, after what undoing it must set back by itself."""
         if not _is_own_namespace(facts):
             yield f"{NET} shows the interfaces of another network namespace than this agent's: mount /sys in it"
@@ -70,11 +70,6 @@ class Mtu(TextSetting):
                 yield from self._refused(name, int(now), set(self.interfaces[:index]), facts)
                 yield from _followers(name, now, facts)
                 yield SetText(path=mtu_path(name), before=now, after=str(self.mtu))
-
-    def changes(self, facts: Facts) -> Step:
-        """All or none: setting one interface may be refused because of another."""
-        step = super().changes(facts)
-        return Step(refusals=step.refusals) if step.refusals else step
 
     def _refused(self, name: str, now: int, before: set[str], facts: Facts) -> Iterator[str]:
         """Reasons that concern the interfaces around this one; `before` are those that are set earlier."""
@@ -105,18 +100,9 @@ def _named(paths: tuple[str, ...], prefix: str) -> tuple[str, ...]:
     return tuple(path.rpartition("/")[2].removeprefix(prefix) for path in paths)
 
 
-def _beside(name: str, facts: Facts) -> tuple[str, ...]:
-    above, below = (_named(facts.paths(f"{NET}/{name}/{one}_*"), f"{one}_") for one in ("upper", "lower"))
-    return (*above, *below)
-
-
-def _ports(name: str, facts: Facts) -> tuple[str, ...]:
-    return tuple((facts.text(_ports_path(name)) or "").split())
-
-
 def _followers(name: str, now: str, facts: Facts) -> Iterator[SetText]:
     """The ports of a bond that have another MTU than the bond: it gives them its own, also when it is set back."""
-    for port in _ports(name, facts):
+    for port in (facts.text(_ports_path(name)) or "").split():
         has = facts.text(mtu_path(port))
         if has is not None and has != now:
             yield SetText(path=mtu_path(port), before=has, after="", part="undo", only_if=(mtu_path(name), now))
@@ -176,20 +162,17 @@ class BondPresent(Operation):
     def _path(self, name: str) -> str:
         return f"{NET}/{self.bond}/bonding/{name}"
 
-    def _ports(self, facts: Facts) -> tuple[str, ...]:
-        return tuple(sorted((facts.text(self._path("slaves")) or "").split()))
-
-    def changes(self, facts: Facts) -> Step:
+    def steps(self, facts: Facts) -> Iterable[Found]:
         if facts.text(self._path("slaves")) is None:
-            return Step(refusals=(f"this host has no bond {self.bond} ({NET}/{self.bond}/bonding)",))
-        return Step(refusals=tuple(self._differences(facts)))
+            return (f"this host has no bond {self.bond} ({NET}/{self.bond}/bonding)",)
+        return self._differences(facts)
 
     def _differences(self, facts: Facts) -> Iterator[str]:
         for name in SETTINGS:
             value, words = getattr(self, name), (facts.text(self._path(name)) or "").split()
             if value is not None and words[:1] != [str(value)]:
                 yield f"{name} of {self.bond} is {words[0] if words else 'not there'}, not {value}"
-        ports = self._ports(facts)
+        ports = sorted((facts.text(self._path("slaves")) or "").split())
         if self.ports and set(ports) != set(self.ports):
             yield f"{self.bond} is made of {', '.join(ports) or 'nothing'}, not of {', '.join(sorted(self.ports))}"
         down = [port for port in ports if facts.text(f"{NET}/{port}/bonding_slave/mii_status") != "up"]

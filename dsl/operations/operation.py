@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -129,6 +129,17 @@ Mode: TypeAlias = Annotated[
 
 
 @record
+class Waiting:
+    """A setting that is stored but not in effect: its name, and the missing step."""
+
+    text: str
+
+
+Found: TypeAlias = Change | Waiting | str
+"""A change to make; a setting that waits; as a text, the reason why the operation must not be done here."""
+
+
+@record
 class Step:
     """The result of an operation on the facts of a host.
 
@@ -230,22 +241,17 @@ class Operation(Strict, ABC):
         """The state of a host afterwards, in lines, as far as it can be predicted without looking at the host."""
 
     @abstractmethod
-    def changes(self, facts: Facts) -> Step:
-        """The changes to make, by the facts that it looks at. Pure; none when the host is as wanted."""
-
-
-class TextSetting(Operation):
-    """Texts of attributes below /proc or /sys: each is read, set where it differs, verified, and set back on undo."""
-
-    @abstractmethod
-    def texts(self, facts: Facts) -> Iterator[SetText | str]:
-        """The attributes to set, in order; a text for people is the reason why one must not be set here."""
+    def steps(self, facts: Facts) -> Iterable[Found]:
+        """The changes to make, in order, by the facts that it looks at. Pure; none when the host is as wanted."""
 
     def changes(self, facts: Facts) -> Step:
-        """The attributes that differ."""
-        found = tuple(self.texts(facts))
-        refusals = tuple(one for one in found if isinstance(one, str))
-        return Step(changes=tuple(one for one in found if isinstance(one, SetText)), refusals=refusals)
+        """All that `steps` finds, by kind."""
+        found = tuple(self.steps(facts))
+        return Step(
+            changes=tuple(one for one in found if not isinstance(one, str | Waiting)),
+            refusals=tuple(one for one in found if isinstance(one, str)),
+            restarts=tuple(one.text for one in found if isinstance(one, Waiting)),
+        )
 
 
 def choices(text: str) -> tuple[str, ...]:
@@ -265,25 +271,23 @@ def differing(path: str, text: str, value: str, *, adjusted: bool = False) -> It
         yield SetText(path=path, before=chosen(text), after=value, adjusted=adjusted)
 
 
-def whole_file(facts: Facts, path: str, content: bytes, **more: Any) -> Step:
+def whole_file(facts: Facts, path: str, content: bytes, **more: Any) -> Iterator[WriteFile | str]:
     """The change that gives a file this content, and the fields of `WriteFile` in `more`; a refusal where something
     other than a file is there."""
     before = facts.file(path)
-    if before.kind not in ("absent", "file"):
-        return Step(refusals=(f"{path} is a {before.kind}, not a file",))
     change = WriteFile(path=path, content=content, before=before, **more)
-    wanted = (content, change.mode, change.owner, change.group)
-    same = before.exists and (before.content, before.mode, before.owner, before.group) == wanted
-    return Step() if same else Step(changes=(change,))
+    if before.kind not in ("absent", "file"):
+        yield f"{path} is a {before.kind}, not a file"
+    elif before != change.made:
+        yield change
 
 
-def edited_file(path: str, before: FileFact, content: bytes) -> tuple[WriteFile, ...]:
+def edited_file(path: str, before: FileFact, content: bytes) -> Iterator[WriteFile]:
     """The change of a part of a file, which keeps its mode and owner; none where the content is the same."""
-    if content == before.content:
-        return ()
-    return (
-        WriteFile(path=path, content=content, mode=before.mode, owner=before.owner, group=before.group, before=before),
-    )
+    if content != before.content:
+        yield WriteFile(
+            path=path, content=content, mode=before.mode, owner=before.owner, group=before.group, before=before
+        )
 
 
 def gathered(block: Map, is_setting: Callable[[str], bool]) -> Map:

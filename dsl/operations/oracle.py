@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
@@ -13,7 +13,7 @@ from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Change, Command, Statement
 from proveout.dsl.operations.disks import BY_ID, VOLUMES, Device, in_use, names, probed
 from proveout.dsl.operations.facts import Facts, RowsQuery
-from proveout.dsl.operations.operation import AbsolutePath, Step, Strict, as_written, gathered, matching
+from proveout.dsl.operations.operation import AbsolutePath, Found, Strict, Waiting, as_written, gathered, matching
 from proveout.dsl.operations.parameter_names import (
     STORED_ONLY,
     in_sql,
@@ -208,31 +208,38 @@ class OracleParameters(SystemOperation):
 
     # ---- changes ---------------------------------------------------------------------------------------------------
 
-    def changes(self, facts: Facts) -> Step:
+    def steps(self, facts: Facts) -> Iterable[Found]:
         """ALTER SYSTEM for what differs; what waits for a restart of the instances, or the restart."""
         running = facts.ask(self._running)
         if self.instance is not None and not running:
-            return Step(refusals=(f"no instance {self.instance} of {self.system} runs (GV$INSTANCE)",))
+            return (f"no instance {self.instance} of {self.system} runs (GV$INSTANCE)",)
         if any(row[0] == "spfile" and not row[2] for row in running):
-            return Step(refusals=("an instance runs without a server parameter file, so nothing could be stored",))
-        changes: list[Change] = []
-        refusals: list[str] = []
-        restarts: list[str] = []
-        for name, value in self.settings.items():
-            now = self._now(name, facts)
-            if reason := self._refusal(name, value, now) or self._no_start(name, value, facts):
-                refusals.append(reason)
-                continue
-            is_running = bool(now.running) and _same(now.running[0], value)
-            if not (_same(now.stored, value) if now.stored is not None else is_running):
-                changes += self._statements(name, value, now)
-            elif not is_running and now.is_immediate:
-                changes += self._in_memory(name, value, now)
-            if not is_running and not now.is_immediate:
-                restarts.append(self._waiting(name, value, now))
-        if refusals or not restarts or self.restart_by is None:
-            return Step(changes=tuple(changes), refusals=tuple(refusals), restarts=tuple(restarts))
-        return Step(changes=self._restarted(tuple(changes), self.restart_by))
+            return ("an instance runs without a server parameter file, so nothing could be stored",)
+        found = [one for setting in self.settings.items() for one in self._of(*setting, facts)]
+        changes = [one for one in found if isinstance(one, Statement)]
+        is_refused = any(isinstance(one, str) for one in found)
+        if self.restart_by is None or is_refused or len(changes) == len(found):
+            return found
+        return self._restarted(changes, self.restart_by)
+
+    def _of(self, name: str, value: str, facts: Facts) -> Iterator[Statement | Waiting | str]:
+        now = self._now(name, facts)
+        if reason := self._refusal(name, value, now) or self._no_start(name, value, facts):
+            yield reason
+            return
+        is_running = bool(now.running) and _same(now.running[0], value)
+        if not (_same(now.stored, value) if now.stored is not None else is_running):
+            yield from self._statements(name, value, now)
+        elif not is_running and now.is_immediate:
+            yield self._in_memory(name, value, now)
+        if not is_running and not now.is_immediate:
+            who, runs, are = (
+                ("the instances", "run", "they are")
+                if self.instance is None
+                else (f"instance {self.instance}", "runs", "it is")
+            )
+            what = now.running[0] or "none" if now.running else "the default"
+            yield Waiting(text=f"{name} = {value} is stored, but {who} {runs} with {what} until {are} restarted")
 
     def _no_start(self, name: str, value: str, facts: Facts) -> str:
         """The refusal of a value with which no instance would start; "" for one that is not above its stored bound."""
@@ -243,16 +250,7 @@ class OracleParameters(SystemOperation):
             return ""
         return f"{bound} is stored as {most}, and no instance starts with {name} = {value} ({error}): set {bound} too"
 
-    def _waiting(self, name: str, value: str, now: _Now) -> str:
-        who, runs, are = (
-            ("the instances", "run", "they are")
-            if self.instance is None
-            else (f"instance {self.instance}", "runs", "it is")
-        )
-        what = now.running[0] or "none" if now.running else "the default"
-        return f"{name} = {value} is stored, but {who} {runs} with {what} until {are} restarted"
-
-    def _restarted(self, changes: tuple[Change, ...], by: Restart) -> tuple[Change, ...]:
+    def _restarted(self, changes: Sequence[Change], by: Restart) -> tuple[Change, ...]:
         """The changes, and a restart that follows them when they are made and when they are undone.
 
         To undo starts the instances first: a run that was broken off may have left them stopped.
@@ -278,11 +276,11 @@ class OracleParameters(SystemOperation):
         undo = reset(name, sid) if now.stored is None else alter(name, now.stored, "SPFILE", sid)
         yield self._statement(name, alter(name, value, "SPFILE", sid), undo)
         if now.is_immediate:
-            yield from self._in_memory(name, value, now)
+            yield self._in_memory(name, value, now)
 
-    def _in_memory(self, name: str, value: str, now: _Now) -> Iterator[Statement]:
+    def _in_memory(self, name: str, value: str, now: _Now) -> Statement:
         undo = alter(name, now.running[0], "MEMORY", self._sid)
-        yield self._statement(name, alter(name, value, "MEMORY", self._sid), undo)
+        return self._statement(name, alter(name, value, "MEMORY", self._sid), undo)
 
     def _statement(self, name: str, text: str, undo: str) -> Statement:
         consents = (name,) if needs_consent(name) else ()
@@ -398,12 +396,12 @@ class OracleRedo(SystemOperation):
         turns = " in turn" if len(self.disk_groups) > 1 else ""
         return f"{self.groups} redo log groups of {self.size} in its thread, on {', '.join(self.disk_groups)}{turns}"
 
-    def changes(self, facts: Facts) -> Step:
+    def steps(self, facts: Facts) -> Iterable[Found]:
         """Add, leave the others, drop them."""
         ((thread, container),) = ((int(row[0] or 0), int(row[1] or 0)) for row in facts.rows(self.system, THREAD)[:1])
         if container > ROOT:
             whose = f"the dsn of {self.system} is that of a pluggable database, and redo logs are the container's"
-            return Step(refusals=(f"{whose} (ORA-65040): name a service of CDB$ROOT, and a common user",))
+            return (f"{whose} (ORA-65040): name a service of CDB$ROOT, and a common user",)
         every, members = facts.rows(self.system, GROUPS), facts.rows(self.system, MEMBERS)
         mine = [_group(row, members) for row in every if int(row[1] or 0) == thread]
         open_places = [self.disk_groups[index % len(self.disk_groups)] for index in range(self.groups)]
@@ -416,7 +414,7 @@ class OracleRedo(SystemOperation):
         taken = {int(row[0] or 0) for row in (*every, *members)}
         free = (number for number in range(1, 1000) if number not in taken)
         new = [_Group(next(free), bytes_of(self.size), (f"+{place}",)) for place in open_places]
-        return Step(changes=tuple(self._statements(thread, new, old)))
+        return self._statements(thread, new, old)
 
     def _statements(self, thread: int, new: Sequence[_Group], old: Sequence[_Group]) -> Iterator[Change]:
         for group in new:
@@ -549,28 +547,23 @@ class AsmDiskGroup(SystemOperation):
         where = f"path IN ({in_list(tuple(self.disks))})"
         return RowsQuery(self.system, f"SELECT path, header_status FROM v$asm_disk WHERE {where} ORDER BY path")  # noqa: S608 - literals
 
-    def changes(self, facts: Facts) -> Step:
+    def steps(self, facts: Facts) -> Iterable[Found]:
         """CREATE DISKGROUP, where there is no such group and the disks are free."""
         found = facts.ask(self._groups)
         if found:
             return self._there_is(*(value or "" for value in found[0]))
         if refusals := tuple(self._not_free(facts)):
-            return Step(refusals=refusals)
+            return refusals
         devices = tuple(names(self.devices.get(disk, disk), facts) for disk in self.disks)
         made = Statement(system=self.system, text=self._create(), undo=self._drop(), destructive=True, devices=devices)
-        return Step(changes=(made,))
+        return (made,)
 
-    def _there_is(self, kind: str, unit: str, state: str) -> Step:
+    def _there_is(self, kind: str, unit: str, state: str) -> Iterator[str]:
+        there = f"there is a disk group {self.disk_group} already"
         if (kind, unit) != (REDUNDANCY[self.redundancy], str(bytes_of(self.au_size))) and state != "DISMOUNTED":
-            what = f"type {kind} and allocation unit {unit}"
-            return Step(
-                refusals=(f"there is a disk group {self.disk_group} already, of {what}: drop it, or name another",)
-            )
-        if state not in ("MOUNTED", "CONNECTED"):
-            return Step(
-                refusals=(f"there is a disk group {self.disk_group} already, and it is {state.lower()}: mount it",)
-            )
-        return Step()
+            yield f"{there}, of type {kind} and allocation unit {unit}: drop it, or name another"
+        elif state not in ("MOUNTED", "CONNECTED"):
+            yield f"{there}, and it is {state.lower()}: mount it"
 
     def _not_free(self, facts: Facts) -> Iterator[str]:
         states = {row[0]: row[1] for row in facts.ask(self._disks)}

@@ -54,6 +54,11 @@ WAY_IN = (
 ALLOWED = "|".join(FAMILIES)
 REFUSED = f"{RUNS_PROGRAMS}|{NAMES_FILES}|{WAY_IN}"
 """Both as PostgreSQL's own `~` reads them too: an embedded server grants by them."""
+_REFUSALS = (
+    (RUNS_PROGRAMS, "makes the server run or load something"),
+    (NAMES_FILES, "names a file or where the server writes"),
+    (WAY_IN, "decides how the server is reached or what it trusts"),
+)
 WAY_OUT = "set it on a server of your own, and give the system its dsn"
 """The advice for a setting that an embedded server does not accept, of any engine."""
 
@@ -66,16 +71,10 @@ def objection(name: str) -> str:
     >>> objection("archive_command")
     '`archive_command` makes the server run or load something, so no plan sets it'
     """
-    plain = name.lower()
-    if re.fullmatch(RUNS_PROGRAMS, plain):
-        return f"`{name}` makes the server run or load something, so no plan sets it"
-    if re.fullmatch(NAMES_FILES, plain):
-        return f"`{name}` names a file or where the server writes, so no plan sets it"
-    if re.fullmatch(WAY_IN, plain):
-        return f"`{name}` decides how the server is reached or what it trusts, so no plan sets it"
-    if not re.fullmatch(ALLOWED, plain):
-        return f"`{name}` is not among the parameters that a plan may set"
-    return ""
+    for pattern, why in _REFUSALS:
+        if re.fullmatch(pattern, name.lower()):
+            return f"`{name}` {why}, so no plan sets it"
+    return "" if re.fullmatch(ALLOWED, name.lower()) else f"`{name}` is not among the parameters that a plan may set"
 
 
 # Three groups: parameters that no plan sets, because they decide the identity of the database, how it is reached or

@@ -26,8 +26,7 @@ from proveout.dsl.operations.multipath import Multipath, UdevRules
 from proveout.dsl.operations.network import BondPresent, Mtu
 from proveout.dsl.operations.operation import Operation
 from proveout.dsl.operations.oracle import AsmDiskGroup, OracleParameters, OracleRedo
-from proveout.dsl.operations.postgres_settings import PostgresSettings
-from proveout.dsl.operations.sql import DatabaseCopy, Sql
+from proveout.dsl.operations.sql import DatabaseCopy, PostgresSettings, Sql
 from proveout.dsl.plan.model_values import from_values
 from proveout.dsl.plan.stages import Tuning
 

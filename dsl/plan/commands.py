@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
@@ -144,11 +143,13 @@ Values: TypeAlias = Annotated[
 """Numbers by name."""
 
 
-def _value_text(value: str | float | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-WaitedFor: TypeAlias = Annotated[str, Form(written=str | int | float | bool, after=_value_text)]
+WaitedFor: TypeAlias = Annotated[
+    str,
+    Form(
+        written=str | int | float | bool,
+        after=lambda value: str(value).lower() if isinstance(value, bool) else str(value),
+    ),
+]
 
 
 @record
@@ -165,12 +166,7 @@ NO_WAIT = WaitUntil(query="", equals="")
 """The stage does not wait."""
 
 
-SECTOR = 512
 JOBS_MAX, DEVICES_MAX = 256, 256
-_DEVICE = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*")
-
-Problem = tuple[str, tuple[str | int, ...], str]
-"""(message, keys that lead to the faulty value in a `tool` stage, way out)."""
 
 
 @record
@@ -198,38 +194,6 @@ class FioJob:
     def reads(self) -> bool:
         """Whether any of its I/Os is a read."""
         return self.read_fraction > 0.0
-
-    def problems(self) -> Iterator[Problem]:
-        """Yield the reasons for which the job must not run; the compiler and the agents check this."""
-        yield from self._sizes()
-        yield from self._target()
-        if self.devices and self.writes and not self.destructive:
-            hint = "destructive: true; the agents' policies have to allow it too"
-            yield "writing to devices destroys the data on them", ("target", "devices"), hint
-        elif self.destructive and not (self.devices and self.writes):
-            yield "nothing is destroyed by this stage", ("destructive",), "leave `destructive` out"
-
-    def _sizes(self) -> Iterator[Problem]:
-        if self.block_bytes % SECTOR:
-            yield "an I/O is of whole sectors of 512 bytes", ("block",), "block: 8k"
-        elif self.size_bytes < self.block_bytes:
-            yield f"a job works on less than one I/O of {self.block_bytes} bytes", ("size",), "size: 5GB"
-
-    def _target(self) -> Iterator[Problem]:
-        if self.directory and self.devices:
-            yield "a tool works in a directory or on devices", ("target",), "leave one of them out"
-        elif self.directory and not is_plain_folder(self.directory):
-            hint = "/data/fio"
-            yield "a directory is an absolute path without `.` and `..`", ("target", "directory"), hint
-        for index, device in enumerate(self.devices):
-            at = ("target", "devices", index)
-            if not _DEVICE.fullmatch(device):
-                yield f"`{device}` does not name a device for good: /dev/disk/by-id/NAME", at, ""
-            elif device in self.devices[:index]:
-                yield f"`{device}` is there twice", at, ""
-            else:
-                continue
-            return
 
 
 def is_plain_folder(path: str) -> bool:

@@ -86,11 +86,9 @@ def rungs(ladder: Ladder, leader: Ladder, repeat: int) -> tuple[int, ...]:
     """
     if leader.seed is None:
         return ladder.threads
-    return tuple(sorted(ladder.threads, key=lambda rung: _draw(f"{leader.seed}/{repeat}/{rung}")))
-
-
-def _draw(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
+    return tuple(
+        sorted(ladder.threads, key=lambda rung: hashlib.sha256(f"{leader.seed}/{repeat}/{rung}".encode()).digest())
+    )
 
 
 def slots(ladders: Sequence[Ladder], leader: Ladder, first: int = 1) -> Iterator[Slot]:

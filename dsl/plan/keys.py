@@ -53,8 +53,7 @@ class Key:
 
     `form`: the type of what is written, where it is not the field's. `may_be_null`: also null, for the default;
     `required`: plans write it, though the record has a default. `beyond`: values of the compiler's that are beyond the
-    bounds. `of`: it names a workload, a system, systems, or hosts
-    by a selector, which the compiler resolves.
+    bounds. `of`: it names a workload, a system, systems, or hosts by a selector, which the compiler resolves.
     """
 
     text: str = ""
@@ -67,31 +66,11 @@ class Key:
     bounds: Mapping[str, Any] = field(default_factory=dict)
 
 
-def key(
-    *default: Any,
-    text: str = "",
-    name: str = "",
-    form: Any = None,
-    may_be_null: bool = False,
-    required: bool = False,
-    beyond: tuple[Any, ...] = (),
-    of: Names = "",
-    omitted: bool = False,
-    **bounds: Any,
-) -> Any:
-    """A field that plans write; without a `default` it is required. `omitted`: left out of the canonical form at its
-    default, so that plans without it keep their digest."""
-    made_key = Key(
-        text=text,
-        name=name,
-        form=form,
-        may_be_null=may_be_null,
-        required=required,
-        beyond=beyond,
-        of=of,
-        bounds=bounds,
-    )
-    metadata = {"key": made_key, **(OMITTED if omitted else {})}
+def key(*default: Any, omitted: bool = False, **options: Any) -> Any:
+    """A field that plans write, with the `options` of its `Key`, bounds among them; without a `default` it is required.
+    `omitted`: left out of the canonical form at its default, so that plans without it keep their digest."""
+    own = {name: options.pop(name) for name in Key.__dataclass_fields__ if name in options}
+    metadata = {"key": Key(**own, bounds=options), **(OMITTED if omitted else {})}
     return field(default=default[0], metadata=metadata) if default else field(metadata=metadata)
 
 
@@ -188,7 +167,6 @@ def _checks(record: type) -> tuple[tuple[str, tuple[Any, ...], Check], ...]:
 
 
 def _check(hint: Any, bounds: Mapping[str, Any] = MappingProxyType({})) -> Check | None:
-    """The check of a value of this type, None where it has no bounds."""
     forms = [one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Form)]
     limits = {name: limit for one in (*(one.bounds for one in forms), bounds) for name, limit in one.items()}
     broken = [(*BROKEN[name], limit) for name, limit in limits.items() if name in BROKEN]

@@ -21,7 +21,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from proveout.core.data_classes import record
-from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Load, Open, Phased, Search, Stage
+from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Load, Measuring, Open, Phased, Search, Stage, Tool
 
 if TYPE_CHECKING:
     from proveout.dsl.plan.plan import Plan
@@ -104,6 +104,11 @@ def part(stage: Ladder | Search, name: str) -> Part:
 def targets(stage: Ladder | Search) -> tuple[str, ...]:
     """The systems under load, without repetition; that of the first load comes first."""
     return tuple(dict.fromkeys(one.stage.target for one in parts(stage)))
+
+
+def target_host(plan: Plan, stage: Measuring) -> str:
+    """The host whose CPU is "the" CPU of a stage: that of its first target; of a tool the first that it runs on."""
+    return stage.clients[0] if isinstance(stage, Tool) else plan.system(targets(stage)[0]).host
 
 
 def servers(plan: Plan, stage: Ladder | Search) -> tuple[System, ...]:

@@ -10,11 +10,17 @@ from collections.abc import Mapping
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from proveout.dsl.plan.topology import Value
 
 Model = TypeVar("Model", bound=BaseModel)
+
+
+class Strict(BaseModel):
+    """No conversions, no unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 def to_values(model: BaseModel) -> tuple[tuple[str, Value], ...]:
@@ -63,7 +69,6 @@ def _read(annotation: Any, value: Any) -> Any:
 
 
 def _plain(annotation: Any) -> Any:
-    """A type without its Annotated."""
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 

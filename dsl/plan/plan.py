@@ -17,7 +17,7 @@ from proveout.core.errors import NOWHERE, Where
 from proveout.core.numbers import threads
 from proveout.dsl.plan.keys import OMITTED, Element, key, keys_of
 from proveout.dsl.plan.scalars import Form, Name, OptionalText, Percentage, Text, Threads, Title
-from proveout.dsl.plan.stages import Condition, Ladder, Measuring, Search, Stage, Tool, Tune, Tuning
+from proveout.dsl.plan.stages import Condition, Stage, Tune, Tuning
 from proveout.dsl.plan.topology import (
     Capture,
     Declared,
@@ -122,11 +122,9 @@ class ChartPoint:
     number: Expression
 
 
-def _of(value: object) -> object:
-    return {"of": value} if isinstance(value, str) else value
-
-
-Divisor: TypeAlias = Annotated[RelativeTo, Form(before=_of, or_text=True)]
+Divisor: TypeAlias = Annotated[
+    RelativeTo, Form(before=lambda value: {"of": value} if isinstance(value, str) else value, or_text=True)
+]
 ByLabel: TypeAlias = Annotated[Mapping[str, Text], Form(written=dict[str, Text], min_length=1)]
 
 
@@ -245,11 +243,6 @@ class Plan:
                 return stage
         raise KeyError(stage_id)
 
-    def target_host(self, stage: Measuring) -> str:
-        """The host whose CPU is "the" CPU of the stage: that of its (first) target; of a tool the first that it runs
-        on."""
-        return stage.clients[0] if isinstance(stage, Tool) else self.system(first_target(stage)).host
-
     def condition(self, stage_id: str) -> Condition | None:
         """The condition of the stage; None when it always runs."""
         return next((one for one in self.conditions if one.stage == stage_id), None)
@@ -261,13 +254,6 @@ class Plan:
 
 
 _Named = TypeVar("_Named", Host, System, Workload, Capture)
-
-
-def first_target(stage: Ladder | Search) -> str:
-    """The target of a stage, of several loads that of the first that it runs."""
-    alone = stage.alone if isinstance(stage, Ladder) else ""
-    running = (load.target for load in stage.loads if alone in ("", load.name))
-    return next(running, stage.target)
 
 
 def _named(things: tuple[_Named, ...], name: str) -> _Named:
@@ -315,7 +301,8 @@ def position(plan: Plan, subject: str, engine: str = "", line: int = 0) -> Where
     for tried in forms:
         for found in plan.positions:
             if found.path == tried:
-                return _lower(found.where, line - 1) if line > 1 and found.literal else found.where
+                lower = line - 1 if line > 1 and found.literal else 0
+                return Where(file=found.where.file, line=found.where.line + lower, column=found.where.column)
     section, _, rest = path.partition(".")
     places = _places(plan, section)
     names = [name for name in places if rest == name or rest.startswith(f"{name}.")]
@@ -332,18 +319,12 @@ def _path(plan: Plan, subject: str) -> str:
 
 
 def _places(plan: Plan, section: str) -> Mapping[str, Where]:
-    """The places of the things of a section, by name."""
     if section == "stages":
         return {stage.id: stage.where for stage in plan.stages}
     if section == "tuning":
         return {one.name: one.where for one in all_tunings(plan)}
-    if section == "workloads":
-        return {one.name: one.where for one in plan.workloads}
-    if section == "captures":
-        return {one.name: one.where for one in plan.captures}
-    if section == "systems":
-        return {one.name: one.where for one in plan.systems}
-    return {one.name: one.where for one in plan.hosts} if section == "hosts" else {}
+    named = ("workloads", "captures", "systems", "hosts")
+    return {one.name: one.where for one in getattr(plan, section)} if section in named else {}
 
 
 def all_tunings(plan: Plan) -> Iterator[Tuning]:
@@ -352,7 +333,3 @@ def all_tunings(plan: Plan) -> Iterator[Tuning]:
     for stage in plan.stages:
         if isinstance(stage, Tune):
             yield from stage.tunings
-
-
-def _lower(where: Where, lines: int) -> Where:
-    return Where(file=where.file, line=where.line + lines, column=where.column)

@@ -42,31 +42,10 @@ ID_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 METRIC_PATTERN = r"^[a-zA-Z_:][a-zA-Z0-9_:]{0,199}$"
 CONNECT_EVERY_MAX = 1_000_000
 
-RESERVED = frozenset(
-    {
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    }
-)
+RESERVED = frozenset({
+    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
+    "loop", "package", "namespace", "return", "var", "void", "while",
+})  # fmt: skip
 """The words of the expression language, which name nothing else."""
 RESERVED_IDS = RESERVED | {"at", "hosts", "params", "propagation", "ratio", "rung", "secrets"}
 
@@ -84,8 +63,8 @@ class Form:
     `before` makes the value of the type from what is written, which the type then checks with the bounds (`ge`, `le`,
     `min_length`, `max_length`, `pattern`); `alone`: it makes the whole value, and nothing is checked after it; `after`
     takes the checked value. ValueError and `custom` of any of them are problems. `schema` is the JSON Schema of what is
-    written, or makes it of that of the type; `or_one`: one item may stand without its list; `or_boolean`: true and
-    false may stand for a text; `or_text`: the text of one key may stand for a record, of which `before` makes it.
+    written, or makes it of that of the type; `or_one`: one item may stand without its list; `or_text`: the text of one
+    key may stand for a record, of which `before` makes it.
 
     `written`: the type of what is written, where it is another one; or types by name, of which `which` chooses one. A
     tuple is written as a list.
@@ -101,13 +80,12 @@ class Form:
         which: Callable[[Any], str] | None = None,
         schema: Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
         or_one: bool = False,
-        or_boolean: bool = False,
         or_text: bool = False,
         **bounds: Any,
     ) -> None:
         self._before, self._alone, self._after, self._schema = before, alone, after, schema
         self._written, self._which, self._or_one, self._bounds = written, which, or_one, bounds
-        self._or = [{"type": "boolean"}] * or_boolean + [{"type": "string"}] * or_text
+        self._or_text = or_text
 
     @property
     def bounds(self) -> Mapping[str, Any]:
@@ -154,8 +132,8 @@ class Form:
         whole = handler(core)
         if self._schema is not None:
             return dict(self._schema(handler.resolve_ref_schema(whole)))
-        if self._or:
-            return {"anyOf": [whole, *self._or]}
+        if self._or_text:
+            return {"anyOf": [whole, {"type": "string"}]}
         return {"anyOf": [whole["items"], whole]} if self._or_one else whole
 
 
@@ -179,8 +157,6 @@ def _one_or_many(value: object) -> object:
 
 
 def _typed(parse: Callable[[Any], float], low: float, high: float, bounds: str, schema: Mapping[str, Any]) -> Form:
-    """A number with its unit, within its bounds."""
-
     def read(value: object) -> object:
         try:
             number = parse(value)
@@ -202,13 +178,11 @@ _RATE = _written("rate", units.RATE_PATTERN, "500/s")
 _PERCENTAGE = _written("percentage", units.PERCENTAGE_PATTERN, "5%")
 
 
-def _duration_ms(value: object) -> float:
-    return units.duration_s(value) * 1e3
-
-
 _LONGER = "a duration is longer than 0 and at most 7d"
 Duration: TypeAlias = Annotated[float, _typed(units.duration_s, 1e-6, WEEK_S, _LONGER, _DURATION)]
-Milliseconds: TypeAlias = Annotated[float, _typed(_duration_ms, 1e-3, WEEK_S * 1e3, _LONGER, _DURATION)]
+Milliseconds: TypeAlias = Annotated[
+    float, _typed(lambda value: units.duration_s(value) * 1e3, 1e-3, WEEK_S * 1e3, _LONGER, _DURATION)
+]
 """A duration, of which the record has milliseconds."""
 Ramp: TypeAlias = Annotated[float, _typed(units.duration_s, 0.0, WEEK_S, "a ramp is from 0s to 7d", _DURATION)]
 _SLICES = "a slice is from 500ms to 2s"
@@ -293,12 +267,12 @@ def setting_text(value: str | float | bool) -> str:
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
-def _sorted_settings(values: Mapping[str, str | float | bool]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, setting_text(value)) for name, value in values.items()))
-
-
 Settings: TypeAlias = Annotated[
-    tuple[tuple[str, str], ...], Form(written=dict[str, str | int | float | bool], after=_sorted_settings)
+    tuple[tuple[str, str], ...],
+    Form(
+        written=dict[str, str | int | float | bool],
+        after=lambda values: tuple(sorted((name, setting_text(value)) for name, value in values.items())),
+    ),
 ]
 """Settings by name, sorted."""
 Statements: TypeAlias = Annotated[tuple[Text, ...], Form(min_length=1, max_length=STATEMENTS_MAX, or_one=True)]

@@ -41,6 +41,13 @@ from proveout.dsl.plan.scalars import (
 from proveout.dsl.plan.topology import Expression, System, Value, WrittenExpression
 
 
+class Named(Protocol):
+    """The plan of a stage: its systems and stages by name; KeyError for an unknown one."""
+
+    def system(self, name: str) -> System: ...
+    def stage(self, stage_id: str) -> Stage: ...
+
+
 @record
 class Tuning:
     """A change to machines, undone at the end of the run."""
@@ -246,16 +253,11 @@ MEASURE: Window = "measure"
 
 @record
 class WindowDeclaration:
-    """A window of an iteration: its key in plans, its name for people, and the word behind its length in `explain`.
-
-    `optional`: texts leave it out where it is 0. `has_load`: whether transactions begin in it.
-    """
+    """A window of an iteration: its key in plans, its name for people, and the word behind its length in `explain`."""
 
     name: Window
     title: str
     stated: str
-    optional: bool = False
-    has_load: bool = True
 
 
 WINDOWS = (
@@ -270,11 +272,6 @@ AFTER_MEASURE: tuple[Window, ...] = get_args(Window)[get_args(Window).index(MEAS
 def lengths_s(windows: object) -> dict[WindowDeclaration, float]:
     """The lengths of the windows in their order, s: of `Windows`, or of an event with fields of the same names."""
     return {one: getattr(windows, f"{one.name}_s") for one in WINDOWS}
-
-
-def stated_s(windows: object) -> dict[WindowDeclaration, float]:
-    """The lengths that texts state, s."""
-    return {one: length_s for one, length_s in lengths_s(windows).items() if length_s or not one.optional}
 
 
 def measured_from_s(windows: object) -> float:
@@ -449,6 +446,7 @@ ConnectEvery: TypeAlias = Annotated[
 ]
 
 
+Access: TypeAlias = Literal["", "any", "read_write", "read_only"]
 OnDisconnect: TypeAlias = Literal["reconnect", "retry", "fail"]
 """Rules for the loss of a connection: the transaction under way is an error, and the terminal connects again
 (`reconnect`); it runs again with the same inputs (`retry`); or the load ends (`fail`)."""
@@ -460,7 +458,7 @@ class Sessions(Element):
 
     on_disconnect: OnDisconnect = "reconnect"  # the rule for a lost one
     # The member of the system to connect to; "" is that of the dsn, of several instances each terminal's own.
-    access: Literal["", "any", "read_write", "read_only"] = ""
+    access: Access = ""
     pool: int = key(  # 0: one for each terminal
         0,
         text="Connections in total, over all clients: a transaction waits for a free one, first come, first served. "
@@ -501,14 +499,6 @@ class Outline:
     seconds: float
     detail: tuple[str, ...] = ()
     work: tuple[tuple[str, str], ...] = ()
-
-
-class Named(Protocol):
-    """A plan, as its stages see it: the things that they name."""
-
-    def system(self, name: str) -> System: ...
-
-    def stage(self, stage_id: str) -> Stage: ...
 
 
 class StageKind(Element):

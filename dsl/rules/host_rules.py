@@ -4,6 +4,7 @@ rules.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -11,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
 from proveout.core import errors, units
-from proveout.core.data_classes import record
-from proveout.core.errors import NOWHERE, ProveoutError, Where
+from proveout.core.data_classes import dataclass, record
+from proveout.core.errors import NOWHERE, PlanProblem, ProveoutError, Where
 from proveout.core.numbers import size
 from proveout.dsl import engines
 from proveout.dsl.operations import parameter_names
 from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.commands import FioJob, is_plain_folder
-from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.scalars import ID_PATTERN, INSTANCES_MAX, METRIC_PATTERN, NAME_PATTERN
-from proveout.dsl.plan.stages import Tuning
+from proveout.dsl.plan.plan import Check, Workload
+from proveout.dsl.plan.scalars import INSTANCES_MAX, METRIC_PATTERN, NAME_PATTERN
+from proveout.dsl.plan.stages import Stage, Tuning
 from proveout.dsl.plan.topology import RARE_EVERY_S, Capture, Declared, Expectation, FactValue, Scrape, System
 from proveout.dsl.rules import settings as rules_settings
 
@@ -55,14 +56,14 @@ TUNING_NAME_MAX = 80
 DSN_MAX = 65_536
 """Characters of a dsn with its passwords filled in."""
 
-_NAME, _ID, _METRIC = re.compile(NAME_PATTERN), re.compile(ID_PATTERN), re.compile(METRIC_PATTERN)
+_NAME, _METRIC = re.compile(NAME_PATTERN), re.compile(METRIC_PATTERN)
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,62}")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]+\])"
 _HOST_AND_PORT = re.compile(rf"{_HOST}:(\d{{1,5}})")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Objection:
     """The reason why something must not be done, and the way out. `at`: the keys from the part that was checked to the
     faulty value."""
@@ -75,6 +76,12 @@ class Objection:
         return self.message
 
 
+def noted(message: str, of: Check | Stage, hint: str = "") -> PlanProblem:
+    """A note on a valid part of a plan."""
+    key = "verdicts" if isinstance(of, Check) else "stages"
+    return PlanProblem(message=f"note: {message}", where=of.where, key=key, hint=hint)
+
+
 # ---- words -----------------------------------------------------------------------------------------------------------
 
 
@@ -82,7 +89,7 @@ def name_problems(what: str, name: str) -> Iterator[Objection]:
     """A name of the plan: it becomes the name of folders and of resources."""
     if not _NAME.fullmatch(name):
         way_out = "names are made of ASCII letters, digits, _ and -, and begin with a letter"
-        yield Objection(message=f"{name[:80]!r} is not the name of a {what}", way_out=way_out)
+        yield Objection(f"{name[:80]!r} is not the name of a {what}", way_out)
 
 
 def is_host_and_port(text: str) -> bool:
@@ -102,15 +109,7 @@ def is_cluster(address: str) -> bool:
 def provision_problems(engine: str) -> Iterator[Objection]:
     """Refuse engines that cannot be started."""
     if engines.of(engine).embedded is None:
-        yield Objection(message=f"proveout cannot start {engine}", way_out="start it yourself and give its dsn")
-
-
-def version_problems(system: System) -> Iterator[Objection]:
-    """A version is chosen among those of the programs of a server."""
-    if system.version is not None and not (system.provision == "embedded" and engines.of(system.engine).versions):
-        able = engines.named(one for one in engines.ENGINES.values() if one.versions)
-        message = f"`version` is of a system of {able} with `provision: embedded`"
-        yield Objection(message=message, way_out="leave it away")
+        yield Objection(f"proveout cannot start {engine}", "start it yourself and give its dsn", ("provision",))
 
 
 def setting_problems(engine: str, name: str, value: str, provision: str | None = None) -> Iterator[Objection]:
@@ -119,16 +118,14 @@ def setting_problems(engine: str, name: str, value: str, provision: str | None =
         yield from _pooler_setting(name, value)
         return
     if not _SETTING.fullmatch(name):
-        yield Objection(message=f"`{name}` is not the name of a setting")
+        yield Objection(f"`{name}` is not the name of a setting")
         return
     if any(ord(character) < 32 for character in value):
-        yield Objection(message=f"the value of `{name}` is more than one line")
+        yield Objection(f"the value of `{name}` is more than one line")
         return
     objection = _SETTINGS[engine](name, value) if engine in _SETTINGS else None
     if objection:
-        yield Objection(
-            message=objection, way_out=parameter_names.WAY_OUT if engines.of(engine).embedded == "server" else ""
-        )
+        yield Objection(objection, parameter_names.WAY_OUT if engines.of(engine).embedded == "server" else "")
 
 
 def _pooler_setting(name: str, value: str) -> Iterator[Objection]:
@@ -136,26 +133,15 @@ def _pooler_setting(name: str, value: str) -> Iterator[Objection]:
         if value != "session":
             message = f"`pool_mode` is session, not {value[:80]}: a load prepares its statements on its connection"
             way_out = "pool_mode: session, with `sessions: {connect_every: transaction}` at the load"
-            yield Objection(message=message, way_out=way_out)
+            yield Objection(message, way_out)
         return
     if name not in POOLER_SETTINGS:
         able = ", ".join(("pool_mode", *POOLER_SETTINGS))
-        yield Objection(message=f"`{name[:80]}` is not a setting of PgBouncer that a plan gives; these are: {able}")
+        yield Objection(f"`{name[:80]}` is not a setting of PgBouncer that a plan gives; these are: {able}")
         return
     low, high = POOLER_SETTINGS[name]
     if not re.fullmatch(r"\d{1,6}", value, re.ASCII) or not low <= int(value) <= high:
-        yield Objection(message=f"the value of `{name}` is a whole number from {low} to {high}")
-
-
-def pooler_problems(engine: str, provision: str | None, in_front_of: str | None) -> Iterator[Objection]:
-    """A PgBouncer: it is in front of a PostgreSQL."""
-    if provision == PGBOUNCER and in_front_of is None:
-        message = "a PgBouncer is in front of a PostgreSQL that proveout starts"
-        yield Objection(message=message, way_out="in_front_of: the name of that system")
-    if provision != PGBOUNCER and in_front_of is not None:
-        yield Objection(message="`in_front_of` is for a PgBouncer", way_out="provision: pgbouncer")
-    if provision == PGBOUNCER and engine != "postgres":
-        yield Objection(message=f"a PgBouncer is in front of PostgreSQL, not of {engine}", way_out="engine: postgres")
+        yield Objection(f"the value of `{name}` is a whole number from {low} to {high}")
 
 
 def _sqlite_setting(name: str, _value: str) -> str | None:
@@ -172,17 +158,37 @@ _SETTINGS: Mapping[str, Callable[[str, str], str | None]] = {
 }
 
 
+def program_problems(system: System) -> Iterator[Objection]:
+    """The programs of a system: those of its engine and version, of a standby, of a PgBouncer."""
+    engine, embedded = engines.of(system.engine), system.provision == "embedded"
+    if embedded:
+        yield from provision_problems(system.engine)
+    if system.version is not None and not (embedded and engine.versions):
+        message = f"`version` is of a system of {engines.able(lambda one: one.versions)} with `provision: embedded`"
+        yield Objection(message, "leave it away", ("version",))
+    if system.standby_of is not None and not engine.standbys:
+        message = f"proveout starts standbys of {engines.able(lambda one: one.standbys)}, not of {system.engine}"
+        yield Objection(message, "give a replicated database of your own by its dsn", ("standby_of",))
+    if system.provision != PGBOUNCER:
+        if system.in_front_of is not None:
+            yield Objection("`in_front_of` is for a PgBouncer", "provision: pgbouncer", ("in_front_of",))
+        return
+    if system.in_front_of is None:
+        message = "a PgBouncer is in front of a PostgreSQL that proveout starts"
+        yield Objection(message, "in_front_of: the name of that system", ("provision",))
+    if system.engine != "postgres":
+        message = f"a PgBouncer is in front of PostgreSQL, not of {system.engine}"
+        yield Objection(message, "engine: postgres", ("provision",))
+
+
 def system_problems(system: System) -> Iterator[Objection]:
     """A system that proveout is to start."""
     yield from provision_problems(system.engine)
-    yield from version_problems(system)
+    yield from program_problems(system)
     if system.provision is None or system.dsn is not None or system.instances:
-        yield Objection(message=f"system {system.name} is not one to be started: it has a dsn, or no `provision`")
-    if system.standby_of is not None:
-        yield from standby_problems(system.engine)
-    yield from pooler_problems(system.engine, system.provision, system.in_front_of)
+        yield Objection(f"system {system.name} is not one to be started: it has a dsn, or no `provision`")
     if system.in_front_of is not None and (system.standby_of is not None or system.propagates_to is not None):
-        yield Objection(message=f"system {system.name} is a PgBouncer: it has no data to replicate")
+        yield Objection(f"system {system.name} is a PgBouncer: it has no data to replicate")
     for name, value in system.settings:
         yield from setting_problems(system.engine, name, value, system.provision)
 
@@ -193,39 +199,31 @@ def copied_problems(system: System) -> Iterator[Objection]:
         yield from system_problems(system)
         return
     if not system.can_be_restored or system.settings or system.instances or system.follows or system.propagates_to:
-        yield Objection(message=f"system {system.name} is not a file that agents copy")
+        yield Objection(f"system {system.name} is not a file that agents copy")
     yield from endpoint_problems(system.name, system.engine, str(system.dsn))
-
-
-def standby_problems(engine: str) -> Iterator[Objection]:
-    """A standby of a system that proveout starts."""
-    if not engines.of(engine).standbys:
-        able = engines.named(one for one in engines.ENGINES.values() if one.standbys)
-        message = f"proveout starts standbys of {able}, not of {engine}"
-        yield Objection(message=message, way_out="give a replicated database of your own by its dsn")
 
 
 def dsn_problems(engine: str, dsn: str) -> Iterator[Objection]:
     """The form of a dsn; passwords may be filled in or be references."""
     for rule in engines.of(engine).dsn_rules:
         if not re.fullmatch(rule.pattern, dsn, re.DOTALL):
-            yield Objection(message=rule.message, way_out=rule.example)
+            yield Objection(rule.message, rule.example)
 
 
 def without_dsn_problems(engine: str) -> Iterator[Objection]:
     """A system that no driver reaches."""
     if engine == engines.NO_DATABASE:
         message = "a system of engine none has no dsn: the program of its load knows where it is"
-        yield Objection(message=message, way_out="leave it away", at=("dsn",))
+        yield Objection(message, "leave it away", at=("dsn",))
 
 
 def instances_problems(engine: str, dsns: Sequence[str]) -> Iterator[Objection]:
     """Several dsns instead of one."""
     if not engines.of(engine).instances:
-        able = engines.named(one for one in engines.ENGINES.values() if one.instances)
-        yield Objection(message=f"a system of several instances is one of {able}, not {engine}")
+        able = engines.able(lambda one: one.instances)
+        yield Objection(f"a system of several instances is one of {able}, not {engine}")
     if len(set(dsns)) != len(dsns):
-        yield Objection(message="two instances have the same dsn")
+        yield Objection("two instances have the same dsn")
 
 
 def endpoint_problems(
@@ -241,18 +239,18 @@ def endpoint_problems(
     agents start."""
     yield from name_problems("system", system)
     if not _NAME.fullmatch(engine):
-        yield Objection(message=f"{engine[:80]!r} is not the name of an engine")
+        yield Objection(f"{engine[:80]!r} is not the name of an engine")
     dsns = (dsn, *instances)
     if len(dsns) > INSTANCES_MAX + 1 or any(not one or len(one) > DSN_MAX or "\0" in one for one in dsns):
         message = f"a dsn of system {system} is empty, longer than {DSN_MAX} characters, or holds a NUL"
-        yield Objection(message=message)
+        yield Objection(message)
         return
     if instances:
         yield from instances_problems(engine, instances)
     if provisioned or engine != engines.NO_DATABASE:
         yield from provision_problems(engine) if provisioned else without_dsn_problems(engine)
     if instances and provisioned and not members:
-        yield Objection(message=f"system {system}, which an agent starts, has one address")
+        yield Objection(f"system {system}, which an agent starts, has one address")
     if engines.of(engine).dsn_form == "path":
         yield from _file_problems(engine, dsn, provisioned=provisioned)
     for one in dsns:
@@ -262,13 +260,13 @@ def endpoint_problems(
 def _file_problems(engine: str, dsn: str, *, provisioned: bool) -> Iterator[Objection]:
     path, settings = rules_settings.split_dsn(dsn) if engine == "duckdb" else (dsn, {})
     if settings and not provisioned:
-        yield Objection(message="the dsn of a DuckDB file of a user has settings", way_out="give them as `session:`")
+        yield Objection("the dsn of a DuckDB file of a user has settings", "give them as `session:`")
     if not is_plain_folder(path):
         title = engines.of(engine).title
-        yield Objection(message=f"the file of a system of {title} is an absolute path without `.` and `..`")
+        yield Objection(f"the file of a system of {title} is an absolute path without `.` and `..`")
     for name, value in settings.items():
         if objection := rules_settings.duckdb_objection(name, value):
-            yield Objection(message=objection)
+            yield Objection(objection)
 
 
 # ---- captures --------------------------------------------------------------------------------------------------------
@@ -278,34 +276,34 @@ def captured_problems(kind: str, engine: str) -> Iterator[Objection]:
     """Captures that an engine does not support."""
     found, declared = engines.of(engine), CAPTURES[kind]
     if not found.is_captured(declared):
-        able = engines.named(one for one in engines.ENGINES.values() if one.is_captured(declared))
+        able = engines.able(lambda one: one.is_captured(declared))
         instead = "kind: {engine.report}" if declared.able == "report" and found.report else declared.instead
         message, way_out = (text.format(engine=found, able=able) for text in (declared.refused, instead))
-        yield Objection(message=message, way_out=way_out)
+        yield Objection(message, way_out)
 
 
 def licence_problems(kind: str, licence: str, container: str) -> Iterator[Objection]:
     """A capture that reads what Oracle licenses apart, and the container that it reads."""
     if "licence" not in CAPTURES[kind].keys:
         if licence or container:
-            yield Objection(message=f"a capture of kind {kind} has no licence and no container")
+            yield Objection(f"a capture of kind {kind} has no licence and no container")
         return
     if licence != DIAGNOSTICS_PACK:
         message = "AWR is a part of Oracle's Diagnostics Pack, which is licensed apart"
         way_out = (
             f"licence: {DIAGNOSTICS_PACK} where this database has the licence; without it, `kind: waits` reads v$ views"
         )
-        yield Objection(message=message, way_out=way_out, at=("licence",))
+        yield Objection(message, way_out, at=("licence",))
     if container not in CONTAINERS:
         message = f"{container[:80]!r} is not a container of an AWR capture"
-        yield Objection(message=message, way_out=f"one of {', '.join(CONTAINERS)}", at=("container",))
+        yield Objection(message, f"one of {', '.join(CONTAINERS)}", at=("container",))
 
 
 def exporter_problems(url: str) -> Iterator[Objection]:
     """The address of an exporter, with a word in the place of each secret, or with the secrets filled in."""
     parts = _split(url)
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
-        yield Objection(message="not the address of an exporter", way_out="http://127.0.0.1:9100/metrics")
+        yield Objection("not the address of an exporter", "http://127.0.0.1:9100/metrics")
 
 
 def _split(url: str) -> SplitResult | None:
@@ -320,20 +318,20 @@ def _split(url: str) -> SplitResult | None:
 
 def scrape_problems(scrape: Scrape) -> Iterator[Objection]:
     """The name, alias and labels of a metric that is kept of an exporter."""
-    metric, alias = scrape.metric, scrape.alias
+    alias = scrape.alias
     if ":" in alias:
-        yield Objection(message=f"`{alias}` is not a name in an expression", way_out="give one: as: name")
-    elif not _METRIC.fullmatch(metric) or not (_METRIC.fullmatch(alias) or _ID.fullmatch(alias)):
-        yield Objection(message=f"{metric[:200]!r} as {alias[:200]!r} is not the name of a metric")
+        yield Objection(f"`{alias}` is not a name in an expression", "give one: as: name")
+    elif not _METRIC.fullmatch(alias):
+        yield Objection(f"{alias[:200]!r} is not the name of a metric")
     bad = [label for label, _ in scrape.labels if not _LABEL.fullmatch(label)]
     if bad:
-        yield Objection(message=f"`{bad[0]}` is not a name of a label", at=("labels",))
+        yield Objection(f"`{bad[0]}` is not a name of a label", at=("labels",))
 
 
 def capture_problems(capture: Capture) -> Iterator[Objection]:
     """A capture; how its systems are reached is looked at by themselves."""
     if capture.every_s == RARE_EVERY_S and not CAPTURES[capture.kind].rare:
-        yield Objection(message=f"a sample every {capture.every_s} s is of captures of sizes")
+        yield Objection(f"a sample every {capture.every_s} s is of captures of sizes")
     yield from licence_problems(capture.kind, capture.licence, capture.container)
     for scrape in capture.scrapes:
         yield from scrape_problems(scrape)
@@ -342,10 +340,37 @@ def capture_problems(capture: Capture) -> Iterator[Objection]:
 # ---- load and tools --------------------------------------------------------------------------------------------------
 
 
+SECTOR = 512
+_DEVICE = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*")
+
+
 def fio_problems(job: FioJob) -> Iterator[Objection]:
-    """Check the job of fio."""
-    for message, at, way_out in job.problems():
-        yield Objection(message=message, way_out=way_out, at=at)
+    """The job of fio."""
+    if job.block_bytes % SECTOR:
+        yield Objection("an I/O is of whole sectors of 512 bytes", at=("block",), way_out="block: 8k")
+    elif job.size_bytes < job.block_bytes:
+        message = f"a job works on less than one I/O of {job.block_bytes} bytes"
+        yield Objection(message, at=("size",), way_out="size: 5GB")
+    if job.directory and job.devices:
+        message = "a tool works in a directory or on devices"
+        yield Objection(message, at=("target",), way_out="leave one of them out")
+    elif job.directory and not is_plain_folder(job.directory):
+        message = "a directory is an absolute path without `.` and `..`"
+        yield Objection(message, at=("target", "directory"), way_out="/data/fio")
+    for index, device in enumerate(job.devices):
+        named = _DEVICE.fullmatch(device) is not None
+        if named and device not in job.devices[:index]:
+            continue
+        message = "is there twice" if named else "does not name a device for good: /dev/disk/by-id/NAME"
+        yield Objection(f"`{device}` {message}", at=("target", "devices", index))
+        break
+    if job.devices and job.writes and not job.destructive:
+        way_out = "destructive: true; the agents' policies have to allow it too"
+        message = "writing to devices destroys the data on them"
+        yield Objection(message, at=("target", "devices"), way_out=way_out)
+    elif job.destructive and not (job.devices and job.writes):
+        message = "nothing is destroyed by this stage"
+        yield Objection(message, at=("destructive",), way_out="leave `destructive` out")
 
 
 # ---- parts with a model of their own ---------------------------------------------------------------------------------
@@ -359,16 +384,16 @@ def workload_problems(workload: Workload) -> Iterator[Objection]:
     try:
         model = of_workload(workload)
     except ProveoutError as error:
-        yield Objection(message=error.what, way_out=error.way_out)
+        yield Objection(error.what, error.way_out)
         return
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        yield Objection(message=f"the parameters of workload {workload.name[:80]!r} are not valid: {_first(error)}")
+        yield Objection(f"the parameters of workload {workload.name[:80]!r} are not valid: {_first(error)}")
         return
     kind = extension(workload.kind)
     if kind is not None:
         problems = Problems()
         kind.check(model, Map(entries=(), where=NOWHERE), workload.name, problems)
-        yield from (Objection(message=found.message, way_out=found.hint) for found in problems.found)
+        yield from (Objection(found.message, found.hint) for found in problems.found)
 
 
 def tuning_problems(tuning: Tuning) -> Iterator[Objection]:
@@ -376,7 +401,7 @@ def tuning_problems(tuning: Tuning) -> Iterator[Objection]:
     from proveout.dsl.operations.table import OPERATIONS  # noqa: PLC0415 - an agent that tunes nothing does without
 
     if (model := OPERATIONS.get(tuning.operation)) is not None and model.of_fault:
-        yield Objection(message=f"`{tuning.operation}` is a fault, not a tuning", way_out="put it under `faults:`")
+        yield Objection(f"`{tuning.operation}` is a fault, not a tuning", "put it under `faults:`")
     else:
         yield from change_problems(
             tuning,
@@ -396,15 +421,15 @@ def change_problems(tuning: Tuning, consents: Callable[[Operation], Iterator[Obj
         no_control(tuning.name)
         restart = unit_name(tuning.restart) if tuning.restart else ""
     except ProveoutError as error:
-        yield Objection(message=error.what, way_out=error.way_out)
+        yield Objection(error.what, error.way_out)
         return
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        yield Objection(message=f"tuning {tuning.name[:80]!r} is not valid: {_first(error)}")
+        yield Objection(f"tuning {tuning.name[:80]!r} is not valid: {_first(error)}")
         return
     if restart != tuning.restart or not 0 < len(tuning.name) <= TUNING_NAME_MAX:
-        yield Objection(message=f"tuning {tuning.name[:80]!r} has a name or a unit that the compiler does not make")
+        yield Objection(f"tuning {tuning.name[:80]!r} has a name or a unit that the compiler does not make")
     if tuning.system != (operation.of_system or ""):
-        yield Objection(message=f"tuning {tuning.name!r} is not of the system that its operation is of")
+        yield Objection(f"tuning {tuning.name!r} is not of the system that its operation is of")
     yield from consents(operation)
 
 
@@ -412,11 +437,9 @@ def consent_problems(kind: str, operation: Operation, *, destructive: bool, keep
     """Consent that a plan must give in words."""
     if operation.destructive and not destructive:
         way_out = "destructive: true, beside `name`; the agent's policy has to allow it too"
-        yield Objection(message=f"`{kind}` can destroy data", way_out=way_out, at=(kind,))
+        yield Objection(f"`{kind}` can destroy data", way_out, at=(kind,))
     elif operation.lasting and not keep:
-        yield Objection(
-            message=f"{operation.lasting} cannot be set back", way_out="keep: true, beside `name`", at=(kind,)
-        )
+        yield Objection(f"{operation.lasting} cannot be set back", "keep: true, beside `name`", at=(kind,))
 
 
 def _first(error: Exception) -> str:
@@ -436,7 +459,6 @@ def _first(error: Exception) -> str:
 # true and false are also on and off.
 
 PATTERNS = "a regular expression"
-"""Needs pyarrow, which has RE2."""
 SHOWN_MAX = 4
 _WORDS = {"true": "on", "yes": "on", "false": "off", "no": "off"}
 
@@ -481,18 +503,10 @@ def equal(one: Any, other: Any) -> bool:
 
 def amount(value: Any) -> float | None:
     """A number, or the bytes of a size; None for other values."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
-        return float(value)
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        pass
-    try:
-        return float(units.size_bytes(value))
-    except ValueError:
-        return None
+    for read in () if isinstance(value, bool) else (float, units.size_bytes):
+        with contextlib.suppress(TypeError, ValueError):
+            return float(read(value))
+    return None
 
 
 def _word(value: Any) -> str:
@@ -531,14 +545,10 @@ def holds(expectation: Expectation, value: Any) -> bool:
         return False
     if expectation.pattern and not _finds(f"^(?:{expectation.pattern})$", shown(value)):
         return False
-    if expectation.min is None and expectation.max is None:
-        return True
-    found = amount(value)
+    low, high, found = expectation.min, expectation.max, amount(value)
     if found is None:
-        return False
-    return (expectation.min is None or found >= expectation.min) and (
-        expectation.max is None or found <= expectation.max
-    )
+        return low is None and high is None
+    return (low is None or found >= low) and (high is None or found <= high)
 
 
 def unmet(declared: Declared, facts: Mapping[str, Any]) -> Iterator[Unmet]:
@@ -563,20 +573,29 @@ def listed(name: str, facts: Mapping[str, Any]) -> str:
     return ", ".join(texts[:SHOWN_MAX]) + more
 
 
-def pattern_problems(pattern: str) -> Iterator[Objection]:
-    """A pattern that RE2 refuses."""
+def pattern_problems(
+    pattern: str, way_out: str = r"RE2 syntax, such as 19\.[0-9]+.*", *, groups: bool = False
+) -> Iterator[Objection]:
+    """A pattern that RE2 refuses; `groups`: or that has no named group, of which it takes values."""
     if not pattern:
         return
     try:
-        _finds(pattern, "")
+        pa, pc = re2()
+        if not groups:
+            _finds(pattern, "")
+        elif pc.extract_regex(pa.array([""]), pattern=pattern).type.num_fields == 0:
+            yield Objection("the pattern has no named group", way_out)
     except errors.NotInstalled as missing:
-        yield Objection(message=missing.what, way_out=missing.way_out)
+        yield Objection(missing.what, missing.way_out)
     except ValueError as error:
-        yield Objection(
-            message=f"not a regular expression of RE2: {error}", way_out=r"RE2 syntax, such as 19\.[0-9]+.*"
-        )
+        yield Objection(f"not a regular expression of RE2: {error}", way_out)
 
 
 def _finds(pattern: str, text: str) -> bool:
-    pa, pc = (errors.loaded(name, PATTERNS) for name in ("pyarrow", "pyarrow.compute"))
+    pa, pc = re2()
     return bool(pc.match_substring_regex(pa.array([text]), pattern=pattern)[0].as_py())
+
+
+def re2() -> tuple[Any, Any]:
+    """pyarrow and its functions, which have RE2. NotInstalled."""
+    return errors.loaded("pyarrow", PATTERNS), errors.loaded("pyarrow.compute", PATTERNS)

@@ -9,6 +9,7 @@ from proveout.core.errors import PlanProblem
 from proveout.dsl.plan.loads import Part, parts
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import CommandRun, Ladder, Search
+from proveout.dsl.rules.host_rules import noted
 from proveout.dsl.workloads.kinds import has_tables, key_range, of_workload, same_rows, writes
 from proveout.dsl.workloads.program import Program, in_forms
 
@@ -30,8 +31,7 @@ def overlaps(plan: Plan) -> Iterator[PlanProblem]:
             if _meet(plan, one, other) and (common := _common(plan, one, other)):
                 meeting.setdefault(common, {}).update({one.name: None, other.name: None})
         for common, names in meeting.items():
-            message = f"note: loads {_listed(list(names))} of `{stage.id}` touch {common}"
-            yield PlanProblem(message=message, where=stage.where, key="stages", hint=_HINT)
+            yield noted(f"loads {_listed(list(names))} of `{stage.id}` touch {common}", stage, _HINT)
 
 
 def _listed(names: Sequence[str]) -> str:

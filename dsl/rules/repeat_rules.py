@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from proveout.core.errors import PlanProblem
 from proveout.core.numbers import count_of, number
 from proveout.core.units import format_duration
 from proveout.dsl import engines, metrics
-from proveout.dsl.expr.evaluation import AllOf, AnyOf, Bare, Comparison, Either, Logic, Not, comparisons
+from proveout.dsl.expr.evaluation import comparisons, leaves
 from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Syntax, children, parse, ungroup, walk
 from proveout.dsl.metrics import SLOPE_READINGS
 from proveout.dsl.plan.iteration_order import groups
@@ -31,7 +32,7 @@ from proveout.dsl.plan.stages import (
     Tool,
 )
 from proveout.dsl.plan.topology import Capture, Expression
-from proveout.dsl.rules.host_rules import Objection
+from proveout.dsl.rules.host_rules import Objection, noted
 from proveout.dsl.source.nodes import Problems, did_you_mean
 from proveout.dsl.workloads.kinds import has_own_arrival, is_in_order
 from proveout.dsl.workloads.kinds import writes as workload_writes
@@ -57,30 +58,12 @@ def compared(text: str, ladders: Collection[str]) -> tuple[tuple[str, ...], ...]
     (('a', 'b'),)
     """
     try:
-        found = [_names_in(parse(leaf), ladders) for leaf in _leaves(comparisons(text))]
+        walked = [walk(parse(leaf.text)) for leaf, _ in leaves(comparisons(text))]
+        read = ([one.name for one in leaf if isinstance(one, Name) and one.name in ladders] for leaf in walked)
+        found = [tuple(dict.fromkeys(names)) for names in read]
     except ExpressionFault:
         return ()
     return tuple(dict.fromkeys(names for names in found if len(names) > 1))
-
-
-def _leaves(node: Logic) -> Iterator[str]:
-    match node:
-        case AllOf(parts=parts) | AnyOf(parts=parts):
-            below: tuple[Logic, ...] = parts
-        case Not(part=part):
-            below = (part,)
-        case Either(condition=condition, then=then, otherwise=otherwise):
-            below = (condition, then, otherwise)
-        case Comparison() | Bare():
-            yield node.text
-            return
-    for part in below:
-        yield from _leaves(part)
-
-
-def _names_in(node: Syntax, ladders: Collection[str]) -> tuple[str, ...]:
-    here = (node.name,) if isinstance(node, Name) and node.name in ladders else ()
-    return tuple(dict.fromkeys((*here, *(name for part in children(node) for name in _names_in(part, ladders)))))
 
 
 def hints(plan: Plan) -> tuple[PlanProblem, ...]:
@@ -93,17 +76,14 @@ def hints(plan: Plan) -> tuple[PlanProblem, ...]:
     for check in plan.verdicts:
         for names in compared(check.check.text, ladders):
             if len({leader[name] for name in names}) > 1:
-                message = (
-                    f"note: verdict `{check.id}` compares {' and '.join(names)}, not interleaved: {NOT_DISTINGUISHED}"
-                )
+                message = f"verdict `{check.id}` compares {' and '.join(names)}, not interleaved: {NOT_DISTINGUISHED}"
                 hint = _way_out([ladder for name, ladder in ladders.items() if name in names])
-                found.append(PlanProblem(message=message, where=check.where, key="verdicts", hint=hint))
+                found.append(noted(message, check, hint))
     undecidable, too_short = _undecidable(plan.stages, plan.verdicts), _too_short(ladders, plan.verdicts)
     return (*found, *undecidable, *too_short, *_point_estimates(plan.verdicts), *_never_steady(plan))
 
 
 def _way_out(ladders: Sequence[Ladder]) -> str:
-    """The keys that have the ladders take turns."""
     if len({None if one.cell is None else one.cell.of for one in ladders}) == 1 and ladders[0].apart:
         return f"the cells run one after the other: {ladders[0].apart}"
     first, second = ladders[:2]
@@ -159,10 +139,8 @@ def check_repeats(problems: Problems, stages: Sequence[Stage], verdicts: Sequenc
 def _no_partner(problems: Problems, ladder: Ladder, stages: Sequence[Stage]) -> None:
     ids = [stage.id for stage in stages if isinstance(stage, Ladder) and stage is not ladder]
     if ladder.interleaved_with not in ids:
-        message, hint = (
-            f"there is no other ladder `{ladder.interleaved_with}`",
-            did_you_mean(str(ladder.interleaved_with), ids),
-        )
+        message = f"there is no other ladder `{ladder.interleaved_with}`"
+        hint = did_you_mean(str(ladder.interleaved_with), ids)
     else:
         message = f"`{ladder.id}` cannot take turns with `{ladder.interleaved_with}`: they do not stand side by side"
         hint = f"put `{ladder.id}` directly behind `{ladder.interleaved_with}`"
@@ -173,17 +151,15 @@ def _take_turns(problems: Problems, ladder: Ladder, members: Sequence[Ladder]) -
     first = members[0]
     if (ladder.repeat, ladder.repeat_min) != (first.repeat, first.repeat_min):
         message = f"`{ladder.id}` and `{first.id}` take turns, but are not repeated alike"
-        problems.add(ladder.where, message, key="stages", hint=f"repeat: {_written(first)}")
+        auto = first.repeat_min is not None
+        written = f"auto({first.repeat_min}..{first.repeat})" if auto else str(first.repeat)
+        problems.add(ladder.where, message, key="stages", hint=f"repeat: {written}")
     waits = ladder.arrival.rate if isinstance(ladder.arrival, Open) else None
     needed = set(waits.needs) if isinstance(waits, Expression) else set()
     for other in members:
         if other.id in needed:
             message = f"the rate of `{ladder.id}` waits for the end of `{other.id}`, with which it takes turns"
             problems.add(ladder.where, message, key="stages", hint="order: ladder")
-
-
-def _written(ladder: Ladder) -> str:
-    return str(ladder.repeat) if ladder.repeat_min is None else f"auto({ladder.repeat_min}..{ladder.repeat})"
 
 
 def _decidable(problems: Problems, stages: Sequence[Stage], verdicts: Sequence[Check]) -> None:
@@ -236,18 +212,18 @@ def _undecidable(stages: Sequence[Stage], verdicts: Sequence[Check]) -> Iterator
         }
         read |= {stage for stage, path in _paths(parse(check.check.text)) if path[0] in single.get(stage, ())}
         for stage in sorted((once | single.keys()) & read):
-            message = f"note: verdict `{check.id}` cannot be decided by 1 repeat of `{stage}`"
-            yield PlanProblem(message=message, where=check.where, key="verdicts", hint="set `repeat: 3` or more")
+            message = f"verdict `{check.id}` cannot be decided by 1 repeat of `{stage}`"
+            yield noted(message, check, "set `repeat: 3` or more")
     few = {stage.id: stage.repeat for stage in stages if isinstance(stage, Ladder | Tool)}
     for check in verdicts:
         for stage, path in _paths(parse(check.check.text)):
             if 1 < few.get(stage, EXTREME_REPEATS) < EXTREME_REPEATS and _needs_interval_of_extreme(path):
                 message = (
-                    f"note: verdict `{check.id}` cannot be decided by {few[stage]} repeats of `{stage}`: "
+                    f"verdict `{check.id}` cannot be decided by {few[stage]} repeats of `{stage}`: "
                     f"an interval of `{path[-1] if path[-1] not in _STATISTICS else path[-2]}` takes {EXTREME_REPEATS}"
                 )
                 hint = f"set `repeat: {EXTREME_REPEATS}` or more"
-                yield PlanProblem(message=message, where=check.where, key="verdicts", hint=hint)
+                yield noted(message, check, hint)
 
 
 def _needs_interval_of_extreme(path: Sequence[str]) -> bool:
@@ -271,11 +247,11 @@ def _too_short(ladders: Mapping[str, Ladder], verdicts: Sequence[Check]) -> Iter
             if number * (1.0 - quantile) < 1.0 - _SLACK:
                 least = format_duration(math.ceil(1.0 / (1.0 - quantile) / ladder.arrival.rate - _SLACK))
                 message = (
-                    f"note: verdict `{check.id}` reads p{100.0 * quantile:g} of `{stage}`, whose window holds "
+                    f"verdict `{check.id}` reads p{100.0 * quantile:g} of `{stage}`, whose window holds "
                     f"{number:,.0f} transactions: less than one lies beyond it"
                 )
                 hint = f"measure: {least} or more, or a lower percentile"
-                yield PlanProblem(message=message, where=check.where, key="verdicts", hint=hint)
+                yield noted(message, check, hint)
 
 
 def _point_estimates(verdicts: Sequence[Check]) -> Iterator[PlanProblem]:
@@ -288,21 +264,25 @@ def _point_estimates(verdicts: Sequence[Check]) -> Iterator[PlanProblem]:
         read = dict.fromkeys((text[node.of.start : node.of.end], node.name) for node in points if _is_measured(node.of))
         for number_read, statistic in read:
             message = (
-                f"note: verdict `{check.id}` reads `.{statistic}` of the measured number `{number_read}`: at its limit "
+                f"verdict `{check.id}` reads `.{statistic}` of the measured number `{number_read}`: at its limit "
                 "it passes in half of all runs"
             )
             hint = f"leave `.{statistic}` away, also behind `ratio(…)`: the whole interval decides"
-            yield PlanProblem(message=message, where=check.where, key="verdicts", hint=hint)
+            yield noted(message, check, hint)
 
 
 def _is_measured(node: Syntax) -> bool:
     """Whether a number was measured, and not counted: counts and shares of events are exact."""
+    return not metrics.is_counted(_dotted(ungroup(node))[1], shares=True)
+
+
+def _dotted(node: Syntax) -> tuple[Syntax, list[str]]:
+    """(`base.at(4)`, `["tps", "lower"]`) of `base.at(4).tps.lower`."""
     names: list[str] = []
-    inner = ungroup(node)
-    while isinstance(inner, Member):
-        names.insert(0, inner.name)
-        inner = ungroup(inner.of)
-    return not metrics.is_counted(names, shares=True)
+    while isinstance(node, Member):
+        names.insert(0, node.name)
+        node = ungroup(node.of)
+    return node, names
 
 
 STEADY_SECONDS = 5
@@ -324,12 +304,12 @@ def _never_steady(plan: Plan) -> Iterator[PlanProblem]:
         ramp_s = stage.windows.ramp_up_s
         least = {n: format_duration(math.ceil(ramp_s - _SLACK) - ramp_s + n) for n in (DRIFT_SECONDS, STEADY_SECONDS)}
         message = (
-            f"note: `{stage.id}` cannot be shown to be steady: a measure window of "
+            f"`{stage.id}` cannot be shown to be steady: a measure window of "
             f"{format_duration(stage.windows.measure_s)} after {format_duration(ramp_s)} of ramp-up has "
             f"{seconds} whole second{'s' * (seconds != 1)}, {stage.repeat} time{'s' * (stage.repeat != 1)}"
         )
         hint = f"measure: {least[DRIFT_SECONDS]} or more with `repeat: 2` or more, or measure: {least[STEADY_SECONDS]}"
-        yield PlanProblem(message=message, where=stage.where, key="stages", hint=hint)
+        yield noted(message, stage, hint)
 
 
 def unsteady_by_plan(workload: Callable[[str], Workload], stage: Measuring) -> str:
@@ -383,11 +363,7 @@ def _needs_repeats(path: Sequence[str]) -> bool:
 
 def _paths(node: Syntax) -> Iterator[tuple[str, tuple[str, ...]]]:
     """(stage, names) of each number that is read: `("base", ("tps", "lower"))` of `base.at(4).tps.lower`."""
-    names: list[str] = []
-    inner = node
-    while isinstance(inner, Member):
-        names.insert(0, inner.name)
-        inner = ungroup(inner.of)
+    inner, names = _dotted(node)
     if isinstance(inner, Call) and inner.function == "at" and names:
         inner = ungroup(inner.arguments[0])
     if isinstance(inner, Name) and names:
@@ -417,26 +393,10 @@ def check_slopes(
 
 def _slopes(expression: Expression) -> Iterator[str]:
     """The root name of each bound of a slope that an expression reads."""
-    try:
-        yield from _roots(parse(expression.text))
-    except ExpressionFault:  # reported by the checks of expressions
-        return
-
-
-def _roots(node: Syntax) -> Iterator[str]:
-    if isinstance(node, Member) and node.name in ("slope_lower", "slope_upper"):
-        yield next(_names(node.of), "")
-        return
-    for part in children(node):
-        yield from _roots(part)
-
-
-def _names(node: Syntax) -> Iterator[str]:
-    """The names in a node, the leftmost first."""
-    if isinstance(node, Name):
-        yield node.name
-    for part in children(node):
-        yield from _names(part)
+    with contextlib.suppress(ExpressionFault):  # reported by the checks of expressions
+        for node in walk(parse(expression.text)):
+            if isinstance(node, Member) and node.name in ("slope_lower", "slope_upper"):
+                yield next((one.name for one in walk(node.of) if isinstance(one, Name)), "")
 
 
 def _refuse(
@@ -473,48 +433,48 @@ def pass_problems(
     if "passes" not in given:
         if "within" in given:
             way_out = "passes: 1, or leave `within` out"
-            yield Objection(message="`within` is the limit of `passes`", at=("within",), way_out=way_out)
+            yield Objection("`within` is the limit of `passes`", at=("within",), way_out=way_out)
         if "measure" not in given and "phases" not in given:
             way_out = "measure: 10s, or phases, or passes: 1 for a set of queries"
-            yield Objection(message="`measure` is required", way_out=way_out)
+            yield Objection("`measure` is required", way_out)
         return
     for key in WITHOUT:
         if key in given:
             message, way_out = f"`passes` run to completion, without `{key}`", f"leave `{key}` or `passes` out"
-            yield Objection(message=message, at=(key,), way_out=way_out)
+            yield Objection(message, at=(key,), way_out=way_out)
     if pool != "local":
         message, way_out = "`passes` run in the local pool only", "leave `pool` out, or give `measure`"
-        yield Objection(message=message, at=("pool",), way_out=way_out)
+        yield Objection(message, at=("pool",), way_out=way_out)
     if paced:
         message, way_out = "`passes` run to completion, without a `rate` of a load", "leave `rate` or `passes` out"
-        yield Objection(message=message, at=("loads",), way_out=way_out)
+        yield Objection(message, at=("loads",), way_out=way_out)
     for workload in workloads:
         if is_in_order(workload):
             continue
         message = f"`{workload.name}` is a mix, which has no passes: it runs for the length of a window"
         way_out = "measure: 10s, or a set of queries (kind: tproch, or kind: sql with in_order)"
-        yield Objection(message=message, at=("passes",), way_out=way_out)
+        yield Objection(message, at=("passes",), way_out=way_out)
 
 
 def tracking_problems(workload: Workload, engine: str, sessions: Sessions, *, checked: bool) -> Iterator[Objection]:
     """The reasons for which commits of this workload cannot be tracked in a database of this engine."""
     if not engines.of(engine).tracks_commits:
-        known = engines.named(one for one in engines.ENGINES.values() if one.tracks_commits)
-        yield Objection(message=f"commits cannot be tracked in {engine}", way_out=f"engines: {known}")
+        known = engines.able(lambda one: one.tracks_commits)
+        yield Objection(f"commits cannot be tracked in {engine}", f"engines: {known}")
     if has_own_arrival(workload):
         message = f"workload `{workload.name}` is an outside program, whose commits cannot be tracked"
-        yield Objection(message=message, way_out="leave `commits` out")
+        yield Objection(message, "leave `commits` out")
     elif not workload_writes(workload):
         yield Objection(
-            message=f"workload `{workload.name}` changes no rows, so it has no commits to track",
+            f"workload `{workload.name}` changes no rows, so it has no commits to track",
             way_out="leave `commits` out",
         )
     elif engines.of(engine).dialect == "oracle" and dict(workload.parameters).get("procedures") is True:
         message = f"the procedures of workload `{workload.name}` commit by themselves on {engine}"
-        yield Objection(message=message, way_out="procedures: false, or leave `commits` out")
+        yield Objection(message, "procedures: false, or leave `commits` out")
     if sessions.are_lent:
         message = "commits are read back by the connection of a thread, which `pool` and `connect_every` do not keep"
-        yield Objection(message=message, way_out="leave `commits` or `sessions` out")
+        yield Objection(message, "leave `commits` or `sessions` out")
     if checked and sessions.on_disconnect != "retry":
         message = "`checked` is about transactions that are run again after a lost connection"
-        yield Objection(message=message, way_out="on_disconnect: retry, or commits: tracked")
+        yield Objection(message, "on_disconnect: retry, or commits: tracked")

@@ -11,9 +11,9 @@ from proveout.core.errors import PlanProblem
 from proveout.dsl import engines
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Drop, Populate, Reset, Sql, Stage
+from proveout.dsl.plan.stages import Drop, Ladder, Populate, Reset, Sql, Stage
 from proveout.dsl.plan.topology import System
-from proveout.dsl.rules.host_rules import Objection
+from proveout.dsl.rules.host_rules import Objection, noted
 from proveout.dsl.workloads.sql_text import scan
 
 # A system that proveout starts has its copy without a key; one that runs already needs the key,
@@ -25,24 +25,24 @@ def restore_problems(system: System, systems: Collection[System]) -> Iterator[Ob
     engine = engines.of(system.engine)
     if system.provision is not None:
         message = "`restore` is for a server that runs already: of one that proveout starts, a reset needs no such key"
-        yield Objection(message=message, way_out="leave it out")
+        yield Objection(message, "leave it out")
         return
     if system.can_be_restored:
-        yield Objection(message="of a database file, a reset needs no `restore`", way_out="leave it out")
+        yield Objection("of a database file, a reset needs no `restore`", "leave it out")
         return
     if system.restore not in engine.restore:
         message = engine.no_restore or f"proveout cannot copy the data of {engine.title} servers that run already"
-        yield Objection(message=message, way_out=engine.instead_of_restore)
+        yield Objection(message, engine.instead_of_restore)
         return
     ends = {one.name for one in systems if one.propagates_to} | {one.propagates_to for one in systems}
     if system.name in ends:
         message = "an end of a propagation cannot be copied: its slot or subscription belongs to the database"
-        yield Objection(message=message, way_out="leave out `restore` or the propagation")
+        yield Objection(message, "leave out `restore` or the propagation")
     if system.instances:
-        yield Objection(message="a system of several instances cannot be copied", way_out="give one dsn")
+        yield Objection("a system of several instances cannot be copied", "give one dsn")
     elif not names_database(system.dsn or ""):
         message = "the dsn names no database, so it is not clear what is copied"
-        yield Objection(message=message, way_out="dbname=…, or /name after the host of a URI")
+        yield Objection(message, "dbname=…, or /name after the host of a URI")
 
 
 def names_database(dsn: str) -> bool:
@@ -61,12 +61,10 @@ def unrestorable(system: System) -> Objection:
     engine = engines.of(system.engine)
     if engine.restore:
         way_out = f"`restore: {engine.restore[0]}` of the system, restore: false, or populate it again"
-        return Objection(
-            message=f"`{system.name}` runs already, and the plan keeps no copy of its data", way_out=way_out
-        )
+        return Objection(f"`{system.name}` runs already, and the plan keeps no copy of its data", way_out)
     why = f": {engine.no_restore}" if engine.no_restore else ""
     message = f"`{system.name}` is not provisioned by proveout and cannot be restored{why}"
-    return Objection(message=message, way_out=f"restore: false, or {engine.instead_of_restore}")
+    return Objection(message, f"restore: false, or {engine.instead_of_restore}")
 
 
 # A reset restores the copy of a system that its last populate has saved (of a system that runs already and is not
@@ -118,11 +116,8 @@ def since_copy(plan: Plan, reset: Reset) -> tuple[SinceCopy, ...]:
 def notes(plan: Plan) -> tuple[PlanProblem, ...]:
     """A note for each reset that removes what sql stages have made."""
     return tuple(
-        PlanProblem(
-            message=f"note: reset `{stage.id}` {removal(found)}",
-            where=stage.where,
-            key="stages",
-            hint="keep: ddl executes these statements again after the restore",
+        noted(
+            f"reset `{stage.id}` {removal(found)}", stage, "keep: ddl executes these statements again after the restore"
         )
         for stage in plan.stages
         if isinstance(stage, Reset) and not stage.keep
@@ -139,15 +134,12 @@ def removal(found: SinceCopy) -> str:
 def _before(plan: Plan, reset: Reset) -> Iterator[Stage]:
     ladder = iteration_order.ladder_of_step(plan, reset)
     last = reset if ladder is None else ladder
-    steps = {name for stage in plan.stages for name in (*_steps(stage, "before"), *_steps(stage, "after"))}
+    ladders = [stage for stage in plan.stages if isinstance(stage, Ladder)]
+    steps = {name for one in ladders for name in (*one.before, *one.after)}
     yield from (one for one in plan.stages[: plan.stages.index(last)] if one.id not in steps)
     if ladder is not None:
         own = ladder.before if reset.id in ladder.before else ladder.after
         yield from (plan.stage(name) for name in own[: own.index(reset.id)])
-
-
-def _steps(stage: Stage, when: str) -> tuple[str, ...]:
-    return tuple(getattr(stage, when, ()))
 
 
 def _of_system(before: tuple[Stage, ...], system: str) -> tuple[SinceCopy, ...]:

@@ -228,8 +228,8 @@ def _refuse_secrets(*pairs: tuple[str, str]) -> None:
 
 def objections(
     uses: Uses, secrets: Iterable[Secret], hosts: Iterable[Host], *, exporter: bool
-) -> Iterator[tuple[str, Place]]:
-    """The reasons why secrets may not go to the destinations of a text, with the place; none when they may."""
+) -> Iterator[tuple[Secret, str, Place]]:
+    """Each secret that may not go to a destination of a text, the reason, and the place."""
     known = {secret.name: secret for secret in secrets}
     agents = hosts_of(hosts)
     for name in dict.fromkeys(uses.secrets):
@@ -237,7 +237,7 @@ def objections(
             continue  # reported as unknown where it is resolved
         for where in uses.places:
             if objection := _objection(known[name], where, agents, exporter=exporter):
-                yield objection, where
+                yield known[name], objection, where
 
 
 def _objection(secret: Secret, where: Place, agents: frozenset[str], *, exporter: bool) -> str:

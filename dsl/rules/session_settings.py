@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
+from typing import get_args
 
 from proveout.core.data_classes import record
 from proveout.dsl import engines
 from proveout.dsl.engines import Dialect
-from proveout.dsl.plan.stages import Sessions
+from proveout.dsl.plan.stages import Access, Sessions
 from proveout.dsl.rules import settings as rules_settings
 from proveout.dsl.rules.host_rules import Objection, setting_problems
 from proveout.dsl.rules.settings import Setting, Table, table
@@ -70,19 +71,19 @@ def _unknown(engine: str, name: str, plain: str, known: Table) -> Objection:
     hint = did_you_mean(plain, known.settings) if get_close_matches(plain, known.settings, n=1) else ""
     if not hint and engine == _MYSQL:
         hint = f"{_LOOSE}{plain} for a server of another version that has it"
-    return Objection(message=f"{known.server} has no setting `{name}`", way_out=hint)
+    return Objection(f"{known.server} has no setting `{name}`", hint)
 
 
 def _value(engine: str, name: str, setting: Setting, value: str) -> Objection | None:
     if setting.kind == "bool" and value.lower() not in _ON_OFF:
-        return Objection(message=f"the value of `{name}` is on or off, not {value[:80]}")
+        return Objection(f"the value of `{name}` is on or off, not {value[:80]}")
     if setting.kind == "enum":
         lower = [word.lower() for word in setting.words]
         numbered = engine == _MYSQL and value.isdecimal() and int(value) < len(lower)
         if value.lower() in lower or numbered or (value.lower() in _ON_OFF and {"on", "off"} & set(lower)):
             return None
         message = f"the value of `{name}` cannot be {value[:80]}"
-        return Objection(message=message, way_out=did_you_mean(value, setting.words))
+        return Objection(message, did_you_mean(value, setting.words))
     if setting.kind == "set":
         return _words(name, setting, value)
     if setting.kind not in ("int", "real"):
@@ -97,7 +98,7 @@ def _words(name: str, setting: Setting, value: str) -> Objection | None:
         plain = word.partition("=")[0].strip()
         if plain.lower() not in lower and not plain.isdecimal():
             message = f"the value of `{name}` cannot have {plain[:80]}"
-            return Objection(message=message, way_out=did_you_mean(plain, setting.words))
+            return Objection(message, did_you_mean(plain, setting.words))
     return None
 
 
@@ -108,7 +109,7 @@ def _suffixed(name: str, setting: Setting, value: str) -> Objection | None:
         close = found is not None and found[2][:1].upper() in _SUFFIXES and "." not in found[1]
         hint = f"did you mean {found[1]}{found[2][:1].upper()}?" if found and close else ""
         what = "a number" if setting.kind == "real" else "a whole number, such as 8192, 64K or 1G"
-        return Objection(message=f"the value of `{name}` is {what}, not {value[:80]}", way_out=hint)
+        return Objection(f"the value of `{name}` is {what}, not {value[:80]}", hint)
     return _within(name, setting, float(found[1]) * _SUFFIXES[found[2].upper()])
 
 
@@ -122,7 +123,7 @@ def _with_unit(name: str, setting: Setting, value: str) -> Objection | None:
         short = next((unit for unit in units if found and unit[:1].lower() == found[2].lower()), "")
         hint = f"did you mean {found[1]}{meant or short}?" if found and (meant or short) else ""
         kind = "a whole number" if setting.kind == "int" and not units else "a number"
-        return Objection(message=f"the value of `{name}` is {kind}{allowed}, not {value[:80]}", way_out=hint)
+        return Objection(f"the value of `{name}` is {kind}{allowed}, not {value[:80]}", hint)
     base = _UNIT.fullmatch(setting.unit)
     scale = 1.0
     if found[2] and base is not None:
@@ -143,7 +144,7 @@ def _within(name: str, setting: Setting, number: float) -> Objection | None:
         return None
     unit = f" {setting.unit}" if setting.unit else ""
     limit = f"at least {setting.low:.20g}{unit}" if below else f"at most {setting.high:.20g}{unit}"
-    return Objection(message=f"the value of `{name}` is {limit}")
+    return Objection(f"the value of `{name}` is {limit}")
 
 
 # Source: PostgreSQL "Configuration Settings Functions"; MySQL "SET Syntax for Variable Assignment"; SQLite "PRAGMA
@@ -315,17 +316,17 @@ def statement(dialect: Dialect, name: str, value: str) -> tuple[Statement, tuple
 def session_problems(engine: str, sessions: Sessions, instances: int) -> Iterator[Objection]:
     """The reasons why a load on a system of that engine and of so many instances cannot have these sessions."""
     found = engines.of(engine)
-    able = engines.named(one for one in engines.ENGINES.values() if one.members)
+    able = engines.able(lambda one: one.members)
     if sessions.access and not found.members:
         message = f"`access` chooses among the members of a system of {able}, not of {engine}"
-        yield Objection(message=message, way_out=found.instead_of_members or "leave it away", at=("access",))
+        yield Objection(message, found.instead_of_members or "leave it away", at=("access",))
     for key, given in (("pool", sessions.pool), ("connect_every", sessions.connect_every)):
         if given and not found.members:
             message = f"connections to {engine} are each of one thread: `{key}` is for {able}"
-            yield Objection(message=message, way_out="leave it away", at=("sessions", key))
+            yield Objection(message, "leave it away", at=("sessions", key))
         elif given and instances > 1 and not sessions.access:
             message = f"each thread keeps to its own instance, so connections are not shared or renewed by `{key}`"
             way_out = "access: any, read-write or read-only: then every thread may use every instance"
-            yield Objection(message=message, way_out=way_out, at=("sessions", key))
-    if sessions.access not in ("", "any", "read_write", "read_only"):
-        yield Objection(message=f"{sessions.access[:40]!r} is not an access")
+            yield Objection(message, way_out, at=("sessions", key))
+    if sessions.access not in get_args(Access):
+        yield Objection(f"{sessions.access[:40]!r} is not an access")

@@ -133,13 +133,7 @@ def table(engine: str) -> Table | None:
 def read(document: Mapping[str, Any]) -> Table:
     """The table that a JSON document holds."""
     settings = {
-        name: Setting(
-            kind=entry["kind"],
-            unit=entry.get("unit", ""),
-            low=entry.get("low"),
-            high=entry.get("high"),
-            words=tuple(entry.get("words", ())),
-        )
+        name: Setting(**entry | {"words": tuple(entry.get("words", ()))})
         for name, entry in document["settings"].items()
     }
     return Table(server=document["server"], settings=settings, refused=frozenset(document.get("refused", ())))

@@ -17,6 +17,7 @@ from pydantic import (
 
 from proveout.core import units
 from proveout.dsl.plan.keys import model_of
+from proveout.dsl.plan.model_values import Strict
 from proveout.dsl.plan.plan import Chart, Check, Published
 from proveout.dsl.plan.scalars import (
     EQUIPMENT_MAX,
@@ -34,7 +35,6 @@ from proveout.dsl.plan.scalars import (
 )
 from proveout.dsl.plan.stages import Pool
 from proveout.dsl.plan.topology import Capture, Declared, FactValue, Host, System
-from proveout.dsl.schema.validation import Strict
 
 SCALAR = {"type": ["string", "integer", "number", "boolean"]}
 

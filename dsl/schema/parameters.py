@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from proveout.core import units
@@ -17,40 +18,27 @@ from proveout.dsl.schema.models import Param
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.includes import read
 from proveout.dsl.source.loader import read_plain
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, Steps, did_you_mean, rewritten, scalars
 
 Reader = Callable[[object], Value]
 
 
-def _whole(value: object) -> Value:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"expected a whole number, not {value}")
-    return value
+def _of(*types: type[int | float | str], what: str, after: str = "") -> Reader:
+    """A reader of values of one of these types; a boolean is not a number."""
 
+    def read(value: object) -> Value:
+        if type(value) not in types:
+            raise ValueError(f"expected {what}, not {value}{after}")
+        return float(value) if float in types else value  # type: ignore[arg-type, return-value]
 
-def _number(value: object) -> Value:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"expected a number, not {value}")
-    return float(value)
-
-
-def _flag(value: object) -> Value:
-    if not isinstance(value, bool):
-        raise ValueError(f"expected true or false, not {value}")
-    return value
-
-
-def _text(value: object) -> Value:
-    if not isinstance(value, str):
-        raise ValueError(f"expected text, not {value}; quote it")
-    return value
+    return read
 
 
 _READERS: Mapping[str, Reader] = {
-    "int": _whole,
-    "float": _number,
-    "bool": _flag,
-    "text": _text,
+    "int": _of(int, what="a whole number"),
+    "float": _of(int, float, what="a number"),
+    "bool": _of(bool, what="true or false"),
+    "text": _of(str, what="text", after="; quote it"),
     "duration": units.duration_s,
     "size": units.size_bytes,
     "rate": units.rate_per_s,
@@ -216,12 +204,9 @@ _DEFERRED = ("rate", "rate.from", "rate.to", "rate.start", "answer")
 
 def substitute(root: Map, parameters: Parameters, problems: Problems) -> Map:
     """`root` without its `params` and with every `${params.x}` replaced."""
-    entries = tuple(
-        (key, _Substitution(parameters=parameters, problems=problems).node(node, (key.text,)))
-        for key, node in root.entries
-        if key.text not in ("params", "include", "extends")
-    )
-    return Map(entries=entries, where=root.where)
+    kept = tuple(entry for entry in root.entries if entry[0].text not in ("params", "include", "extends"))
+    change = _Substitution(parameters=parameters, problems=problems).node
+    return Map(entries=tuple((key, rewritten(node, change, (key.text,))) for key, node in kept), where=root.where)
 
 
 @dataclass(slots=True)
@@ -229,25 +214,19 @@ class _Substitution:
     parameters: Parameters
     problems: Problems
 
-    def node(self, node: Node, path: tuple[str, ...]) -> Node:
-        if isinstance(node, Map):
-            entries = tuple((key, self.node(item, (*path, key.text))) for key, item in node.entries)
-            return dataclasses.replace(node, entries=entries)
-        if isinstance(node, Seq):
-            items = tuple(self.node(item, (*path, str(index))) for index, item in enumerate(node.items))
-            return dataclasses.replace(node, items=items)
+    def node(self, node: Scalar, path: Steps) -> Node:
         if isinstance(node.value, str) and "${" in node.value and not node.faulty:
             return self.bound(node, path) if path[0] == "secrets" and "to" in path[2:3] else self.scalar(node, path)
         return node
 
-    def bound(self, node: Scalar, path: tuple[str, ...]) -> Node:
+    def bound(self, node: Scalar, path: Steps) -> Node:
         """A host that a secret may go to, which is written as it is."""
-        hint = "write the host itself: a parameter can be set by other files and by -p"
-        self.problems.add(node.where, "the hosts of a secret cannot be a template", key=".".join(path), hint=hint)
+        key, hint = ".".join(map(str, path)), "write the host itself: a parameter can be set by other files and by -p"
+        self.problems.add(node.where, "the hosts of a secret cannot be a template", key=key, hint=hint)
         return dataclasses.replace(node, faulty=True)
 
-    def scalar(self, node: Scalar, path: tuple[str, ...]) -> Node:
-        key = ".".join(path)
+    def scalar(self, node: Scalar, path: Steps) -> Node:
+        key = ".".join(map(str, path))
         if _NESTED.search(node.text):
             self.problems.add(node.where, "a template inside a template", key=key)
             return dataclasses.replace(node, faulty=True)
@@ -269,7 +248,7 @@ class _Substitution:
             return node
         return dataclasses.replace(node, value=text, text=text, text_column=0)
 
-    def may_wait(self, path: tuple[str, ...], inner: str) -> bool:
+    def may_wait(self, path: Steps, inner: str) -> bool:
         """Whether the compiler reads a `${…}` at this place itself."""
         if path[-1] in ("dsn", "admin") or "instances" in path[3:5] or (path[0] == "captures" and path[-1] == "url"):
             return inner.strip().startswith("secrets.")
@@ -397,16 +376,12 @@ class CellValues:
 
     def node(self, node: Node) -> Node:
         """A node with the values put in."""
-        if isinstance(node, Map):
-            return dataclasses.replace(node, entries=tuple((key, self.node(item)) for key, item in node.entries))
-        if isinstance(node, Seq):
-            return dataclasses.replace(node, items=tuple(self.node(item) for item in node.items))
-        if isinstance(node.value, str) and not node.faulty and "${" in node.text and "matrix" in node.text:
-            return self.scalar(node)
-        return node
+        return rewritten(node, self.scalar)
 
-    def scalar(self, node: Scalar) -> Scalar:
+    def scalar(self, node: Scalar, _: Steps) -> Scalar:
         """A scalar that consists only of one axis becomes its value, with its type; a problem for an unknown axis."""
+        if not isinstance(node.value, str) or node.faulty or "${" not in node.text or "matrix" not in node.text:
+            return node
         unknown = next((axis for axis in _MATRIX.findall(node.text) if axis not in self.values), None)
         if unknown is not None:
             hint = did_you_mean(unknown, self.values)
@@ -432,13 +407,12 @@ class Variants:
             if found := tuple(dict.fromkeys(_axes(node))):
                 self.axes[key.text] = found
 
-    def named(self, node: Node, cell: Cell, values: CellValues, key: str = "") -> Node:
+    def named(self, node: Node, cell: Cell, values: CellValues) -> Node:
         """A node of a cell, in which each `workload` with variants is the one of the cell."""
-        if isinstance(node, Map):
-            entries = tuple((k, self.named(one, cell, values, k.text)) for k, one in node.entries)
-            return dataclasses.replace(node, entries=entries)
-        if isinstance(node, Seq):
-            return dataclasses.replace(node, items=tuple(self.named(one, cell, values, key) for one in node.items))
+        return rewritten(node, partial(self._named, cell, values))
+
+    def _named(self, cell: Cell, values: CellValues, node: Scalar, path: Steps) -> Node:
+        key = next((step for step in reversed(path) if isinstance(step, str)), "")
         if key != "workload" or node.text not in self.axes:
             return node
         if missing := [axis for axis in self.axes[node.text] if axis not in values.values]:
@@ -484,14 +458,9 @@ class Variants:
 
 def _axes(node: Node) -> Iterator[str]:
     """The axes that a node names."""
-    if isinstance(node, Map):
-        for _, item in node.entries:
-            yield from _axes(item)
-    elif isinstance(node, Seq):
-        for item in node.items:
-            yield from _axes(item)
-    elif isinstance(node.value, str):
-        yield from _MATRIX.findall(node.text)
+    for _, one in scalars(node):
+        if isinstance(one.value, str):
+            yield from _MATRIX.findall(one.text)
 
 
 def label_of(node: Scalar) -> Label:

@@ -11,6 +11,7 @@ from pydantic import Discriminator, Field, Tag, WithJsonSchema
 
 from proveout.dsl.plan.commands import DEVICES_MAX, JOBS_MAX
 from proveout.dsl.plan.keys import model_of
+from proveout.dsl.plan.model_values import Strict
 from proveout.dsl.plan.phases import PHASES_MAX
 from proveout.dsl.plan.scalars import (
     THREADS_MAX,
@@ -47,7 +48,6 @@ from proveout.dsl.plan.stages import (
     Sessions,
     Tool,
 )
-from proveout.dsl.schema.validation import Strict
 
 SHARE_PATTERN = r"^(\d{1,4}/\d{1,4}|\d+(\.\d+)?%)$"
 
@@ -123,12 +123,12 @@ class ThreadRange(Strict):
     tolerance: Tolerance = Field(0.05, description="The relative distance at which the search ends; at least 1 thread.")
 
 
-def _count_or_range(value: object) -> str:
-    return "range" if isinstance(value, dict | ThreadRange) else "count"
+def _mapping_or_value(value: object) -> str:
+    return "[mapping]" if isinstance(value, dict | Strict) else "[value]"
 
 
 SearchThreads: TypeAlias = Annotated[
-    Annotated[Threads, Tag("count")] | Annotated[ThreadRange, Tag("range")], Discriminator(_count_or_range)
+    Annotated[Threads, Tag("[value]")] | Annotated[ThreadRange, Tag("[mapping]")], Discriminator(_mapping_or_value)
 ]
 
 
@@ -158,12 +158,8 @@ class RateRamp(Strict):
     to: Rate = Field(description="Rate at the window's end and during the ramp-down.")
 
 
-def _rate_or_ramp(value: object) -> str:
-    return "ramp" if isinstance(value, dict | RateRamp) else "rate"
-
-
 LadderRate: TypeAlias = Annotated[
-    Annotated[Rate, Tag("rate")] | Annotated[RateRamp, Tag("ramp")], Discriminator(_rate_or_ramp)
+    Annotated[Rate, Tag("[value]")] | Annotated[RateRamp, Tag("[mapping]")], Discriminator(_mapping_or_value)
 ]
 
 LevelThreads: TypeAlias = Annotated[float, Field(ge=0, le=THREADS_MAX, strict=True)]
@@ -201,16 +197,18 @@ class ThreadsWave(Strict):
 
 def _form(value: object) -> str:
     if not isinstance(value, dict):
-        return "rate"
-    return "wave" if {"mean", "amplitude", "period"} & value.keys() else "ramp"
+        return "[rate]"
+    return "[wave]" if {"mean", "amplitude", "period"} & value.keys() else "[ramp]"
 
 
 PhaseRate: TypeAlias = Annotated[
-    Annotated[LevelRate, Tag("rate")] | Annotated[RateLine, Tag("ramp")] | Annotated[RateWave, Tag("wave")],
+    Annotated[LevelRate, Tag("[rate]")] | Annotated[RateLine, Tag("[ramp]")] | Annotated[RateWave, Tag("[wave]")],
     Discriminator(_form),
 ]
 PhaseThreads: TypeAlias = Annotated[
-    Annotated[LevelThreads, Tag("rate")] | Annotated[ThreadsLine, Tag("ramp")] | Annotated[ThreadsWave, Tag("wave")],
+    Annotated[LevelThreads, Tag("[rate]")]
+    | Annotated[ThreadsLine, Tag("[ramp]")]
+    | Annotated[ThreadsWave, Tag("[wave]")],
     Discriminator(_form),
 ]
 

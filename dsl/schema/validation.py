@@ -8,20 +8,14 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from proveout.core.units import plain_number
 from proveout.dsl.plan.keys import Element, model_of
+from proveout.dsl.plan.model_values import Strict as Strict  # noqa: PLC0414 - it is looked for here
 from proveout.dsl.source.loader import read_plain
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, plain
-
-
-class Strict(BaseModel):
-    """No conversions, no unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -131,10 +125,14 @@ def _say(  # noqa: PLR0911 - one per kind
         return f"unknown key `{last}`", _after_comma(locate(root, path[:-1])[0], last) or hint
     if kind == "missing":
         return f"`{last}` is required", ""
-    if kind == "literal_error" and detail["loc"][-1:] == ("[key]",):
-        return f"`{last}` cannot stand here", did_you_mean(last, _choices(detail))
-    if kind == "literal_error":
-        return _literal(label, node, str(context.get("expected", "")))
+    if kind == "literal_error":  # whose values are in pydantic's words for them
+        expected = str(context.get("expected", "")).replace(" or ", ", ")
+        choices = [word.strip("' ") for word in expected.split(",")]
+        if detail["loc"][-1:] == ("[key]",):
+            return f"`{last}` cannot stand here", did_you_mean(last, choices)
+        given = node.text if isinstance(node, Scalar) else ""
+        hint = did_you_mean(given, choices) if given else f"one of {', '.join(choices)}"
+        return f"`{label}` cannot be {_shown(node)}", hint
     if kind == "string_pattern_mismatch":
         return (
             f"`{last if detail['loc'][-1] == '[key]' else detail['input']}` is not a name that can be used here",
@@ -194,23 +192,6 @@ def _number_meant(node: Node, *, in_list: bool) -> str:
 
 
 _NAMES = "names are made of ASCII letters, digits, _ and -, and begin with a letter; stage ids have no -"
-
-
-def _literal(label: str, node: Node, expected: str) -> tuple[str, str]:
-    choices = _words(expected)
-    given = node.text if isinstance(node, Scalar) else ""
-    return f"`{label}` cannot be {_shown(node)}", did_you_mean(
-        given, choices
-    ) if given else f"one of {', '.join(choices)}"
-
-
-def _choices(detail: ErrorDetails) -> list[str]:
-    return _words(str((detail.get("ctx") or {}).get("expected", "")))
-
-
-def _words(expected: str) -> list[str]:
-    """The values of a Literal, from pydantic's words for them."""
-    return [word.strip("' ") for word in expected.replace(" or ", ", ").split(",")]
 
 
 def _shown(node: Node) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from proveout.core.data_classes import dataclass, field
 from proveout.dsl.source.loader import NULL, load, read_plain
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, scalars
 
 # Sections of names (`params`, `secrets`, `workloads`, `captures`, `pools`, and those of `topology`) go entry by entry
 # and never deeper; stages, verdicts and published numbers by their id (a stage without one by its kind), tunings by
@@ -34,19 +34,11 @@ def extended(plan: Map, base: Map, problems: Problems) -> Map:
     """`plan` merged over `base`. A value of the wrong form stays as in the plan, so that the models report it."""
     result: Entries = {key.text: (key, node) for key, node in base.entries if key.text not in OWN}
     for key, node in plan.entries:
-        below = result.get(key.text)
         if _is_null(node) and key.text not in OWN:
-            _drop(result, key, problems, "the base")
-        elif below is None:
-            result[key.text] = (key, _without_drops(key.text, node, problems))
-        elif key.text in BY_NAME:
-            result[key.text] = (key, _names(node, below[1], problems))
-        elif key.text == "topology":
-            result[key.text] = (key, _topology(node, below[1], problems))
-        elif key.text in LISTED:
-            result[key.text] = (key, _listed(node, below[1], problems, key.text))
+            _drop(result, key, problems)
         else:
-            result[key.text] = (key, node)
+            _, inherited = result.get(key.text, (key, None))
+            result[key.text] = (key, _section(key.text, node, inherited, problems))
     return Map(entries=tuple(result.values()), where=plan.where)
 
 
@@ -56,21 +48,16 @@ def _is_null(node: Node | None) -> bool:
 
 def refuse_nulls(node: Node, problems: Problems) -> None:
     """A problem for each `null` that is left, as it drops nothing."""
-    if isinstance(node, Map):
-        for _, value in node.entries:
-            refuse_nulls(value, problems)
-    elif isinstance(node, Seq):
-        for item in node.items:
-            refuse_nulls(item, problems)
-    elif _is_null(node):
-        _, problem, hint = read_plain(NULL)
-        problems.add(node.where, problem, hint=hint)
+    _, problem, hint = read_plain(NULL)
+    for _, scalar in scalars(node):
+        if _is_null(scalar):
+            problems.add(scalar.where, problem, hint=hint)
 
 
-def _drop(entries: Entries, key: Scalar, problems: Problems, where: str) -> None:
+def _drop(entries: Entries, key: Scalar, problems: Problems) -> None:
     """Remove an inherited entry; a problem when there is none."""
     if entries.pop(key.text, None) is None:
-        _not_inherited(key, entries, problems, where)
+        _not_inherited(key, entries, problems, "the base")
 
 
 def _not_inherited(key: Scalar, known: Iterable[str], problems: Problems, where: str) -> None:
@@ -78,41 +65,26 @@ def _not_inherited(key: Scalar, known: Iterable[str], problems: Problems, where:
     problems.add(key.where, message, key=key.text, hint=did_you_mean(key.text, known))
 
 
-def _without_drops(section: str, node: Node, problems: Problems) -> Node:
-    """A section that the base does not have: nothing in it can be dropped."""
-    if section == "topology":
-        return _topology(node, Map(entries=(), where=node.where), problems)
-    if section in BY_NAME:
-        return _names(node, Map(entries=(), where=node.where), problems)
-    if section in LISTED:
-        return _listed(node, Seq(items=(), where=node.where), problems, section)
-    return node
+def _section(name: str, above: Node, inherited: Node | None, problems: Problems) -> Node:
+    """A section over that of the base; where the base does not have it, nothing in it can be dropped."""
+    if name in BY_NAME or name == "topology":
+        return _names(above, inherited or Map(entries=(), where=above.where), problems, deeper=name == "topology")
+    if name in LISTED:
+        return _listed(above, inherited or Seq(items=(), where=above.where), problems, name)
+    return above
 
 
-def _names(above: Node, below: Node, problems: Problems) -> Node:
-    """Entry by entry, the base's order first."""
-    if not isinstance(above, Map) or not isinstance(below, Map):
+def _names(above: Node, inherited: Node, problems: Problems, *, deeper: bool = False) -> Node:
+    """Entry by entry, the base's order first; `deeper`: each entry is a mapping of names itself."""
+    if not isinstance(above, Map) or not isinstance(inherited, Map):
         return above
-    entries: Entries = {key.text: (key, node) for key, node in below.entries}
+    entries = _entries(inherited)
     for key, node in above.entries:
         if _is_null(node):
-            _drop(entries, key, problems, "the base")
+            _drop(entries, key, problems)
         else:
-            entries[key.text] = (key, node)
-    return Map(entries=tuple(entries.values()), where=above.where)
-
-
-def _topology(above: Node, below: Node, problems: Problems) -> Node:
-    if not isinstance(above, Map) or not isinstance(below, Map):
-        return above
-    entries: Entries = {key.text: (key, node) for key, node in below.entries}
-    for key, node in above.entries:
-        inherited = below.get(key.text)
-        if _is_null(node):
-            _drop(entries, key, problems, "the base")
-        else:
-            known = inherited if inherited is not None else Map(entries=(), where=node.where)
-            entries[key.text] = (key, _names(node, known, problems))
+            _, known = entries.get(key.text, (key, Map(entries=(), where=node.where)))
+            entries[key.text] = (key, _names(node, known, problems) if deeper else node)
     return Map(entries=tuple(entries.values()), where=above.where)
 
 
@@ -199,7 +171,7 @@ FRAGMENT_KEYS = (
     "published",
 )
 INVENTORY_KEYS = ("proveout", "topology", "secrets")
-_BY_NAME = ("params", "secrets", "workloads", "captures")
+_BY_NAME = tuple(name for name in BY_NAME if name in FRAGMENT_KEYS)
 
 
 def read(path: Path, inventory: Path | None, problems: Problems) -> Map | None:
@@ -305,23 +277,19 @@ def _refuse_unknown(root: Map, allowed: tuple[str, ...], what: str, problems: Pr
 
 
 def _merge(root: Map, fragments: list[Map], problems: Problems) -> Map:
-    result = dict(_entries(root))
+    result = _entries(root)
     for section in _BY_NAME:
         _put(result, section, _merge_names([f.get(section) for f in fragments], root.get(section), problems))
-    topology = {
-        part: _merge_names([_below(f, "topology", part) for f in fragments], _below(root, "topology", part), problems)
-        for part in ("hosts", "systems", "equipment")
-    }
     own = root.get("topology")
-    rest = dict(_entries(own)) if isinstance(own, Map) else {}
-    for part, node in topology.items():
-        _put(rest, part, node)
+    rest = _entries(own) if isinstance(own, Map) else {}
+    for part in ("hosts", "systems", "equipment"):
+        found = [_below(fragment, "topology", part) for fragment in fragments]
+        _put(rest, part, _merge_names(found, _below(root, "topology", part), problems))
     if rest and (own is None or isinstance(own, Map)):
         where = own.where if own is not None else root.where
         _put(result, "topology", Map(entries=tuple(rest.values()), where=where))
-    for section in ("verdicts", "published"):
-        _put(result, section, _merge_listed(root, fragments, section, "id"))
-    _put(result, "tuning", _merge_listed(root, fragments, "tuning", "name"))
+    for section, key in (("verdicts", "id"), ("published", "id"), ("tuning", "name")):
+        _put(result, section, _merge_listed(root, fragments, section, key))
     return Map(entries=tuple(result.values()), where=root.where)
 
 
@@ -391,7 +359,7 @@ def _with_inventory(root: Map, path: Path, problems: Problems) -> Map:
         return root
     _refuse_unknown(inventory, INVENTORY_KEYS, "an inventory", problems)
     refuse_nulls(inventory, problems)
-    result = dict(_entries(root))
+    result = _entries(root)
     topology = _below(inventory, "topology")
     if isinstance(topology, Map):
         own = root.get("topology")

@@ -19,7 +19,7 @@ import yaml
 from proveout.core.data_classes import dataclass, field, record
 from proveout.core.errors import Where
 from proveout.dsl.plan.topology import TextPosition
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, below, scalars
 from proveout.dsl.source.syntax_errors import Repair, explain, missing_space
 
 JUDGED = frozenset({"admin", "dsn", "query", "session", "settings", "sql", "statements"})
@@ -29,34 +29,17 @@ _LITERAL, _FOLDED = "|", ">"
 
 def text_positions(path: str, node: Node, problems: Problems) -> Iterator[TextPosition]:
     """The positions of the texts below `node`, which is at `path`."""
-    for key, below in _below(node):
-        if key in JUDGED:
-            yield from _all(f"{path}.{key}", below, problems)
-        else:
-            yield from text_positions(f"{path}.{key}", below, problems)
+    for steps, scalar in scalars(node):
+        if not JUDGED.isdisjoint(steps):
+            yield _position(".".join((path, *map(str, steps))), scalar, problems)
 
 
 def maps_below(node: Node | None) -> Iterator[Map]:
     """The mappings at and below a node."""
     if isinstance(node, Map):
         yield node
-    for _, below in _below(node) if node is not None else ():
-        yield from maps_below(below)
-
-
-def _all(path: str, node: Node, problems: Problems) -> Iterator[TextPosition]:
-    if isinstance(node, Scalar):
-        yield _position(path, node, problems)
-        return
-    for key, below in _below(node):
-        yield from _all(f"{path}.{key}", below, problems)
-
-
-def _below(node: Node) -> Iterator[tuple[str, Node]]:
-    if isinstance(node, Map):
-        yield from ((key.text, value) for key, value in node.entries)
-    elif isinstance(node, Seq):
-        yield from ((str(number), item) for number, item in enumerate(node.items))
+    for _, one in below(node) if node is not None else ():
+        yield from maps_below(one)
 
 
 def _position(path: str, scalar: Scalar, problems: Problems) -> TextPosition:

@@ -7,7 +7,8 @@ edge raises one `PlanError` of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TypeAlias
 
@@ -71,6 +72,7 @@ class Map:
 
 
 Node: TypeAlias = Scalar | Seq | Map
+Steps: TypeAlias = tuple[str | int, ...]
 
 
 def plain(node: Node) -> Plain:
@@ -96,17 +98,39 @@ def locate(root: Node, path: Iterable[str | int]) -> tuple[Node, Scalar | None]:
     return node, key
 
 
+def below(node: Node) -> Iterator[tuple[str | int, Node]]:
+    """The nodes right below a node, by key or by number."""
+    if isinstance(node, Map):
+        yield from ((key.text, value) for key, value in node.entries)
+    elif isinstance(node, Seq):
+        yield from enumerate(node.items)
+
+
+def scalars(node: Node, path: Steps = ()) -> Iterator[tuple[Steps, Scalar]]:
+    """The scalars at and below a node, which is at `path`, in the order of the file, each with its path."""
+    if isinstance(node, Scalar):
+        yield path, node
+    for step, one in below(node):
+        yield from scalars(one, (*path, step))
+
+
+def rewritten(node: Node, change: Callable[[Scalar, Steps], Node], path: Steps = ()) -> Node:
+    """The node with `change(scalar, path)` in the place of each scalar."""
+    if isinstance(node, Scalar):
+        return change(node, path)
+    found = [rewritten(one, change, (*path, step)) for step, one in below(node)]
+    if isinstance(node, Seq):
+        return replace(node, items=tuple(found))
+    return replace(node, entries=tuple(zip((key for key, _ in node.entries), found, strict=True)))
+
+
 def where_of(node: Node, *path: str | int) -> Where:
     """The position of the value at `path` below `node`; of the deepest node there is, when the path ends early."""
     for step in path:
-        below: Node | None = None
-        if isinstance(node, Map) and isinstance(step, str):
-            below = node.get(step)
-        elif isinstance(node, Seq) and isinstance(step, int) and step < len(node.items):
-            below = node.items[step]
-        if below is None:
+        found = next((one for name, one in below(node) if name == step), None)
+        if found is None:
             break
-        node = below
+        node = found
     return node.where
 
 

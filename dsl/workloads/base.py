@@ -17,8 +17,8 @@ import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-from proveout.core.data_classes import dataclass, record
-from proveout.dsl.engines import Dialect
+from proveout.core.data_classes import dataclass, field, record
+from proveout.dsl.engines import DIALECTS, Dialect
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +55,7 @@ class Statement:
 
     name: str
     text: Mapping[Dialect, str]
-    arguments: tuple[type[object], ...]
+    arguments: tuple[type[object], ...] = ()
     columns: tuple[type[object], ...] = ()
     reads: bool = True
     logical_errors: frozenset[str] = frozenset()
@@ -67,6 +67,68 @@ class Statement:
     @property
     def changes(self) -> bool:
         return not self.reads if self.writes is None else self.writes
+
+
+def everywhere(text: str) -> dict[Dialect, str]:
+    return dict.fromkeys(DIALECTS, text)
+
+
+def money(cents: int) -> str:
+    """An amount as SQL takes it in every dialect."""
+    return f"{cents // 100}.{cents % 100:02d}"
+
+
+def numbers(name: str, text: str | Mapping[Dialect, str], count: int = 2, **more: Any) -> Statement:
+    """A statement that reads `count` whole numbers of one row; `more`: further fields of it."""
+    texts = everywhere(text) if isinstance(text, str) else text
+    return Statement(name=name, text=texts, columns=(int,) * count, **more)
+
+
+def sums(name: str, left: Sequence[str], right: Sequence[str], *arguments: type[object]) -> Statement:
+    """Two sums of SQL expressions in one row of one statement, which reads both in one snapshot."""
+
+    def text(dialect: Dialect) -> str:
+        whole = "SIGNED" if dialect == "mysql" else "NUMBER(38)" if dialect == "oracle" else "BIGINT"
+        both = (" + ".join(f"CAST({one} AS {whole})" for one in side) for side in (left, right))
+        return f"SELECT {', '.join(both)}{' FROM dual' if dialect == 'oracle' else ''}"  # noqa: S608 - of ours
+
+    return numbers(name, {dialect: text(dialect) for dialect in DIALECTS}, arguments=arguments, rows_max=1)
+
+
+VIOLATIONS: Mapping[str, frozenset[str]] = {
+    "unique": frozenset(
+        {
+            "23505", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_ROWID", "ORA-00001",
+            "1062", "DUCKDB_PRIMARY_KEY", "DUCKDB_UNIQUE",
+        }
+    ),
+    "foreign_key": frozenset(
+        {
+            "23503", "SQLITE_CONSTRAINT_FOREIGNKEY", "ORA-02291", "ORA-02292", "1216", "1217", "1451", "1452",
+            "DUCKDB_FOREIGN_KEY",
+        }
+    ),
+    "check": frozenset({"23514", "SQLITE_CONSTRAINT_CHECK", "ORA-02290", "3819", "4025", "DUCKDB_CHECK"}),
+    "not_null": frozenset({"23502", "SQLITE_CONSTRAINT_NOTNULL", "ORA-01400", "ORA-01407", "1048", "DUCKDB_NOT_NULL"}),
+}  # fmt: skip
+"""Errors by name: SQLSTATE of PostgreSQL, apsw's names, error numbers of Oracle and MySQL (1216 and 1217 are 1452 and
+1451 for a user who may not see the other table), and the names of `engines.duckdb.driver`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A statement that every dialect takes, with binds as `:name`; other fields as in `Statement` and `Step`.
+
+    `keeps`: binds of later statements, which have the leading values of the first row found. A write has no effect but
+    on the rows that it counts: the tables of the built-in kinds have no triggers.
+    """
+
+    name: str
+    text: str
+    keeps: tuple[str, ...] = ()
+    least: int = 1
+    rows_max: int = 1
+    logical_errors: frozenset[str] = frozenset()
 
 
 class Result(Protocol):
@@ -130,6 +192,12 @@ def walk(steps: Sequence[Step], inputs: Sequence[Row]) -> Body:
     return Outcome.COMMIT
 
 
+def single_body(request: Request, least: int = 1, most: int = sys.maxsize) -> Body:
+    """The body of one statement, whose request is drawn ready made."""
+    result = yield request
+    return Outcome.COMMIT if least <= result.count <= most else Outcome.LOGICAL_FAILURE
+
+
 def placed(places: tuple[int, ...], values: Row) -> Row:
     return tuple([values[place] for place in places])
 
@@ -155,7 +223,7 @@ class TransactionType:
     generator's third of a microsecond. `steps`, of one whose body is `walk` over them and whose inputs are its drawn
     values: the engine may run those. `pipeline`: the body yields groups of requests and may return `Last` ones
     (`pipelines`), and each group is one round trip where the engine's sessions can do that. `logical_failure` is
-    (fresh, steady) expected fractions, None where nothing is expected.
+    the range of the expected fraction over all ages of the data, None where nothing is expected.
 
     `counted` reads one whole number that goes up by one with each commit of the transaction, and by nothing else: the
     number that the clients count is held against it (`coordinator/verdict/verdicts.py`). The kind needs
@@ -210,12 +278,12 @@ class Population:
     `slice_units`: the most units that are made at once, where a unit is many rows.
     """
 
-    units: int
-    tables: tuple[Table, ...]
-    before: Mapping[Dialect, tuple[str, ...]]
-    after: Mapping[Dialect, tuple[tuple[str, ...], ...]]
-    drop: Mapping[Dialect, tuple[str, ...]]
-    expected: Mapping[str, tuple[int, int]]
+    units: int = 0
+    tables: tuple[Table, ...] = ()
+    before: Mapping[Dialect, tuple[str, ...]] = field(default_factory=dict)
+    after: Mapping[Dialect, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    drop: Mapping[Dialect, tuple[str, ...]] = field(default_factory=dict)
+    expected: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     slice_units: int | None = None
 
 

@@ -100,12 +100,11 @@ def _everywhere(text: str) -> dict[Dialect, str]:
     return dict.fromkeys(("postgres", "mysql", "sqlite", "oracle"), text)
 
 
-COUNT_COMMIT = Statement(
-    name="proveout_count_commit",
-    text=_everywhere(f"UPDATE {TABLE} SET commits = commits + 1 WHERE {_ROW}"),  # noqa: S608 - constants
-    arguments=_IDS,
-    reads=False,
-)
+def _changing(name: str, text: str) -> Statement:
+    return Statement(name=f"proveout_{name}", text=_everywhere(text), arguments=_IDS, reads=False)
+
+
+COUNT_COMMIT = _changing("count_commit", f"UPDATE {TABLE} SET commits = commits + 1 WHERE {_ROW}")  # noqa: S608
 READ_COMMITS = Statement(
     name="proveout_read_commits",
     # The lock waits for a COMMIT that still runs on the server for a connection that is gone. In SQLite BEGIN IMMEDIATE
@@ -116,19 +115,8 @@ READ_COMMITS = Statement(
     rows_max=1,
     writes=True,
 )
-ADD_TERMINAL = Statement(
-    name="proveout_add_terminal",
-    text=_everywhere(f"INSERT INTO {TABLE} (load_id, terminal, commits) VALUES ($1, $2, 0)"),  # noqa: S608 - constants
-    arguments=_IDS,
-    reads=False,
-)
-REMOVE_TERMINAL = Statement(
-    name="proveout_remove_terminal",
-    text=_everywhere(f"DELETE FROM {TABLE} WHERE {_ROW}"),  # noqa: S608 - constants
-    arguments=_IDS,
-    reads=False,
-)
-READING = (READ_COMMITS, ADD_TERMINAL, REMOVE_TERMINAL)
+ADD_TERMINAL = _changing("add_terminal", f"INSERT INTO {TABLE} (load_id, terminal, commits) VALUES ($1, $2, 0)")  # noqa: S608
+REMOVE_TERMINAL = _changing("remove_terminal", f"DELETE FROM {TABLE} WHERE {_ROW}")  # noqa: S608 - constants
 
 
 def load_id(run: str, label: str) -> int:

@@ -2,8 +2,8 @@
 Pure.
 
 Two checks. *mix*: the transactions are drawn by the weights (Pearson's χ²). *logical-failures*: each transaction
-succeeds as often as the population and its arguments imply. The expected shares are a kind's own (`findings` of its
-workload, in `workloads.hlr_tables`, `expected_shares` of tptbm, prepaid); a share must lie within a band:
+succeeds as often as the population and its arguments imply. The expected shares are a kind's own
+(`TransactionType.logical_failure`, or `findings` of its workload); a share must lie within a band:
 
     [low - t(low), high + t(high)],   t(p) = z √(p q v) + z² v / 3,   v = 1/n + 1/k,   q = 1 - p,   t(0) = t(1) = 0
 
@@ -14,9 +14,9 @@ k subscribers sees their share, not the distribution's. k is the number of subsc
 under `nurand` it is the effective number 1 / Σ p_i², measured by how often two draws hit the same subscriber. (The rows
 of one subscriber are a cluster, so the true variance is smaller than p q / k: the band errs towards wide.)
 
-The expectations hold for uniform and non-uniform keys and for any range (see `workloads.hlr_tables`). They do not hold
-for data
-aged by loads with other weights, unless these are given as `earlier`, nor where another program writes to the tables.
+The expectations hold for uniform and non-uniform keys and for any range (see `workloads.hlr`). They do not hold for
+data aged by loads with other weights, unless these are given as `earlier`, nor where another program writes to the
+tables.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Finding:
 
 @runtime_checkable
 class Judged(Protocol):
-    """A built workload that checks its own counts; one without this is only checked for its mix."""
+    """A built workload that checks its own counts; of one without this the expected shares are those of its
+    transactions (`TransactionType.logical_failure`), and a `sample` that it has is k."""
 
     def findings(self, seen: Sequence[Seen], earlier: Sequence[Any]) -> tuple[Finding, ...]:
         """The findings of an iteration; `earlier` are the parameters of loads of this kind that have aged the same
@@ -72,13 +73,15 @@ class Judged(Protocol):
 def conform(workload: Workload, seen: Sequence[Seen], earlier: Sequence[Workload] = ()) -> tuple[Finding, ...]:
     """Findings `mix` and `logical-failures` of one iteration; `earlier` loads have aged the same data since it was
     loaded."""
-    built = build(workload)
+    built, alike = build(workload), [one for one in earlier if one.kind == workload.kind]
     if isinstance(built, Judged):
-        return built.findings(seen, [of_workload(one) for one in earlier if one.kind == workload.kind])
+        return built.findings(seen, [of_workload(one) for one in alike])
     failing = {kind.name: kind.logical_failure for kind in built.transactions if kind.logical_failure is not None}
-    expected = {name: (1.0 - max(shares), 1.0 - min(shares)) for name, shares in failing.items()}
+    others = [{kind.name: kind.logical_failure or () for kind in build(one).transactions} for one in alike]
+    ranges = {name: [*shares, *(one for of in others for one in of.get(name, ()))] for name, shares in failing.items()}
+    expected = {name: (1.0 - max(shares), 1.0 - min(shares)) for name, shares in ranges.items()}
     mixed = judge_mix({kind.name: kind.weight for kind in built.transactions}, seen)
-    return (mixed, judge_expected(expected, seen, math.inf)) if expected else (mixed,)
+    return (mixed, judge_shares(expected, seen, getattr(built, "sample", math.inf))) if expected else (mixed,)
 
 
 def judge_mix(weights: Mapping[str, float], seen: Sequence[Seen]) -> Finding:
@@ -110,8 +113,18 @@ def judge_mix(weights: Mapping[str, float], seen: Sequence[Seen]) -> Finding:
     return Finding(check="mix", ok=ok, evidence=text)
 
 
-def judge_expected(expected: Mapping[str, tuple[float, float]], seen: Sequence[Seen], units: float) -> Finding:
-    """Whether each transaction's success share lies in its expected range, by `band` over `units` of the population."""
+def judge_shares(
+    expected: Mapping[str, tuple[float, float]],
+    seen: Sequence[Seen],
+    units: float,
+    *,
+    failures: Mapping[str, str] | None = None,
+) -> Finding:
+    """Whether each transaction's success share lies in its expected range, by `band` over `units` of the population.
+
+    `failures`: the shares are those of logical failures, as a plan states them; the texts are added to the evidence of
+    a transaction whose share is another one.
+    """
     right: list[str] = []
     wrong: list[str] = []
     for one in seen:
@@ -119,13 +132,19 @@ def judge_expected(expected: Mapping[str, tuple[float, float]], seen: Sequence[S
         if not count or one.name not in expected:
             continue
         bottom, top = band(*expected[one.name], count, units)
-        share = one.ok / count
+        share = (one.ok if failures is None else one.logical_failures) / count
         text = f"{one.name} {share:.2%} of {count:,} (expected {percent_range(bottom, top)})"
-        (right if bottom <= share <= top else wrong).append(text)
+        if bottom <= share <= top:
+            right.append(text)
+        else:
+            wrong.append(text + (failures or {}).get(one.name, ""))
+    what, source, nothing = "success is", "specified", "no transaction ended"
+    if failures is not None:
+        what, source, nothing = "logical failures are", "the plan expects", "the plan expects nothing"
+    evidence = f"{what} as {source}: {'; '.join(right)}" if right else f"not judged: {nothing}"
     if wrong:
-        return Finding(check=LOGICAL_FAILURES, ok=False, evidence="success is not as specified: " + "; ".join(wrong))
-    evidence = "success is as specified: " + "; ".join(right) if right else "not judged: no transaction ended"
-    return Finding(check=LOGICAL_FAILURES, ok=True, evidence=evidence)
+        evidence = f"{what} not as {source}: {'; '.join(wrong)}"
+    return Finding(check=LOGICAL_FAILURES, ok=not wrong, evidence=evidence)
 
 
 def band(low: float, high: float, count: int, subscribers: float) -> tuple[float, float]:

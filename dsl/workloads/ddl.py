@@ -14,10 +14,13 @@ engines' SQL references, CREATE TABLE and ALTER TABLE.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from proveout.core.data_classes import record
 from proveout.dsl.engines import DIALECTS, Dialect
+from proveout.dsl.workloads.base import Population, Table
 
 Columns = tuple[tuple[str, str], ...]
 
@@ -55,13 +58,35 @@ class TableShape:
     indexes: tuple[tuple[str, str], ...] = ()
 
 
-def columns(text: str) -> Columns:
-    """The columns of a text such as `id int4, name text(25)`.
+def table(name: str, columns: str, primary_key: str = "", **more: Any) -> TableShape:
+    """A table from a text of its columns; those with `null` may be NULL. `more`: further fields.
 
-    >>> columns("id int4, price numeric(12,2)")
+    >>> table("t", "id int4, price numeric(12,2) null", "id").columns
     (('id', 'int4'), ('price', 'numeric(12,2)'))
     """
-    return tuple((name, kind) for name, kind in map(str.split, text.split(", ")))
+    found = [column.split() for column in columns.split(", ")]
+    nullable = frozenset(column[0] for column in found if column[2:])
+    kinds = tuple((name, kind) for name, kind, *_ in found)
+    return TableShape(name=name, columns=kinds, primary_key=primary_key, nullable=nullable, **more)
+
+
+def population(
+    units: int,
+    shapes: Sequence[TableShape],
+    rows: Callable[[str, int, int], Any],
+    expected: Mapping[str, int | tuple[int, int]],
+    **more: Any,
+) -> Population:
+    """The population of these tables, `rows(table, first, count)` being those of `base.Table`. A number that is
+    `expected` is exact. `more`: further fields, and DDL in the place of that of `before` and `after`."""
+    tables = tuple(Table(name=one.name, columns=one.columns, rows=partial(rows, one.name)) for one in shapes)
+    made: dict[str, Any] = {
+        "before": before(shapes),
+        "after": after(shapes),
+        "drop": drop([one.name for one in shapes]),
+    }
+    ranges = {name: (count, count) if isinstance(count, int) else count for name, count in expected.items()}
+    return Population(units=units, tables=tables, expected=ranges, **(made | more))
 
 
 def before(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[str, ...]]:

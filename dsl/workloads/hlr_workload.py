@@ -1,90 +1,32 @@
-"""The HLR workload: its transactions, their statements per dialect, and their random arguments."""
+"""The HLR workload: the values of its statements' binds, and rows by arithmetic from subscriber numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from enum import IntEnum
 from functools import cached_property, lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
 
-from proveout.dsl.workloads import ddl, hlr_tables
-from proveout.dsl.workloads.base import Population, Table
-from proveout.dsl.workloads.conformance import Finding, Seen, judge_expected, judge_mix
-from proveout.dsl.workloads.hlr import Hlr
-from proveout.dsl.workloads.hlr_tables import END_TIMES, START_TIMES, Share, columns, shares, types_of
-from proveout.dsl.workloads.transactions import WHOLE, Bind, Declared, Sql, digits, whole
-
-# SQLSTATE 23505 unique_violation, 23503 foreign_key_violation, and what SQLite, Oracle and MySQL call them; MySQL's
-# 1216
-# is 1452 for a user who may not see the referenced table
-_MISFITS = frozenset(
-    {
-        "23505", "23503", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_FOREIGNKEY",
-        "ORA-00001", "ORA-02291", "1062", "1452", "1216",
-        "DUCKDB_PRIMARY_KEY", "DUCKDB_UNIQUE", "DUCKDB_FOREIGN_KEY",
-    }
-)  # fmt: skip
-
-
-_SUBSCRIBER = ", ".join(name for name, _ in columns(1)["subscriber"])
-_FIND = Sql("find_number", "SELECT s_id FROM subscriber WHERE sub_nbr = :sub_nbr", keeps=("s_id",))
-
-# Success and failure follow the TATP specification (version 1.0): a transaction that finds nothing, changes nothing, or
-# inserts what is there already (or belongs to no special facility) has failed *logically*; it is rolled back and
-# counted apart.
-DECLARED: Mapping[str, Sequence[Sql]] = {
-    "GetBasicSubscriberData": (Sql("get_subscriber", f"SELECT {_SUBSCRIBER} FROM subscriber WHERE s_id = :s_id"),),  # noqa: S608 (our own column names)
-    "GetAccessData": (
-        Sql("get_access", "SELECT data1, data2, data3, data4 FROM access_info WHERE s_id = :s_id AND ai_type = :type"),
-    ),
-    "GetNewDestination": (
-        Sql(
-            "get_destination",
-            "SELECT cf.numberx FROM special_facility sf, call_forwarding cf"
-            " WHERE sf.s_id = :s_id AND sf.sf_type = :type AND sf.is_active = 1 AND cf.s_id = sf.s_id"
-            " AND cf.sf_type = sf.sf_type AND cf.start_time <= :start AND :end < cf.end_time",
-            rows_max=3,
-        ),
-    ),
-    # A bit of a subscriber and a byte of one of its facilities, which it may not have: then neither
-    "UpdateSubscriberData": (
-        Sql("set_bit", "UPDATE subscriber SET bit_1 = :bit WHERE s_id = :s_id"),
-        Sql("set_data_a", "UPDATE special_facility SET data_a = :data_a WHERE s_id = :s_id AND sf_type = :type"),
-    ),
-    "UpdateLocation": (
-        _FIND,
-        Sql("set_location", "UPDATE subscriber SET vlr_location = :location WHERE s_id = :s_id"),
-    ),
-    # Its facility may not be there, or have a forwarding at that time already
-    "InsertCallForwarding": (
-        _FIND,
-        Sql("get_facilities", "SELECT sf_type FROM special_facility WHERE s_id = :s_id", least=0, rows_max=5),
-        Sql(
-            "insert_forwarding",
-            "INSERT INTO call_forwarding (s_id, sf_type, start_time, end_time, numberx)"
-            " VALUES (:s_id, :type, :start, :end, :numberx)",
-            logical_errors=_MISFITS,
-        ),
-    ),
-    "DeleteCallForwarding": (
-        _FIND,
-        Sql(
-            "delete_forwarding",
-            "DELETE FROM call_forwarding WHERE s_id = :s_id AND sf_type = :type AND start_time = :start",
-        ),
-    ),
-}
+from proveout.dsl.workloads import ddl, hlr
+from proveout.dsl.workloads.base import Population
+from proveout.dsl.workloads.hlr import ACTIVE, END_TIMES, LAB_FORWARDINGS, START_TIMES, Hlr, types_of
+from proveout.dsl.workloads.random_streams import (
+    Ints,
+    Rows,
+    Words,
+    choice,
+    digits15,
+    field,
+    fields,
+    letters,
+    nurand_mask,
+    words,
+)
+from proveout.dsl.workloads.transactions import WHOLE, Bind, Declared, digits, figures, whole
 
 COLLISION_DRAWS = 2**18
-Ints = npt.NDArray[np.int64]
-
-
-def nurand_mask(subscribers: int) -> int:
-    """The constant A of the specification's non-uniform keys, for a load over that many subscribers."""
-    if subscribers <= 1_000_000:
-        return 65_535
-    return 1_048_575 if subscribers <= 10_000_000 else 2_097_151
 
 
 def draw_uniform(parameters: Hlr, random: np.random.Generator, count: int) -> Ints:
@@ -116,10 +58,10 @@ def effective_subscribers(parameters: Hlr) -> float:
 
 class HlrWorkload(Declared):
     """A `base.WorkloadKind`: the HLR workload with its parameters. It has no invariants, for nothing is conserved: a
-    load is judged by its success shares (`findings`)."""
+    load is judged by its success shares."""
 
     parameters: Hlr
-    declared = DECLARED
+    declared = hlr.DECLARED
     purpose = 0
 
     def binds(self, transaction: str, stream: int) -> Mapping[str, Bind]:
@@ -131,44 +73,164 @@ class HlrWorkload(Declared):
             "location": whole(1, 2**32 - 1),
             "bit": whole(0, 1),
             "data_a": whole(0, 255),
-            "numberx": Bind("U15", lambda random, count, _: digits(random.integers(0, 10**15, count), 15)),
+            "numberx": figures(15),
             "type": whole(1, types_of(self.parameters)),
             "start": Bind(WHOLE, lambda random, count, _: 8 * random.integers(0, len(START_TIMES), count)),
             "end": whole(1, len(END_TIMES)),
         }
 
-    def expected(self, transaction: str) -> tuple[float, float]:
-        """See `workloads.hlr_tables.shares`."""
+    def failures(self, transaction: str) -> tuple[float, float]:
+        """See `hlr.shares`."""
         share = self._shares[transaction]
-        return 1.0 - share.fresh, 1.0 - share.steady
+        return 1.0 - share.high, 1.0 - share.low
 
     @cached_property
-    def _shares(self) -> Mapping[str, Share]:
-        return shares(self.parameters)
+    def _shares(self) -> Mapping[str, hlr.Share]:
+        return hlr.shares(self.parameters)
+
+    @property
+    def sample(self) -> float:
+        return effective_subscribers(self.parameters)
 
     @cached_property
     def population(self) -> Population:
-        """The four tables; `rows` makes their contents."""
-        columns = hlr_tables.columns(self.parameters.population)
-        return Population(
-            units=self.parameters.population,
-            tables=tuple(
-                Table(name=name, columns=columns[name], rows=partial(getattr(hlr_tables, name), self.parameters))
-                for name in hlr_tables.NAMES
-            ),
-            before=hlr_tables.before(self.parameters),
-            after=hlr_tables.after(self.parameters),
-            drop=ddl.drop(hlr_tables.NAMES),
-            expected=hlr_tables.expected(self.parameters),
+        """The four tables, in units of subscribers."""
+        own = self.parameters
+        return ddl.population(
+            own.population,
+            hlr.shapes(own.population),
+            lambda name, *units: ROWS[name](own, *units),
+            hlr.expected(own),
+            before=hlr.before(own),
+            after=hlr.after(own),
         )
 
-    def findings(self, seen: Sequence[Seen], earlier: Sequence[Hlr]) -> tuple[Finding, ...]:
-        """Whether the mix and the success shares are those of the specification; see `conformance`."""
-        tables = [shares(one) for one in (self.parameters, *earlier)]
-        expected = {name: (min(t[name].low for t in tables), max(t[name].high for t in tables)) for name in tables[0]}
-        units = effective_subscribers(self.parameters)
-        return judge_mix(self.parameters.weights, seen), judge_expected(expected, seen, units)
+
+build = HlrWorkload
 
 
-def build(parameters: Hlr) -> HlrWorkload:
-    return HlrWorkload(parameters)
+# Every subscriber owns a fixed run of words in each stream of its own purpose (`random_streams`), so a row never
+# depends on how the population was cut. Fields come from disjoint bits.
+
+
+class Purpose(IntEnum):
+    """The purpose of a stream: a part of the Philox key, so never renumbered."""
+
+    SUBSCRIBER = 1
+    ACCESS_TYPES = 2
+    ACCESS_DATA = 3
+    FACILITY_TYPES = 4
+    FACILITY_DATA = 5
+    FORWARDING_TIMES = 6
+    FORWARDING_NUMBER = 7
+    FORWARDING_LAB = 8
+
+
+def subscriber(parameters: Hlr, first: int, count: int) -> Rows:
+    """SUBSCRIBER: s_id, sub_nbr, ten bits, ten half-bytes, ten bytes, two locations in 1 … 2^32 - 1."""
+    ids = np.arange(first, first + count, dtype=np.int64)
+    word = words(parameters.seed, Purpose.SUBSCRIBER, first, count, 4)
+    one, two, three, four = np.ascontiguousarray(word.T)
+    bits, halves = fields(one, range(10), 1), fields(one, range(10, 50, 4), 4)
+    octets = [*fields(two, range(0, 64, 8), 8), *fields(three, range(0, 16, 8), 8)]
+    locations = [1 + choice(column >> np.uint64(32), 2**32 - 1, 32) for column in (three, four)]
+    return [ids, digits15(ids), *bits, *halves, *octets, *locations]
+
+
+def access_info(parameters: Hlr, first: int, count: int) -> Rows:
+    """ACCESS_INFO: 1..4 distinct types (or all five), two bytes, three letters, five letters."""
+    ids, kinds, word = _of_types(parameters, (Purpose.ACCESS_TYPES, Purpose.ACCESS_DATA), first, count)
+    drawn = word[:, 1]
+    return [
+        ids,
+        kinds,
+        field(word[:, 0], 0, 8),
+        field(word[:, 0], 8, 8),
+        letters(drawn % np.uint64(26**3), 3),
+        letters(drawn // np.uint64(26**3) % np.uint64(26**5), 5),
+    ]
+
+
+def special_facility(parameters: Hlr, first: int, count: int) -> Rows:
+    """SPECIAL_FACILITY: 1..4 distinct types (or all five), active with probability 0.85, two bytes, five letters."""
+    ids, kinds, word = _of_types(parameters, (Purpose.FACILITY_TYPES, Purpose.FACILITY_DATA), first, count)
+    active = (word[:, 0] >> np.uint64(32)) < np.uint64(round(ACTIVE * 2**32))
+    return [
+        ids,
+        kinds,
+        active.astype(np.int64),
+        field(word[:, 0], 0, 8),
+        field(word[:, 0], 8, 8),
+        letters(word[:, 1] % np.uint64(26**5), 5),
+    ]
+
+
+def _of_types(parameters: Hlr, purposes: tuple[Purpose, Purpose], first: int, count: int) -> tuple[Ints, Ints, Words]:
+    """The subscriber, the type and the two words of each type that a subscriber has."""
+    types = types_of(parameters)
+    owned = np.flatnonzero(_owned_types(parameters, purposes[0], first, count))
+    row, kind = _divided(owned, types)
+    word = words(parameters.seed, purposes[1], first, count, 2 * types).reshape(-1, 2).take(owned, axis=0)
+    return first + row, 1 + kind, word
+
+
+def call_forwarding(parameters: Hlr, first: int, count: int) -> Rows:
+    """CALL_FORWARDING: 0..3 distinct start times per facility (or one row in a tenth of the subscribers), 15 digits."""
+    if parameters.cardinality == "lab":
+        return _call_forwarding_lab(parameters, first, count)
+    types, starts = types_of(parameters), len(START_TIMES)
+    owned = _owned_types(parameters, Purpose.FACILITY_TYPES, first, count)
+    times = words(parameters.seed, Purpose.FORWARDING_TIMES, first, count, types).ravel()
+    chosen = _START_MASKS.take(choice(times >> np.uint64(32), len(_START_MASKS), 32), axis=0)
+    chosen &= owned.reshape(-1, 1)
+    full = np.flatnonzero(chosen)
+    facility, slot = _divided(full, starts)
+    row, kind = _divided(facility, types)
+    number = words(parameters.seed, Purpose.FORWARDING_NUMBER, first, count, types * starts).ravel()
+    hours = 1 + ((times[facility] >> (3 * slot).astype(np.uint64)) & np.uint64(7)).astype(np.int64)
+    start = _STARTS[slot]
+    return [first + row, 1 + kind, start, start + hours, _number(number[full])]
+
+
+def _call_forwarding_lab(parameters: Hlr, first: int, count: int) -> Rows:
+    word = words(parameters.seed, Purpose.FORWARDING_LAB, first, count, 2)
+    row = np.nonzero((word[:, 0] >> np.uint64(32)) < np.uint64(round(LAB_FORWARDINGS * 2**32)))[0]
+    low = word[row, 0] & np.uint64(0xFFFFFFFF)
+    slots = types_of(parameters) * len(START_TIMES)
+    kind, slot = _divided(choice(low >> np.uint64(3), slots, 29), len(START_TIMES))
+    start = _STARTS[slot]
+    return [first + row, 1 + kind, start, start + 1 + field(low, 0, 3), _number(word[row, 1])]
+
+
+def _owned_types(parameters: Hlr, purpose: Purpose, first: int, count: int) -> npt.NDArray[np.bool_]:
+    """Shape (count, types): which types each subscriber has. 1..4 of four by chance, all five in the lab's
+    cardinality."""
+    if parameters.cardinality == "lab":
+        return np.ones((count, types_of(parameters)), dtype=np.bool_)
+    drawn = words(parameters.seed, purpose, first, count, 1)[:, 0]
+    return _TYPE_MASKS.take(choice(drawn >> np.uint64(32), len(_TYPE_MASKS), 32), axis=0)
+
+
+def _divided(numbers: Ints, by: int) -> tuple[Ints, Ints]:
+    """Quotients and remainders; quicker than numpy's divmod."""
+    quotients = numbers // by
+    return quotients, numbers - quotients * by
+
+
+def _masks(width: int, sizes: range) -> npt.NDArray[np.bool_]:
+    """Shape (n, width): rows drawn alike give each size of subset alike, and each subset of a size alike."""
+    subsets = [[bool(value >> bit & 1) for bit in range(width)] for value in range(2**width)]
+    of_size = {size: [subset for subset in subsets if sum(subset) == size] for size in sizes}
+    common = int(np.lcm.reduce([len(members) for members in of_size.values()]))
+    return np.array([subset for m in of_size.values() for subset in m for _ in range(common // len(m))])
+
+
+def _number(source: Words) -> npt.NDArray[np.bytes_]:
+    return digits15((source % np.uint64(10**15)).astype(np.int64))
+
+
+_STARTS = np.array(START_TIMES, dtype=np.int64)
+_TYPE_MASKS = _masks(4, range(1, 5))
+_START_MASKS = _masks(3, range(4))
+ROWS = {one.__name__: one for one in (subscriber, access_info, special_facility, call_forwarding)}
+"""The functions that make the rows, by table."""

@@ -1,5 +1,7 @@
 """The table of workload kinds, and the questions that the compiler, the coordinator and agents ask about a workload.
 
+A question without a description has that of the field of `extensions.WorkloadExtension` that it reads.
+
 A kind's module is imported when a plan uses the kind, and the module with its rows and keys, which imports numpy,
 when a load is built. `proveout check` therefore never imports numpy.
 """
@@ -19,30 +21,22 @@ from proveout.dsl import engines, extensions
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.plan.model_values import from_values, to_values
 from proveout.dsl.plan.topology import Workload
-from proveout.dsl.workloads.base import Body, Outcome, Population, Request, Statement, TransactionType, WorkloadKind
+from proveout.dsl.workloads.base import (
+    Population,
+    Request,
+    TransactionType,
+    WorkloadKind,
+    everywhere,
+    numbers,
+    single_body,
+)
 
 # It has no tables, no keys and no parameters, and a plan cannot name it: it does not measure a database.
 
 KIND = "noop"
 
-SELECT_ONE = Statement(
-    name="select_one",
-    text={
-        "postgres": "SELECT 1",
-        "sqlite": "SELECT 1",
-        "mysql": "SELECT 1",
-        "oracle": "SELECT 1 FROM dual",
-        "duckdb": "SELECT 1",
-    },
-    arguments=(),
-    columns=(int,),
-)
+SELECT_ONE = numbers("select_one", {**everywhere("SELECT 1"), "oracle": "SELECT 1 FROM dual"}, 1)
 _REQUEST: Request = (SELECT_ONE, ())
-
-
-def _body(request: Request) -> Body:
-    result = yield request
-    return Outcome.COMMIT if result.count else Outcome.LOGICAL_FAILURE
 
 
 def _inputs(keys: Any) -> Callable[[], Request]:
@@ -54,19 +48,16 @@ class Noop:
 
     transactions = (
         TransactionType(
-            name="Noop", weight=1.0, inputs=_inputs, body=_body, statements=(SELECT_ONE,), single=True, bare=True
+            name="Noop", weight=1.0, inputs=_inputs, body=single_body, statements=(SELECT_ONE,), single=True, bare=True
         ),
     )
-    population = Population(units=0, tables=(), before={}, after={}, drop={}, expected={})
+    population = Population()
 
     invariants = ()
 
     def keys(self, stream: int) -> None:
         """There is nothing to draw."""
 
-
-# The table holds names only: a kind's module is imported when a plan uses the kind, and the module with its rows and
-# keys, which imports numpy, when a load is built. `proveout check` therefore never imports numpy.
 
 BUILT_IN = ("hlr", "prepaid", "program", "sql", "tpcb", "tprocc", "tproch", "tptbm")
 """The built-in kinds: each is the object `KIND` of the package of its name in this folder."""
@@ -116,13 +107,11 @@ def transactions(workload: Workload) -> tuple[str, ...]:
 
 
 def writes(workload: Workload) -> bool:
-    """Whether a load of this workload changes data."""
     kind, model = _kind(workload)
     return kind.writes(model)
 
 
 def expected_rows(workload: Workload) -> float:
-    """Expected number of rows of the population, all tables."""
     kind, model = _kind(workload)
     return float(kind.rows(model))
 
@@ -173,13 +162,11 @@ def division_problem(workload: Workload, instances: int) -> str | None:
 
 
 def is_in_order(workload: Workload) -> bool:
-    """Whether the transactions are a set of queries that run in order, instead of a mix."""
     kind, model = _kind(workload)
     return kind.in_order(model)
 
 
 def updates(workload: Workload) -> tuple[str, ...]:
-    """The names of the transactions of an ordered set that are not queries."""
     kind, model = _kind(workload)
     return tuple(kind.updates(model))
 
@@ -204,7 +191,6 @@ def same_rows(one: Workload, other: Workload) -> bool:
 
 
 def has_tables(workload: Workload) -> bool:
-    """Whether there is a population to load."""
     kind, model = _kind(workload)
     return kind.populates(model)
 
@@ -219,7 +205,6 @@ def population_problem(workload: Workload, engine: str) -> str | None:
 
 
 def load_problem(workload: Workload, engine: str) -> str | None:
-    """The reason why a workload cannot run on `engine`; None when it can."""
     kind, model = _kind(workload)
     if engine == engines.NO_DATABASE and not kind.own_arrival:
         return "it is not a database, and only workloads of kind program run without one"
@@ -233,8 +218,6 @@ def has_own_arrival(workload: Workload) -> bool:
 
 
 def own_values(workload: Workload) -> Mapping[str, str]:
-    """The numbers that an outside program gives beside the load's own: name -> how those of several hosts become
-    one."""
     kind, model = _kind(workload)
     return kind.values(model)
 
@@ -242,14 +225,11 @@ def own_values(workload: Workload) -> Mapping[str, str]:
 def stage_problems(
     workload: Workload, *, has_rate: bool, clients: int, ramp_up_s: float, measure_s: float
 ) -> Iterator[str]:
-    """The reasons why an outside program cannot make the load of a stage."""
     kind, model = _kind(workload)
     yield from kind.stage_problems(model, has_rate, clients, ramp_up_s, measure_s)
 
 
 def invariants_after(workload: Workload) -> Literal["iteration", "stage"] | None:
-    """When invariants are checked besides the population: after every iteration, or at the end of every stage with a
-    load."""
     kind = extension(workload.kind)
     return kind.invariants_after if kind is not None else None
 

@@ -11,24 +11,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias, TypeVar
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     model_validator,
 )
 
+from proveout.dsl.plan.model_values import Strict
+from proveout.dsl.workloads import sql_text
+from proveout.dsl.workloads.base import Sql
+
 Positive: TypeAlias = Annotated[int, Field(ge=1)]
 
 
-def _as_tuple(value: object) -> object:
+def as_tuple(value: object) -> object:
     """YAML has lists; strict mode wants the tuple."""
     return tuple(value) if isinstance(value, list) else value
 
 
-Range: TypeAlias = Annotated[tuple[Positive, Positive] | None, BeforeValidator(_as_tuple)]
+Range: TypeAlias = Annotated[tuple[Positive, Positive] | None, BeforeValidator(as_tuple)]
 """First and last key that a load touches; None for all."""
 
 
@@ -48,6 +50,11 @@ def runs_any(transactions: Iterable[str]) -> Callable[[Any], bool]:
     """A function of a parameter model: whether its `weights` run one of these transactions."""
     chosen = tuple(transactions)
     return lambda model: any(model.weights[name] > 0 for name in chosen)
+
+
+def writers(declared: Mapping[str, Sequence[Sql]]) -> tuple[str, ...]:
+    """The transactions of which a statement changes rows."""
+    return tuple(name for name, every in declared.items() if any(sql_text.changes(one.text) for one in every))
 
 
 def _in_order(value: object, names: Sequence[str]) -> object:
@@ -81,10 +88,8 @@ def run_of(first: int, last: int, index: int, count: int) -> tuple[int, int]:
     return low, low + size + (index < rest) - 1
 
 
-class Ranged(BaseModel):
+class Ranged(Strict):
     """Parameters of a load on a `range` of keys."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     KEYS: ClassVar[tuple[str, str]]
     """The field with the number of keys, and their name."""
@@ -98,6 +103,10 @@ class Ranged(BaseModel):
             first, last = self.range
             raise ValueError(f"range [{first}, {last}] does not lie within the {keys} 1..{getattr(self, number)}")
         return self
+
+    def span(self, each: int) -> tuple[int, int]:
+        """The first and the last row that the load touches, of a table with `each` rows for a key."""
+        return (self.first - 1) * each + 1, self.last * each
 
     @property
     def first(self) -> int:

@@ -9,9 +9,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeAlias, get_args
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -22,10 +20,12 @@ from proveout.core.data_classes import dataclass
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.plan.commands import MeasuredValue, OutputFormat, OutputRows
 from proveout.dsl.plan.keys import model_of
+from proveout.dsl.plan.model_values import Strict
 from proveout.dsl.plan.scalars import VALUES_MAX, Id, TextOrNumber, custom
 from proveout.dsl.plan.stages import WINDOWS
 from proveout.dsl.rules.ladder_rules import argv_problems, output_problems, value_problems
 from proveout.dsl.workloads.base import Invariant, Population, TransactionType
+from proveout.dsl.workloads.mix import as_tuple
 
 TRANSACTION = "transaction"
 """The name of the only transaction: programs do not report more."""
@@ -91,11 +91,7 @@ def _template(argv: list[str]) -> list[str]:
     return argv
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
-
-class LogEntry(_Strict):
+class LogEntry(Strict):
     """The columns of a log with a row for each interval of the run, such as each second."""
 
     time: TextOrNumber = Field(description="The column with the end of the interval.")
@@ -167,7 +163,7 @@ Output: TypeAlias = Annotated[
 ]
 
 
-class Program(_Strict):
+class Program(Strict):
     """Parameters of `kind: program`: another load generator, which the host's policy lists under `commands`."""
 
     argv: Annotated[list[str], Field(min_length=1, max_length=200), AfterValidator(_template)] = Field(
@@ -189,20 +185,13 @@ class Program(_Strict):
         description="Numbers of the output by name, `ladder.at(4).program.name`. Without a log, `tps` or "
         "`transactions`, and `errors`, are those of the load. With a log, `take` is over its rows in the window.",
     )
-    range: tuple[int, int] | None = Field(
+    range: Annotated[tuple[int, int] | None, BeforeValidator(as_tuple)] = Field(
         None, description="A range of keys, [from, to], of which each client host gets the share of its threads."
     )
     exit_codes: list[int] = Field(
         default_factory=lambda: [0], min_length=1, max_length=20, description="The exit codes of success."
     )
     writes: bool = Field(True, description="Whether it changes data.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _range_as_list(cls, found: Any) -> Any:
-        if isinstance(found, dict) and isinstance(found.get("range"), list) and len(found["range"]) == 2:
-            return {**found, "range": tuple(found["range"])}
-        return found
 
     @model_validator(mode="after")
     def _consistent(self) -> Program:
@@ -308,9 +297,6 @@ def _body(_: Any) -> NoReturn:
     raise AssertionError  # the program runs its own transactions
 
 
-_NOTHING = Population(units=0, tables=(), before={}, after={}, drop={}, expected={})
-
-
 @dataclass(frozen=True)
 class ProgramWorkload:
     """A `base.WorkloadKind` whose load an outside program makes."""
@@ -319,15 +305,14 @@ class ProgramWorkload:
     transactions: tuple[TransactionType, ...] = (
         TransactionType(name=TRANSACTION, weight=1.0, body=_body, statements=()),
     )
-    population: Population = _NOTHING
+    population: Population = Population()
     invariants: tuple[Invariant, ...] = ()
 
     def keys(self, stream: int) -> None:
         """The program draws its own keys."""
 
 
-def build(parameters: Program) -> ProgramWorkload:
-    return ProgramWorkload(parameters)
+build = ProgramWorkload
 
 
 def _load_problem(model: Program, engine: str) -> str | None:

@@ -32,8 +32,8 @@ Drawn = npt.NDArray[np.void]
 WORDS_PER_BLOCK = 4  # Philox-4x64 makes four words of each counter value
 BATCH_MAX = 256  # transactions drawn for at once, for the commonest: numpy's overhead is spread, memory stays small
 BATCH_MIN = 64
-TERMINAL_BITS = 24
-ITERATION_BITS = 32
+STRIPE_TERMINALS = 2**24
+TERMINALS = ITERATIONS = 2**32
 PURPOSE_FIRST = 1_000  # keys apart from those of the populations' streams, whose purposes are small
 
 
@@ -122,7 +122,7 @@ class RowDraw:
     def tuples(self, random: np.random.Generator, count: int) -> Iterable[tuple[Any, ...]]:
         """Draw, as the tuples of a `RowSource`."""
         drawn = [
-            zip(*[column.tolist() for column in columns], strict=True) if columns else repeat(())
+            zip(*[column.tolist() for column in columns], strict=True) if columns else repeat((), count)
             for columns in self.columns(random, count)
         ]
         return list(zip(repeat(self.statement), drawn[0]) if self.statement is not None else zip(*drawn))  # noqa: B905
@@ -167,11 +167,20 @@ def philox(seed: int, key: int, stream: int) -> np.random.Philox:
     return np.random.Philox(key=np.array((seed, key), dtype=np.uint64), counter=counter)
 
 
-def stripe(stream: int) -> int:
-    """A number below 2^56 of a terminal's own: `stream` has the iteration's seed above bit 32 and the terminal below.
+def nurand_mask(values: int) -> int:
+    """The constant A of TATP's non-uniform keys, for a load over that many."""
+    if values <= 1_000_000:
+        return 65_535
+    return 1_048_575 if values <= 10_000_000 else 2_097_151
 
-    Different for any two terminals below 2^24 and iterations whose seeds are below 2^32, which they are
-    (`tasks.iteration_seed`).
-    """
-    iteration = stream >> 32 & (1 << ITERATION_BITS) - 1
-    return iteration << TERMINAL_BITS | stream & (1 << TERMINAL_BITS) - 1
+
+def iteration_and_terminal(stream: int) -> tuple[int, int]:
+    """The iteration's seed and the number of the terminal, which a stream is made of (`agent.load.loop.terminal`)."""
+    return divmod(stream, TERMINALS)
+
+
+def stripe(stream: int) -> int:
+    """A number below 2^56 of a terminal's own: different for any two terminals below 2^24 and iterations whose seeds
+    are below 2^32, which they are (`tasks.iteration_seed`)."""
+    iteration, terminal = iteration_and_terminal(stream)
+    return iteration % ITERATIONS * STRIPE_TERMINALS + terminal % STRIPE_TERMINALS

@@ -110,19 +110,15 @@ def scan(text: str) -> tuple[Token, ...]:
 
 def fault(tokens: Sequence[Token]) -> Fault | None:
     """The reason why this text cannot be sent as one statement of a transaction; None when it can."""
-    if not tokens or all(token.text == ";" for token in tokens):
-        return Fault("there is no statement here")
-    return _broken(tokens) or _control(tokens) or _second(tokens)
+    return _nothing(tokens) or _broken(tokens) or _control(tokens) or _second(tokens)
 
 
 def script_fault(tokens: Sequence[Token]) -> Fault | None:
     """Like `fault`, for a statement that runs by itself beside the load: DDL, with bodies of triggers and functions."""
-    if not tokens or all(token.text == ";" for token in tokens):
-        return Fault("there is no statement here")
     bind = next((token for token in tokens if token.kind == "bind"), None)
     if bind is not None and not _has_body(tokens):
         return Fault(f"`{bind.text}`: only the statements of transactions have binds", bind.start)
-    return _broken(tokens) or _second(tokens)
+    return _nothing(tokens) or _broken(tokens) or _second(tokens)
 
 
 def binds(tokens: Sequence[Token]) -> tuple[Token, ...]:
@@ -161,6 +157,10 @@ def writes(tokens: Sequence[Token]) -> bool:
     words = [token.upper for token in tokens]
     changing = (position for position, word in enumerate(words) if word in _WRITERS and word != "REPLACE")
     return any(not _is_lock(words, position) and not _is_call(tokens, position) for position in changing)
+
+
+def changes(text: str) -> bool:
+    return writes(scan(text))
 
 
 def columns(tokens: Sequence[Token]) -> tuple[tuple[str | None, ...], bool]:
@@ -202,6 +202,10 @@ def _end_of_comment(text: str, at: int) -> int:
         depth += 1 if edge[0] == "/*" else -1
         at = edge.end()
     return at if not depth else len(text)
+
+
+def _nothing(tokens: Sequence[Token]) -> Fault | None:
+    return Fault("there is no statement here") if all(token.text == ";" for token in tokens) else None
 
 
 def _broken(tokens: Sequence[Token]) -> Fault | None:

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from proveout.dsl.workloads import ddl
-from proveout.dsl.workloads.base import Invariant, Population, Statement, Table
-from proveout.dsl.workloads.conformance import Finding, Seen, judge_expected, judge_mix
-from proveout.dsl.workloads.random_streams import Ints, Rows, five_digits, stripe
-from proveout.dsl.workloads.tptbm import Tptbm
-from proveout.dsl.workloads.transactions import (
-    WHOLE,
-    Bind,
-    Column,
-    Declared,
-    Sql,
-    constant,
-    counting,
-    derived,
-    everywhere,
-    whole,
-)
+from proveout.dsl.workloads import ddl, tptbm
+from proveout.dsl.workloads.base import Population, Statement
+from proveout.dsl.workloads.conformance import Finding, Seen, Z, judge_mix, judge_shares
+from proveout.dsl.workloads.random_streams import Ints, Rows, five_digits, iteration_and_terminal, stripe
+from proveout.dsl.workloads.tptbm import VPN_USERS, WIDTH, Tptbm
+from proveout.dsl.workloads.transactions import WHOLE, Bind, Column, Declared, constant, counting, derived, whole
 
 # Row u (from 1) has vpn_id = (u - 1) div key and vpn_nb = (u - 1) mod key. directory_nb is 55 and the last four digits
 # of each, descr names both, as the original does (there the numbers in descr have no leading zeros; here five digits
@@ -34,7 +23,6 @@ from proveout.dsl.workloads.transactions import (
 
 DESCRIPTION = "<place holder for description of VPN {:05d} extension {:05d}>"
 NO_CALLER = "0" * 10
-WIDTH = 100
 _VPN = DESCRIPTION.index("{")
 _EXTENSION = DESCRIPTION.format(0, 0).rindex("0") - 4
 
@@ -72,56 +60,6 @@ def _filled(count: int, text: bytes) -> npt.NDArray[np.uint8]:
     return np.tile(np.frombuffer(text, dtype=np.uint8), (count, 1))
 
 
-# Source: tptbm.c of the TimesTen quickstart samples (oracle-samples/oracle-timesten-samples), `select_stmnt` and the
-# others.
-
-
-DECLARED = {
-    "Read": (
-        Sql(
-            "read", "SELECT directory_nb, last_calling_party, descr FROM vpn_users WHERE vpn_id = :id AND vpn_nb = :nb"
-        ),
-    ),
-    "Update": (Sql("update", "UPDATE vpn_users SET last_calling_party = :caller WHERE vpn_id = :id AND vpn_nb = :nb"),),
-    # A duplicate is not a logical failure: no two terminals have an id in common, so it would be a fault of ours
-    "Insert": (
-        Sql(
-            "insert",
-            "INSERT INTO vpn_users (vpn_id, vpn_nb, directory_nb, last_calling_party, descr)"
-            " VALUES (:id, :nb, :directory, :caller, :descr)",
-        ),
-    ),
-    "Delete": (Sql("delete", "DELETE FROM vpn_users WHERE vpn_id = :id AND vpn_nb = :nb"),),
-}
-
-
-def inserted(key: int) -> Statement:
-    """The rows that inserts have added: those beyond the loaded ids, which nothing deletes."""
-    text = everywhere(f"SELECT COUNT(*) FROM vpn_users WHERE vpn_id >= {key}")  # noqa: S608 - a whole number
-    return Statement(name="inserted", text=text, arguments=(), columns=(int,))
-
-
-def deleted(key: int) -> Statement:
-    text = everywhere(f"SELECT {key * key} - COUNT(*) FROM vpn_users WHERE vpn_id < {key}")  # noqa: S608
-    return Statement(name="deleted", text=text, arguments=(), columns=(int,))
-
-
-_KEYS = "CAST(vpn_id AS VARCHAR(20)) || 'x' || CAST(vpn_nb AS VARCHAR(20))"
-_CALLERS = (
-    "SELECT SUM(CASE WHEN RTRIM(last_calling_party) IN ('0000000000', SUBSTR({}, 1, 10)) THEN 1 ELSE 0 END), COUNT(*) "
-    "FROM vpn_users"
-)
-CALLERS = Statement(
-    name="callers",
-    text={
-        **everywhere(_CALLERS.format(_KEYS)),
-        "mysql": _CALLERS.format("CONCAT(CAST(vpn_id AS CHAR), 'x', CAST(vpn_nb AS CHAR))"),
-    },
-    arguments=(),
-    columns=(int, int),
-)
-
-
 # Reads and updates take any loaded row, all alike. Inserts and deletes walk, each terminal by itself:
 #
 # - *Inserts* go beyond the loaded ids: vpn_id = key + the terminal's stream (see `stripe`), vpn_nb counts from 0. No
@@ -140,37 +78,20 @@ TURN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: multiples of it are spr
 
 def delete_start(rows: int, stream: int) -> int:
     """The row (from 0) where a terminal's deletes begin."""
-    terminal = stream & (1 << PLACE_BITS) - 1
+    iteration, terminal = iteration_and_terminal(stream)
     place = int(f"{terminal:0{PLACE_BITS}b}"[::-1], 2)
-    turn = (stream >> 32) * TURN % (1 << 64) >> 64 - PLACE_BITS
+    turn = iteration * TURN % (1 << 64) >> 64 - PLACE_BITS
     return ((place + turn) % (1 << PLACE_BITS)) * rows >> PLACE_BITS
 
 
-# A read, an update or a delete of a row that has been deleted finds nothing: a *logical failure*, counted apart. With
-# `ops_per_transaction: n` a transaction is n statements of its own kind in one commit, and one that misses fails as a
-# whole. (In the original, n statements drawn one by one share a commit and misses are nothing special.)
-#
-# Source: tptbm.c of the TimesTen quickstart samples (oracle-samples/oracle-timesten-samples).
-
-VPN_USERS = ddl.TableShape(
-    name="vpn_users",
-    columns=(
-        ("vpn_id", "int8"),  # of four bytes in the original: here inserted ids have room for every terminal's stripe
-        ("vpn_nb", "int4"),
-        ("directory_nb", "char(10)"),
-        ("last_calling_party", "char(10)"),
-        ("descr", f"char({WIDTH})"),
-    ),
-    primary_key="vpn_id, vpn_nb",
-)
-
-
 class TptbmWorkload(Declared):
-    """A `base.WorkloadKind`: TPTBM with its parameters."""
+    """A `base.WorkloadKind`: TPTBM with its parameters. Updates write what belongs to the row; the numbers of rows are
+    held against the clients' counts."""
 
     parameters: Tptbm
-    declared = DECLARED
+    declared = tptbm.DECLARED
     purpose = 100
+    invariants = (tptbm.CALLERS,)
 
     @property
     def repeats(self) -> int:
@@ -195,47 +116,28 @@ class TptbmWorkload(Declared):
         loaded = whole(0, key - 1)
         return {"id": loaded, "nb": loaded, "caller": derived("U10", _callers)}
 
-    def expected(self, transaction: str) -> tuple[float, float] | None:
-        """Inserts always succeed; of the others nothing is known before."""
-        return (0.0, 0.0) if transaction == "Insert" else None
-
     def counted(self, transaction: str) -> Statement | None:
-        """The numbers that grow by one with each transaction of one statement."""
-        key = self.parameters.key
-        return {"Insert": inserted(key), "Delete": deleted(key)}.get(transaction) if self.repeats == 1 else None
+        return tptbm.counted(self.parameters.key).get(transaction) if self.repeats == 1 else None
 
     @cached_property
     def population(self) -> Population:
-        """The one table; see `workloads.tptbm_workload`."""
-        rows = self.parameters.rows
-        table = Table(name=VPN_USERS.name, columns=VPN_USERS.columns, rows=partial(vpn_users, self.parameters))
-        return Population(
-            units=rows,
-            tables=(table,),
-            before=ddl.before([VPN_USERS]),
-            after=ddl.after([VPN_USERS]),
-            drop=ddl.drop([VPN_USERS.name]),
-            expected={VPN_USERS.name: (rows, rows)},
-        )
-
-    @property
-    def invariants(self) -> tuple[Invariant, ...]:
-        """Updates write what belongs to the row; the numbers of rows are held against the clients' counts."""
-        return (
-            Invariant(
-                name="callers",
-                title="The last caller of a row is that of the load or of an update of this row",
-                left="rows whose last caller is theirs",
-                right="rows",
-                statement=CALLERS,
-            ),
+        """The one table."""
+        own = self.parameters
+        return ddl.population(
+            own.rows, [VPN_USERS], lambda _, *units: vpn_users(own, *units), {VPN_USERS.name: own.rows}
         )
 
     def findings(self, seen: Sequence[Seen], earlier: Sequence[Tptbm]) -> tuple[Finding, ...]:
-        """Whether the mix and the success shares are the expected ones; see `conformance`."""
-        counts = {one.name: (one.ok, one.logical_failures) for one in seen}
-        shares = expected_shares(self.parameters, counts, earlier)
-        return judge_mix(self.parameters.weights, seen), judge_expected(shares, seen, math.inf)
+        """Whether the mix and the success shares are the expected ones; see `conformance`.
+
+        Inserts always succeed. Where rows are deleted, reads and updates draw their rows alike, so that they miss
+        alike: a read's range is estimated from the updates (Wilson's interval at z = 5), all of 0 … 1 without any.
+        """
+        shares = dict.fromkeys(self.parameters.weights, (1.0, 1.0))
+        if any(one.weights["Delete"] > 0 for one in (self.parameters, *earlier)):
+            updates = next((one for one in seen if one.name == "Update"), Seen(name="Update", ok=0, logical_failures=0))
+            shares |= {"Read": interval(updates.ok, updates.logical_failures), "Update": ANYTHING, "Delete": ANYTHING}
+        return judge_mix(self.parameters.weights, seen), judge_shares(shares, seen, math.inf)
 
 
 def _callers(drawn: Mapping[str, Column]) -> list[str]:
@@ -243,27 +145,9 @@ def _callers(drawn: Mapping[str, Column]) -> list[str]:
     return [f"{vpn_id}x{vpn_nb}"[:10].ljust(10) for vpn_id, vpn_nb in pairs]
 
 
-def build(parameters: Tptbm) -> TptbmWorkload:
-    return TptbmWorkload(parameters)
+build = TptbmWorkload
 
-
-Z = 5.0
 ANYTHING = (0.0, 1.0)
-ALWAYS = (1.0, 1.0)
-
-
-def expected_shares(
-    parameters: Tptbm, counts: Mapping[str, tuple[int, int]], earlier: Iterable[Tptbm] = ()
-) -> Mapping[str, tuple[float, float]]:
-    """The range of each transaction's success share; `counts` are (ok, logical failures) of the iteration itself.
-
-    Inserts always succeed. Where rows are deleted, reads and updates draw their rows alike, so that they miss alike: a
-    read's range is estimated from the updates (Wilson's interval at z = 5), all of 0 … 1 when there are none.
-    """
-    deleted = any(one.weights["Delete"] > 0 for one in (parameters, *earlier))
-    if not deleted:
-        return dict.fromkeys(parameters.weights, ALWAYS)
-    return {"Read": interval(*counts.get("Update", (0, 0))), "Update": ANYTHING, "Insert": ALWAYS, "Delete": ANYTHING}
 
 
 def interval(ok: int, failed: int) -> tuple[float, float]:

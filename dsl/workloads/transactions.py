@@ -8,6 +8,7 @@ its binds (`Bind`), and writes only rows and invariants as functions.
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -18,18 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.core.data_classes import dataclass
-from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads import sql_text
 from proveout.dsl.workloads.base import (
-    Body,
     Invariant,
-    Outcome,
-    Request,
     Row,
     Source,
+    Sql,
     Statement,
     Step,
     TransactionType,
+    everywhere,
+    single_body,
     walk,
 )
 from proveout.dsl.workloads.random_streams import Ints, RowDraw, batch_of, endless, row, steps
@@ -80,7 +80,7 @@ def transaction_of(number: int, parts: Sequence[Part], repeats: int = 1, **more:
     single = len(every) == 1
     return TransactionType(
         inputs=itemgetter(number) if repeats == 1 else partial(_several, number, repeats),
-        body=partial(_single, every[0].least, every[0].most) if single else partial(walk, every),
+        body=partial(single_body, least=every[0].least, most=every[0].most) if single else partial(walk, every),
         statements=tuple(step.statement for step in of_parts),
         single=single,
         bare=single,
@@ -89,12 +89,6 @@ def transaction_of(number: int, parts: Sequence[Part], repeats: int = 1, **more:
         steps=() if single else every,
         **more,
     )
-
-
-def _single(least: int, most: int, request: Request) -> Body:
-    """One statement, whose request is drawn ready made."""
-    result = yield request
-    return Outcome.COMMIT if least <= result.count <= most else Outcome.LOGICAL_FAILURE
 
 
 def _several(number: int, count: int, keys: Sequence[Source]) -> Source:
@@ -121,54 +115,6 @@ def row_draw(
 
 
 # ---- of the built-in kinds ------------------------------------------------------------------------------------------
-
-
-def everywhere(text: str) -> Mapping[Dialect, str]:
-    return dict.fromkeys(DIALECTS, text)
-
-
-def sums(name: str, left: Sequence[str], right: Sequence[str], *arguments: type[object]) -> Statement:
-    """Two sums of SQL expressions in one row of one statement, which reads both in one snapshot."""
-
-    def text(dialect: Dialect) -> str:
-        whole = "SIGNED" if dialect == "mysql" else "NUMBER(38)" if dialect == "oracle" else "BIGINT"
-        both = (" + ".join(f"CAST({one} AS {whole})" for one in side) for side in (left, right))
-        return f"SELECT {', '.join(both)}{' FROM dual' if dialect == 'oracle' else ''}"  # noqa: S608 - of ours
-
-    texts = {dialect: text(dialect) for dialect in DIALECTS}
-    return Statement(name=name, text=texts, arguments=arguments, columns=(int, int), rows_max=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Sql:
-    """A statement that every dialect takes, with binds as `:name`; other fields as in `Statement` and `Step`.
-
-    `keeps`: binds of later statements, which have the leading values of the first row found. A write has no effect but
-    on the rows that it counts: the tables of the built-in kinds have no triggers.
-    """
-
-    name: str
-    text: str
-    keeps: tuple[str, ...] = ()
-    least: int = 1
-    rows_max: int = 1
-    logical_errors: frozenset[str] = frozenset()
-
-    def made(self, binds: Mapping[str, Bind]) -> BoundStatement:
-        """The statement, where these are the transaction's binds."""
-        text, names = sql_text.positional(self.text)
-        reads = sql_text.reads(sql_text.scan(self.text))
-        statement = Statement(
-            name=self.name,
-            text=everywhere(text),
-            arguments=tuple(int if binds[name].kind == WHOLE else str for name in names),
-            reads=reads,
-            rows_max=self.rows_max if reads else None,
-            rows_only=not reads,
-            logical_errors=self.logical_errors,
-        )
-        return statement, names, self.least, sys.maxsize
-
 
 WHOLE = "i8"
 
@@ -208,61 +154,102 @@ def digits(numbers: Ints, width: int) -> Column:
     return (figures + ord("0")).astype(np.uint32).view(f"U{width}").reshape(-1)
 
 
-class Declared:
-    """A `base.WorkloadKind` without its population: `declared` are the statements of each transaction. `parameters` has
-    a `seed` and `weights`."""
+def figures(width: int) -> Bind:
+    """Texts of so many digits, all alike."""
+    return Bind(f"U{width}", lambda random, count, _: digits(random.integers(0, 10**width, count), width))
 
-    parameters: Any
-    declared: Mapping[str, Sequence[Sql]]
-    purpose: int
-    """Of the first transaction's stream; other kinds have others (see `random_streams.endless`)."""
 
-    @property
-    def invariants(self) -> tuple[Invariant, ...]:
-        return ()
+def bound(one: Sql, binds: Mapping[str, Bind]) -> BoundStatement:
+    """The statement, where these are its transaction's binds."""
+    text, names = sql_text.positional(one.text)
+    reads = sql_text.reads(sql_text.scan(one.text))
+    statement = Statement(
+        name=one.name,
+        text=everywhere(text),
+        arguments=tuple(int if binds[name].kind == WHOLE else str for name in names),
+        reads=reads,
+        rows_max=one.rows_max if reads else None,
+        rows_only=not reads,
+        logical_errors=one.logical_errors,
+    )
+    return statement, names, one.least, sys.maxsize
+
+
+class Stepped:
+    """A `base.WorkloadKind`, without its population, whose transactions are `parts`: statements one after the other."""
 
     def __init__(self, parameters: Any) -> None:
         self.parameters = parameters
+
+    @property
+    def parts(self) -> Mapping[str, tuple[Part, ...]]:
+        """The parts of each transaction."""
+        raise NotImplementedError
+
+    def fields(self, transaction: str) -> Mapping[str, Any]:
+        """Further fields of its `TransactionType`."""
+        raise NotImplementedError
+
+    def source(self, number: int, transaction: str, stream: int) -> Iterator[Any]:
+        """An endless source of the inputs of the `number`-th transaction; `stream` sets terminals and repeats apart."""
+        raise NotImplementedError
 
     @property
     def repeats(self) -> int:
         """The number of times that a transaction of one statement runs it."""
         return 1
 
+    @property
+    def invariants(self) -> tuple[Invariant, ...]:
+        return ()
+
+    @cached_property
+    def transactions(self) -> tuple[TransactionType, ...]:
+        """All of the kind; those the plan leaves out have weight 0."""
+        return tuple(
+            transaction_of(number, parts, self.repeats, name=name, **self.fields(name))
+            for number, (name, parts) in enumerate(self.parts.items())
+        )
+
+    def keys(self, stream: int) -> tuple[Source, ...]:
+        """Of each transaction a source of one terminal's inputs."""
+        return tuple(self.source(number, name, stream).__next__ for number, name in enumerate(self.parts))
+
+
+class Declared(Stepped):
+    """One whose statements are `declared`. `parameters` has a `seed` and `weights`."""
+
+    declared: Mapping[str, Sequence[Sql]]
+    purpose: int
+    """Of the first transaction's stream; other kinds have others (see `random_streams.endless`)."""
+
+    @property
+    def sample(self) -> float:
+        """The number of keys that the load touches, all alike (see `conformance`)."""
+        return math.inf
+
     def binds(self, transaction: str, stream: int) -> Mapping[str, Bind]:
         """The binds that a transaction may have, in the order in which they are drawn."""
         raise NotImplementedError
 
-    def expected(self, transaction: str) -> tuple[float, float] | None:
+    def failures(self, transaction: str) -> tuple[float, float] | None:
         """See `TransactionType.logical_failure`."""
         return None
 
     def counted(self, transaction: str) -> Statement | None:
         return None
 
-    @cached_property
-    def transactions(self) -> tuple[TransactionType, ...]:
-        """All of the kind; those the plan leaves out have weight 0."""
-        return tuple(
-            transaction_of(
-                number,
-                parts,
-                self.repeats,
-                name=name,
-                weight=self.parameters.weights[name],
-                logical_failure=self.expected(name),
-                counted=self.counted(name),
-            )
-            for number, (name, parts) in enumerate(self._parts.items())
-        )
+    def fields(self, transaction: str) -> Mapping[str, Any]:
+        return {
+            "weight": self.parameters.weights[transaction],
+            "logical_failure": self.failures(transaction),
+            "counted": self.counted(transaction),
+        }
 
-    def keys(self, stream: int) -> tuple[Source, ...]:
-        """Of each transaction a source of one terminal's inputs; `stream` sets terminals (and repeats) apart."""
-        return tuple(self._source(stream, number, *of) for number, of in enumerate(self._parts.items()))
-
-    def _source(self, stream: int, number: int, name: str, parts: tuple[Part, ...]) -> Source:
+    def source(self, number: int, transaction: str, stream: int) -> Iterator[Any]:
+        parts = self.parts[transaction]
         wanted = {bind for part in parts for bind in part.drawn}
-        binds = {bind: one for bind, one in self.binds(name, stream).items() if bind in wanted}
+        binds = {bind: one for bind, one in self.binds(transaction, stream).items() if bind in wanted}
 
         def drawn(random: np.random.Generator, count: int) -> Mapping[str, Column]:
             values: dict[str, Column] = {}
@@ -271,17 +258,17 @@ class Declared:
             return values
 
         weights = self.parameters.weights
-        batch = batch_of(weights[name] * self.repeats / sum(weights.values()))
+        batch = batch_of(weights[transaction] * self.repeats / sum(weights.values()))
         draw = row_draw(parts, {bind: one.kind for bind, one in binds.items()}, drawn)
-        return endless(draw, batch, self.parameters.seed, self.purpose + number, stream).__next__
+        return endless(draw, batch, self.parameters.seed, self.purpose + number, stream)
 
     @cached_property
-    def _parts(self) -> Mapping[str, tuple[Part, ...]]:
+    def parts(self) -> Mapping[str, tuple[Part, ...]]:
         made: dict[str, BoundStatement] = {}  # transactions share their statements
-        found: dict[str, tuple[Part, ...]] = {}
+        parts: dict[str, tuple[Part, ...]] = {}
         for name, entries in self.declared.items():
             binds = self.binds(name, 0)
-            made |= {one.name: one.made(binds) for one in entries if one.name not in made}
+            made |= {one.name: bound(one, binds) for one in entries if one.name not in made}
             taken = {bind: (at, column) for at, one in enumerate(entries) for column, bind in enumerate(one.keeps)}
-            found[name] = parts_of([made[one.name] for one in entries], taken)
-        return found
+            parts[name] = parts_of([made[one.name] for one in entries], taken)
+        return parts

@@ -399,6 +399,7 @@ def merge_handling(parts: Sequence[Handling]) -> Handling | None:
 
 READINGS_MAX = 1000
 BIN_NS = 100_000_000
+COUNTS_OF_READING = ("lost", "unknown", "unknown_committed", "duplicates", "unread")
 
 
 def tells(reading: CommitReading) -> bool:
@@ -422,30 +423,15 @@ def together(readings: Iterable[CommitReading]) -> tuple[CommitReading, ...]:
 
 def added(one: CommitReading, other: CommitReading) -> CommitReading:
     """Two readings as one."""
-    return CommitReading(
-        since_ns=min(one.since_ns, other.since_ns),
-        at_ns=max(one.at_ns, other.at_ns),
-        lost=one.lost + other.lost,
-        unknown=one.unknown + other.unknown,
-        unknown_committed=one.unknown_committed + other.unknown_committed,
-        duplicates=one.duplicates + other.duplicates,
-        unread=one.unread + other.unread,
-    )
+    sums = {name: getattr(one, name) + getattr(other, name) for name in COUNTS_OF_READING}
+    return CommitReading(since_ns=min(one.since_ns, other.since_ns), at_ns=max(one.at_ns, other.at_ns), **sums)
 
 
 def of(fields: Sequence[int], zero_ns: int) -> CommitReading:
     """A reading of its fields, on a clock whose zero is at `zero_ns` of theirs."""
     since_ns, at_ns, *counts = fields
-    lost, unknown, unknown_committed, duplicates, unread = counts
-    return CommitReading(
-        since_ns=since_ns - zero_ns,
-        at_ns=at_ns - zero_ns,
-        lost=lost,
-        unknown=unknown,
-        unknown_committed=unknown_committed,
-        duplicates=duplicates,
-        unread=unread,
-    )
+    named = dict(zip(COUNTS_OF_READING, counts, strict=True))
+    return CommitReading(since_ns=since_ns - zero_ns, at_ns=at_ns - zero_ns, **named)
 
 
 def merge_commits(parts: Iterable[TrackedCommits]) -> TrackedCommits:

@@ -286,7 +286,7 @@ message ReadingColumns {
 _T = TypeVar("_T")
 
 
-class _Columns(Sequence[_T], Generic[_T]):
+class LazySequence(Sequence[_T], Generic[_T]):
     """A sequence whose items are made when they are asked for; equal to any sequence of equal items."""
 
     __slots__ = ()
@@ -306,7 +306,7 @@ class _Columns(Sequence[_T], Generic[_T]):
         return next(self._items([chosen])) if isinstance(chosen, int) else tuple(self._items(chosen))
 
     def __eq__(self, other: object) -> bool:
-        return tuple(self) == tuple(other) if isinstance(other, (tuple, _Columns)) else NotImplemented
+        return tuple(self) == tuple(other) if isinstance(other, (tuple, LazySequence)) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(tuple(self))
@@ -318,7 +318,7 @@ class _Columns(Sequence[_T], Generic[_T]):
 # ---- readings ----------------------------------------------------------------------------------------------------
 
 
-class Readings(_Columns[Reading]):
+class Readings(LazySequence[Reading]):
     """Readings as `names` and, beside them, `values`."""
 
     __slots__ = ("names", "values")
@@ -388,7 +388,7 @@ def _names(encoded: bytes) -> Names:
 # ---- loads -------------------------------------------------------------------------------------------------------
 
 
-class Loads(_Columns[TransactionLoad]):
+class Loads(LazySequence[TransactionLoad]):
     """Transaction types of one second. `wire` is their `TransactionColumns`; `indices` and `counts` are those of all
     histograms."""
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from proveout.coordinator.measure.load_merge import Observations
 from proveout.coordinator.results.results import ladder_metrics
 from proveout.coordinator.storage.journal import plan_data
 from proveout.dsl.plan.plan import Plan, Workload
@@ -22,7 +23,7 @@ from proveout.proto.events import (
     TransactionSummary,
     VerdictReached,
 )
-from proveout.proto.wire.results import LoadResult
+from proveout.proto.wire.results import CaptureSample, LoadResult, Reading
 
 WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
 
@@ -110,3 +111,20 @@ def load_result(**fields: Any) -> LoadResult:
         "seconds_produced": 10,
     }
     return LoadResult(**(default | fields))
+
+
+def observations(stage: Ladder | Search | Tool, rung: int = 4, repeat: int = 1, **fields: Any) -> Observations:
+    """An iteration without captures, on hosts whose clocks are that of the coordinator."""
+    default: dict[str, Any] = {"rate": None, "loads": {}, "seconds": {}, "t0_ns": 0, "started_unix_s": 0.0}
+    default["id"] = IterationId(stage=stage.id, rung=rung, repeat=repeat, attempt=1)
+    return Observations(**(default | {"stage": stage, "plan": fields.get("plan") or plan_of(stage)} | fields))
+
+
+def samples(numbers: Mapping[float, Mapping[str, float]], capture: str = "host") -> list[CaptureSample]:
+    """The samples of a capture by their time, s: the value of each `metric` or `metric[label]`."""
+    found = []
+    for at_s, values in numbers.items():
+        parts = ((name.removesuffix("]").partition("["), value) for name, value in values.items())
+        readings = tuple(Reading(metric=metric, label=label, value=value) for (metric, _, label), value in parts)
+        found.append(CaptureSample(capture=capture, at_ns=round(at_s * 1e9), readings=readings))
+    return found

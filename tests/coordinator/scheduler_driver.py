@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from records import ladder_stage, plan_of
+from run_simulator import Evaluator
 
 from proveout.coordinator.schedule import state_machine
 from proveout.coordinator.schedule.state import (
@@ -19,10 +20,8 @@ from proveout.coordinator.schedule.state import (
     Setup,
     State,
     Timing,
-    Undecided,
 )
 from proveout.dsl.plan.plan import Plan, Workload
-from proveout.dsl.plan.stages import Ladder
 from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.proto import events
 from proveout.proto.wire.messages import Cancel, TaskDone, TaskFailed
@@ -39,34 +38,6 @@ PLAN = plan_of(
 )
 
 
-class Judge:
-    """An evaluator for a ladder without conditions and verdicts."""
-
-    def number(self, value: Any, facts: RunProgress) -> float:
-        return float(value)
-
-    def stops(self, stage: Ladder, iteration: events.IterationFinished) -> str | None:
-        return None
-
-    def undecided(self, ladders: tuple[Ladder, ...], facts: RunProgress, repeat: int) -> tuple[Undecided, ...]:
-        return ()
-
-    def replay(self, *arguments: Any) -> Any:
-        raise AssertionError
-
-    def metrics(self, stage: Any, facts: RunProgress, seconds: float, rows: int) -> events.Metrics:
-        return {"seconds": seconds, "rows": rows}
-
-    def provisional_verdicts(self, facts: RunProgress, stage: str) -> tuple[events.VerdictForeseen, ...]:
-        return ()
-
-    def verdicts(self, facts: RunProgress) -> tuple[events.VerdictReached, ...]:
-        return ()
-
-    def exit_code(self, verdicts: tuple[events.VerdictReached, ...]) -> int:
-        return 0
-
-
 class Driver:
     """Passes single inputs to the scheduler and collects its commands."""
 
@@ -77,12 +48,12 @@ class Driver:
         self.commands: list[Command] = []
         self.schema: tuple[tuple[str, str], ...] = ()
         self.state: State
-        self.state, commands = state_machine.start(plan, setup, RunProgress(), Judge(), 0.0)
+        self.state, commands = state_machine.start(plan, setup, RunProgress(), Evaluator(), 0.0)
         self.commands += commands
 
     def put(self, event: Input) -> tuple[Command, ...]:
         """Pass one input; schemas that are asked for are answered at once, and their commands returned too."""
-        self.state, commands = state_machine.advance(self.state, event, Judge())
+        self.state, commands = state_machine.advance(self.state, event, Evaluator())
         self.commands += commands
         for command in commands:
             message = command.message if isinstance(command, SendMessage) else None

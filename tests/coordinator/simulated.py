@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from records import ladder_stage, plan_of, search_stage
-from run_simulator import Fault, Simulation, World, finished
+from run_simulator import Evaluator, Fault, Simulation, World, finished
 
 from proveout.coordinator.schedule import rate_search
 from proveout.coordinator.schedule.state import (
     ConditionResult,
-    ProbeDue,
     RunProgress,
     SearchReplayed,
     Summarise,
@@ -73,7 +72,7 @@ PLAN = plan_of(
 )
 
 
-class Model:
+class Model(Evaluator):
     """An evaluator and a model of the system under test: its capacity is 3000/s, iterations are valid except those in
     `invalid`, and a ladder with `stop_when` stops above 3 threads."""
 
@@ -84,6 +83,7 @@ class Model:
         decided_after: int = 1,
         chance: float = 1.0,
     ) -> None:
+        super().__init__(PLAN)
         self.capacity, self.invalid, self.decided_after, self.chance = capacity, invalid, decided_after, chance
 
     def work(self, command: Summarise) -> events.IterationFinished:
@@ -138,7 +138,7 @@ class Model:
         )
         due = rate_search.next_probe(state)
         if isinstance(due, rate_search.Probe):
-            return SearchReplayed(reports=reports, next=ProbeDue(number=due.number, phase=due.phase, rate=due.rate))
+            return SearchReplayed(reports=reports, next=due)
         end = events.SearchFinished(
             stage=stage.id, rate=due.rate, probes=due.probes, reason=due.reason, upper=due.upper
         )
@@ -155,24 +155,17 @@ class Model:
             for c in PLAN.verdicts
         )
 
-    def verdicts(self, progress: RunProgress) -> tuple[events.VerdictReached, ...]:
-        valid = [str(i.id) for i in progress.iterations if i.valid]
-        return tuple(
-            events.VerdictReached(
-                id=c.id, title="", severity="fail", outcome="PASS", check="", evidence="", iterations=tuple(valid)
-            )
-            for c in PLAN.verdicts
-        )
-
-    def exit_code(self, verdicts: tuple[events.VerdictReached, ...]) -> int:
-        return 0
-
 
 def simulate(
-    plan: Plan = PLAN, model: Model | None = None, *faults: Fault, world: World | None = None, epoch: int = 1
+    plan: Plan = PLAN,
+    model: Model | None = None,
+    *faults: Fault,
+    world: World | None = None,
+    epoch: int = 1,
+    kind: type[Simulation] = Simulation,
 ) -> Simulation:
     model = model or Model()
-    simulation = Simulation(plan, model, model.work, world=world, epoch=epoch, faults=faults)
+    simulation = kind(plan, model, model.work, world=world, epoch=epoch, faults=faults)
     simulation.run()
     return simulation
 

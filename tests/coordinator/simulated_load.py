@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from records import ladder_stage, plan_of
+from records import ladder_stage, observations
 
 from proveout.agent.load import worker_messages
 from proveout.agent.load.aggregator import LoadAggregator
@@ -22,8 +23,8 @@ from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Timeline
 from proveout.coordinator.measure.summarise import summarise
 from proveout.dsl.plan.stages import Closed, Ladder, Limits, Open, Windows
-from proveout.proto.events import IterationFinished, IterationId
-from proveout.proto.wire.results import FaultInjected
+from proveout.proto.events import IterationFinished
+from proveout.proto.wire.results import FaultInjected, LoadResult, LoadSecond
 
 S = 1_000_000_000
 T0 = 100 * S
@@ -177,57 +178,46 @@ def run(
     loads, seconds = {}, {}
     for host in range(hosts):
         made = make(database, speed or Speed(), windows, random)
-        merger = LoadAggregator(
-            names(database),
-            range(len(database.services)),
-            timeline,
-            workers=1,
-            is_open=database.rate is not None,
-            has_bins=injected is not None,
-        )
         incidents = tuple(incident for at_s in kills_s for incident in made.killed(at_s))
-        merger.add(0, _chunk(made, timeline, incidents))
+        rows = {number: np.rint(np.concatenate(parts) * 1e9) + T0 for number, parts in made.records.items()}
         waiting = tuple((number, T0 + round(started * 1e9)) for number, started in made.waiting)
         name = f"c{host + 1}"
-        seconds[name] = merger.seconds(over=True)
-        loads[name] = merger.result([_finished(waiting)])
+        seconds[name], loads[name] = aggregated(
+            names(database),
+            timeline,
+            rows,
+            is_open=database.rate is not None,
+            has_bins=injected is not None,
+            incidents=incidents,
+            waiting=waiting,
+        )
     stage = stage_of(database, windows, limits)
-    return summarise(
-        id=IterationId(stage=stage.id, rung=database.terminals, repeat=repeat, attempt=1),
-        stage=stage,
-        plan=plan_of(stage),
-        rate=database.rate,
-        loads=loads,
-        seconds=seconds,
-        captures={},
-        clocks={},
-        t0_ns=T0,
-        started_unix_s=0.0,
-        earlier=earlier,
-        injected=injected,
+    about = {"rate": database.rate, "loads": loads, "seconds": seconds, "t0_ns": T0, "earlier": earlier}
+    return summarise(observations(stage, database.terminals, repeat, **about, injected=injected or {}))
+
+
+def aggregated(
+    names: Sequence[str],
+    timeline: Timeline,
+    rows: Mapping[int, npt.NDArray[Any]],
+    *,
+    is_open: bool,
+    has_bins: bool = False,
+    incidents: tuple[Incident, ...] = (),
+    **finished: Any,
+) -> tuple[list[LoadSecond], LoadResult]:
+    """The seconds and the result of an agent by the records of its one worker: (intended, started, ended) of each type,
+    monotonic ns; `finished`: the other fields of the end of the worker."""
+    times = {number: part.astype(np.int64).tobytes() for number, part in rows.items()}
+    aggregator = LoadAggregator(list(names), range(len(names)), timeline, workers=1, is_open=is_open, has_bins=has_bins)
+    chunk = worker_messages.Chunk(
+        until_ns=timeline.end_ns + S,
+        codes=tuple((2 * number, len(data)) for number, data in times.items()),
+        incidents=incidents,
+        times=b"".join(times.values()),
     )
-
-
-def _chunk(made: Made, timeline: Timeline, incidents: tuple[Incident, ...] = ()) -> worker_messages.Chunk:
-    codes, times = [], []
-    for number, parts in made.records.items():
-        rows = np.concatenate(parts)
-        data = (np.rint(rows * 1e9).astype(np.int64) + T0).tobytes()
-        codes.append((2 * number, len(data)))
-        times.append(data)
-    until_ns = timeline.end_ns + S
-    return worker_messages.Chunk(until_ns=until_ns, codes=tuple(codes), incidents=incidents, times=b"".join(times))
-
-
-def _finished(waiting: tuple[tuple[int, int], ...]) -> worker_messages.Finished:
-    return worker_messages.Finished(
-        missed=(),
-        committed=(),
-        unknown=(),
-        cpu_s=0.1,
-        cpu_window_s=10.0,
-        start_skew_ns=1000,
-        samples_lost=0,
-        first_errors=(),
-        waiting=waiting,
-    )
+    aggregator.add(0, chunk)
+    nothing = dict.fromkeys(("missed", "committed", "unknown", "first_errors"), ())
+    about = {"cpu_s": 0.1, "cpu_window_s": 10.0, "start_skew_ns": 1000, "samples_lost": 0}
+    seconds = aggregator.seconds(over=True)
+    return seconds, aggregator.result([worker_messages.Finished(**(nothing | about | finished))])

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +24,7 @@ from eventually import PATIENCE_S, eventually_async
 from proveout.coordinator.agents.connect import Stream, StreamEnded, open_stream
 from proveout.coordinator.agents.local_agents import LocalFabric
 from proveout.coordinator.agents.session import AgentSession, Lost, Received, SessionEvent, connect
-from proveout.coordinator.certificates import Authority, Credentials
+from proveout.coordinator.certificates import VALIDITY, Authority, Credentials, Ledger, Member, write_member
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
 from proveout.proto.wire.agent_pb2_grpc import AgentStub
@@ -155,6 +156,16 @@ class Bench:
         assert all(is_gone(pid) for pid in pids)
 
 
+def issued(
+    authority: Path, role: str, directory: Path, *addresses: str, name: str = "db1", validity: timedelta = VALIDITY
+) -> Authority:
+    """Write the credentials of a member of an authority, which is made if there is none."""
+    ledger = Ledger.open(authority) if authority.exists() else Ledger.create(authority, validity)
+    write_member(ledger, Member(role=role, name=name, addresses=addresses), directory)
+    ledger.close()
+    return ledger.authority
+
+
 def free_port() -> int:
     """A free port below the range from which the kernel assigns ports, so that it stays free while an agent restarts."""
     while True:
@@ -169,9 +180,8 @@ class Permanent:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.authority = Authority.create()
-        self.authority.write_agent(directory / "pki", "db1", ["127.0.0.1", "localhost"])
-        self.authority.write_coordinator(directory / "coordinator")
+        issued(directory / "authority", "agent", directory / "pki", "127.0.0.1", "localhost")
+        self.authority = issued(directory / "authority", "coordinator", directory / "coordinator")
         self.credentials = Credentials.read(directory / "coordinator")
         self.address = f"127.0.0.1:{free_port()}"
         self.process: subprocess.Popen[bytes] | None = None

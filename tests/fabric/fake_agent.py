@@ -85,12 +85,6 @@ async def _where(_context: TaskContext, path: str) -> None:
     append(Path(path), str(os.getpid()))
 
 
-async def _samples(context: TaskContext, count: str) -> None:
-    for number in range(int(count)):
-        context.sample(CaptureSample(capture="c", at_ns=number, readings=()))
-    context.log("info", f"said {count}")
-
-
 COMMANDS = {
     "append": _append,
     "sleep": _sleep,
@@ -101,7 +95,6 @@ COMMANDS = {
     "spawn": _spawn,
     "work-dir": _work_dir,
     "where": _where,
-    "samples": _samples,
 }
 
 

@@ -19,7 +19,7 @@ from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Tuning, Windows
 from proveout.dsl.plan.topology import Capture, Scrape, System
-from proveout.dsl.workloads.sql.parameters import Custom
+from proveout.dsl.workloads.sql import Custom
 from proveout.proto.wire import tasks
 from proveout.proto.wire.tasks import Endpoint, TaskSpec
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 from eventually import eventually_async
-from fabric_bench import Line, Permanent, Proxy, task
+from fabric_bench import Line, Permanent, Proxy, issued, task
 
-from proveout.coordinator import ca_server, certificates
-from proveout.coordinator.ca_server import AuthorityServer
-from proveout.coordinator.certificates import Authority, Credentials, Ledger, Member
+from proveout.coordinator import certificates
+from proveout.coordinator.certificates import AuthorityServer, Credentials, Ledger, Member
 from proveout.proto import enrolment
 from proveout.proto.signing import Shown
 from proveout.proto.wire.messages import TaskDone
@@ -24,7 +23,7 @@ DAY = datetime.timedelta(days=1)
 
 
 class Kept:
-    """`ca_server.keep` in the background, with its notices (level, text) and the calls of a function of a module."""
+    """`certificates.keep` in the background, with its notices (level, text) and the calls of a function of a module."""
 
     def __init__(self, home: Path, run_s: float, patch: pytest.MonkeyPatch, module: Any, name: str) -> None:
         self.lines: list[tuple[str, str]] = []
@@ -36,8 +35,8 @@ class Kept:
             return function(*arguments)
 
         patch.setattr(module, name, counted)
-        patch.setattr(ca_server, "ASK_EVERY_S", 0.001)
-        self.work = asyncio.ensure_future(ca_server.keep(home, run_s, lambda *line: self.lines.append(line)))
+        patch.setattr(certificates, "ASK_EVERY_S", 0.001)
+        self.work = asyncio.ensure_future(certificates.keep(home, run_s, lambda *line: self.lines.append(line)))
 
     async def goes_on(self) -> None:
         before = self.calls
@@ -104,8 +103,8 @@ async def test_one_warning_when_certificates_are_due_and_the_authority_is_unreac
 async def test_certificates_issued_by_hand_that_expire_during_the_run_give_a_warning(
     life_s: float, run_s: float, warning: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Authority.create(datetime.timedelta(seconds=life_s)).write_coordinator(tmp_path)
-    kept = Kept(tmp_path, run_s, monkeypatch, ca_server, "_is_due")
+    issued(tmp_path / "ca", "coordinator", tmp_path, validity=datetime.timedelta(seconds=life_s))
+    kept = Kept(tmp_path, run_s, monkeypatch, certificates, "_is_due")
     await kept.goes_on()
     kept.work.cancel()
     assert [level for level, _ in kept.lines] == (["warning"] if warning else [])

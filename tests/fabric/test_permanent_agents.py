@@ -17,7 +17,20 @@ import grpc
 import grpc.aio
 import pytest
 from eventually import PATIENCE_S, eventually_async
-from fabric_bench import HELLO, Line, Permanent, by_hand, channel, exchange, free_port, is_gone, leave, lines, task
+from fabric_bench import (
+    HELLO,
+    Line,
+    Permanent,
+    by_hand,
+    channel,
+    exchange,
+    free_port,
+    is_gone,
+    issued,
+    leave,
+    lines,
+    task,
+)
 
 from proveout.agent.daemon import process
 from proveout.agent.daemon.servicer import Admission, AgentConfig, serve
@@ -337,7 +350,7 @@ async def test_connecting_to_where_no_agent_of_ours_is(
     ):
         assert says in await dial(address, stranger)
     other = Permanent(tmp_path)
-    other.authority.write_agent(tmp_path / "pki", "db1", ["10.9.8.7"])  # of the right authority, for another address
+    issued(tmp_path / "authority", "agent", tmp_path / "pki", "10.9.8.7")  # of the right authority, for another address
     await other.start()
     assert "enrol it again with --address 127.0.0.1" in await dial(other.address, other.credentials)
     await other.stop(signal.SIGKILL)

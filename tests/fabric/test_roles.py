@@ -19,19 +19,17 @@ import grpc
 import grpc.aio
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from eventually import eventually_async
-from fabric_bench import HELLO, Permanent, channel, lines, status, task
+from fabric_bench import HELLO, Permanent, channel, issued, lines, status, task
 
 from proveout.agent.security.authz import POLICY as METHODS
-from proveout.coordinator import ca_server as authority_module
 from proveout.coordinator import certificates
 from proveout.coordinator.agents.connect import AgentUnreachable, open_stream
-from proveout.coordinator.ca_server import POLICY as REQUESTS
-from proveout.coordinator.ca_server import AuthorityServer
-from proveout.coordinator.certificates import Authority, Credentials, Ledger, Member, write_member
+from proveout.coordinator.certificates import POLICY as REQUESTS
+from proveout.coordinator.certificates import Authority, AuthorityServer, Credentials, Ledger, Member, write_member
 from proveout.core.errors import ProveoutError
 from proveout.proto import enrolment
 from proveout.proto.signing import DENIED, Shown, client_context, denied_text, load_chain, replace_file
@@ -49,20 +47,23 @@ HELLO_OF_ROLES = codec.coordinator_envelope(replace(HELLO, run_id="roles", lease
 
 
 def credentials_of(who: str, authority: Authority) -> Credentials | None:
-    def issued(name: x509.GeneralName) -> Credentials:
+    def named(name: x509.GeneralName) -> Credentials:
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = authority._sign("coordinator", [name], (ExtendedKeyUsageOID.CLIENT_AUTH,), key.public_key())
+        builder = certificates._builder("x", authority.certificate.subject, key.public_key(), authority.validity)
+        builder = builder.add_extension(x509.SubjectAlternativeName([name]), critical=False)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        certificate = builder.sign(authority._key, hashes.SHA256())
         pem = certificate.public_bytes(serialization.Encoding.PEM)
         return Credentials(ca=authority.pem, certificate=pem, key=certificates._key_pem(key))
 
     made = {
-        "agent": lambda: authority.issue_agent("db2", ["127.0.0.1"]),
-        "operator": lambda: authority._credentials("operator", ()),
+        "agent": lambda: authority.issue("agent/db2", ["127.0.0.1"]),
+        "operator": lambda: authority.issue("operator"),
         "coordinator": authority.issue_coordinator,
-        "signer": lambda: authority._credentials("signer", ()),
-        "authority": lambda: authority.issue_authority(["127.0.0.1"]),
-        "another scheme": lambda: issued(x509.UniformResourceIdentifier("https://coordinator")),
-        "a name only": lambda: issued(x509.DNSName("proveout.coordinator")),
+        "signer": lambda: authority.issue("signer"),
+        "authority": lambda: authority.issue("authority", ["127.0.0.1"]),
+        "another scheme": lambda: named(x509.UniformResourceIdentifier("https://coordinator")),
+        "a name only": lambda: named(x509.DNSName("proveout.coordinator")),
     }
     return made[who]() if who in made else None
 
@@ -99,7 +100,7 @@ async def test_the_agents_method_with_every_role(shared_agent: Permanent) -> Non
     for wrong in ("expired", "of another authority"):
         assert await call(shared_agent, not_in_force(authority, wrong).issue_coordinator()) is unavailable, wrong
     # An attacker with the certificate of another agent for the same address receives nothing.
-    impostors = authority.issue_agent("db2", ["127.0.0.1"]).certificate
+    impostors = authority.issue("agent/db2", ["127.0.0.1"]).certificate
     assert await call(shared_agent, shared_agent.credentials, impostors) is unavailable
     assert await status(grpc.aio.insecure_channel(shared_agent.address), HELLO_OF_ROLES) is unavailable
     async with channel(shared_agent, shared_agent.credentials) as secure:
@@ -144,17 +145,16 @@ WRONG_AGENTS = {
 
 @pytest.mark.parametrize("wrong", WRONG_AGENTS)
 async def test_a_coordinator_refuses_an_agent_with_a_wrong_certificate(wrong: str, tmp_path: Path) -> None:
-    authority = Authority.create()
-    authority.write_coordinator(tmp_path)
-    shown = authority.issue_agent("db1", ["127.0.0.1"])
+    authority = issued(tmp_path / "ca", "coordinator", tmp_path)
+    shown = authority.issue("agent/db1", ["127.0.0.1"])
     if wrong == "another host's":
-        shown = authority.issue_agent("db2", ["10.9.8.7"])
+        shown = authority.issue("agent/db2", ["10.9.8.7"])
     elif wrong in ("expired", "of another authority"):
-        shown = not_in_force(authority, wrong).issue_agent("db1", ["127.0.0.1"])
+        shown = not_in_force(authority, wrong).issue("agent/db1", ["127.0.0.1"])
     elif wrong == "a coordinator's":
         shown = authority.issue_coordinator()
     elif wrong == "the authority's own":
-        shown = authority.issue_authority(["127.0.0.1"])
+        shown = authority.issue("authority", ["127.0.0.1"])
     else:
         replace_file(tmp_path / DENIED, denied_text([Shown.read(shown.certificate).serial]).encode())
     async with impostor(shown) as address:
@@ -180,7 +180,7 @@ async def shown_by(address: str, credentials: Credentials) -> int:
 async def test_a_renewed_certificate_is_presented_to_new_connections_and_sessions_continue(agent: Permanent) -> None:
     home, line = agent.directory / "pki", await agent.connect()
     before = await shown_by(agent.address, agent.credentials)
-    renewed = agent.authority.issue_agent("db1", ["127.0.0.1"])
+    renewed = agent.authority.issue("agent/db1", ["127.0.0.1"])
     replace_file(home / "agent.key", renewed.key)
     assert await shown_by(agent.address, agent.credentials) == before  # a key without its certificate is not used
     replace_file(home / "agent.pem", renewed.certificate)
@@ -236,7 +236,7 @@ async def test_every_request_with_every_role(lab: tuple[Ledger, str]) -> None:
             answer = await send_request(
                 address, ledger.authority.pem, credentials_of(who, ledger.authority), {"do": what}
             )
-            let_in = authority_module.ANYBODY in allowed or who in allowed
+            let_in = certificates.ANYBODY in allowed or who in allowed
             assert (answer.get("error") != refused) is let_in, (what, who, answer)
 
 
@@ -324,9 +324,9 @@ async def test_the_token_is_not_sent_to_a_server_without_the_authoritys_role(
 ) -> None:
     """The certificate is public; the server must present one issued by the authority and with the authority's role."""
     ledger, _ = lab
-    made = Authority.create().issue_authority(["127.0.0.1"])
+    made = Authority.create().issue("authority", ["127.0.0.1"])
     if shown == "agent":
-        made = ledger.authority.issue_agent("db9", ["127.0.0.1"])
+        made = ledger.authority.issue("agent/db9", ["127.0.0.1"])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     load_chain(context, made.certificate, made.key)
     received: list[bytes] = []
@@ -362,7 +362,7 @@ async def test_members_are_renewed_and_fetch_the_list_of_revoked_ones_until_they
     await enrolment.fetch_denied(home, "agent")
     assert (home / DENIED).read_text() == ""
     (home / DENIED).write_bytes("# für Bob\n".encode("latin-1"))
-    revoked = {issued.serial for issued in ledger.revoke("lead")}
+    revoked = {one.serial for one in ledger.revoke("lead")}
     await enrolment.fetch_denied(home, "agent")
     assert {int(line, 16) for line in (home / DENIED).read_text().split()} == revoked
     assert (ledger.directory / DENIED).read_text() == (home / DENIED).read_text()
@@ -428,7 +428,7 @@ async def test_closing_an_authority_waits_for_a_running_enrolment(
     assert not closing.done()
     go.set()
     await closing
-    assert [issued.how for issued in ledger.issued()] == ["enrol"]
+    assert [one.how for one in ledger.issued()] == ["enrol"]
     ledger.close()
     with pytest.raises(sqlite3.ProgrammingError):
         ledger.issued()
@@ -436,12 +436,12 @@ async def test_closing_an_authority_waits_for_a_running_enrolment(
 
 async def test_omitted_audit_entries_are_counted(lab: tuple[Ledger, str], monkeypatch: pytest.MonkeyPatch) -> None:
     ledger, address = lab
-    clock = iter([*[100.0] * (authority_module.STRANGERS_NOTED_MAX + 5), 161.0])
-    monkeypatch.setattr(authority_module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    for _ in range(authority_module.STRANGERS_NOTED_MAX + 6):
+    clock = iter([*[100.0] * (certificates.STRANGERS_NOTED_MAX + 5), 161.0])
+    monkeypatch.setattr(certificates, "time", SimpleNamespace(monotonic=lambda: next(clock), time=lambda: 0.0))
+    for _ in range(certificates.STRANGERS_NOTED_MAX + 6):
         await send_request(address, ledger.authority.pem, None, {"do": "enrol", "token": "made up", "csr": {}})
     text = (ledger.directory / "audit.log").read_text()
-    assert text.count('"refused"') == authority_module.STRANGERS_NOTED_MAX + 1
+    assert text.count('"refused"') == certificates.STRANGERS_NOTED_MAX + 1
     assert text.count('"left_out_before": 5') == 1
 
 
@@ -467,10 +467,9 @@ def test_invalid_lines_in_the_revocation_list_revoke_no_less(tmp_path: Path) -> 
 
 
 def test_credentials_follow_their_files(tmp_path: Path) -> None:
-    authority = Authority.create()
-    authority.write_coordinator(tmp_path)
+    issued(tmp_path / "ca", "coordinator", tmp_path)
     credentials = Credentials.read(tmp_path)
-    authority.write_coordinator(tmp_path)
+    issued(tmp_path / "ca", "coordinator", tmp_path)
     assert credentials.current().certificate != credentials.certificate
     (tmp_path / "coordinator.pem").unlink()
     assert credentials.current() is credentials

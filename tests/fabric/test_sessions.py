@@ -23,7 +23,6 @@ from proveout.proto.wire.codec import task_bytes
 from proveout.proto.wire.messages import (
     Cancel,
     Finish,
-    LogLine,
     Sample,
     Start,
     TaskAccepted,
@@ -121,19 +120,6 @@ async def test_cancel_ends_a_task_and_no_other(line: Line, tmp_path: Path) -> No
     assert lines(tmp_path / "one") == ["stopped"]
     (tmp_path / "go").touch()
     assert isinstance(await line.outcome("two"), TaskDone)
-
-
-async def test_a_flood_of_samples_is_in_order_and_what_does_not_fit_is_counted(line: Line) -> None:
-    line.session.send(task("k", "samples 900"))
-    await line.outcome("k")
-    assert sequences(line) == list(range(1, 901))
-    line.received.clear()
-    line.session.send(task("more", "samples 5000"))  # at once, without a chance to send in between
-    await line.outcome("more")
-    notice = await line.message(LogLine)
-    assert sequences(line) == sorted(set(sequences(line)))
-    dropped = 5001 - len(sequences(line))  # the samples and the log line behind them
-    assert isinstance(notice, LogLine) and notice.text.startswith(f"{dropped} messages of this agent")
 
 
 async def test_a_task_that_cannot_be_sent_fails_and_the_session_goes_on(line: Line) -> None:

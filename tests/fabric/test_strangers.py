@@ -15,10 +15,10 @@ import grpc.aio
 import pytest
 from cryptography import x509
 from eventually import PATIENCE_S
-from fabric_bench import HELLO, Line, Permanent, channel, status, task
+from fabric_bench import HELLO, Line, Permanent, channel, issued, status, task
 
 from proveout.agent.security.authz import roles_of
-from proveout.coordinator.certificates import Authority, Credentials, PkiError
+from proveout.coordinator.certificates import Credentials, PkiError
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
 from proveout.proto.wire.codec import MAX_MESSAGE_BYTES
@@ -111,8 +111,7 @@ async def test_http_gets_no_http_answer(served: Permanent) -> None:
 def test_credentials_that_were_written_can_be_read(tmp_path: Path) -> None:
     with pytest.raises(PkiError, match=r"cannot read ca.pem.*\n.*PROVEOUT_PKI"):
         Credentials.read(tmp_path)
-    authority = Authority.create()
-    authority.write_coordinator(tmp_path / "pki")
+    authority = issued(tmp_path / "authority", "coordinator", tmp_path / "pki")
     credentials = Credentials.read(tmp_path / "pki")
     assert credentials.ca == authority.pem
     assert "PRIVATE" not in repr(credentials)
@@ -122,8 +121,8 @@ def test_credentials_that_were_written_can_be_read(tmp_path: Path) -> None:
 
 
 def test_an_agents_certificate_names_its_addresses_and_is_valid_for_7_days(tmp_path: Path) -> None:
-    Authority.create().write_agent(tmp_path, "db1", ["db1.lab", "10.0.0.1", "::1"])
-    certificate = x509.load_pem_x509_certificate((tmp_path / "agent.pem").read_bytes())
+    issued(tmp_path / "authority", "agent", tmp_path / "pki", "db1.lab", "10.0.0.1", "::1")
+    certificate = x509.load_pem_x509_certificate((tmp_path / "pki" / "agent.pem").read_bytes())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["db1.lab"]
     assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.1", "::1"]

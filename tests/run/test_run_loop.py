@@ -9,9 +9,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from fabric_bench import issued
 from live_run import command
 
-from proveout.coordinator.certificates import Authority, Credentials
+from proveout.coordinator.certificates import Credentials
 from proveout.coordinator.measure import samples
 from proveout.coordinator.run import RunOptions, run
 from proveout.coordinator.storage import run_directory
@@ -59,7 +60,7 @@ def agents() -> list[list[str]]:
 async def test_listeners_receive_the_journalled_events_and_a_warning_of_certificates_that_end_soon(
     tmp_path: Path,
 ) -> None:
-    Authority.create(timedelta(minutes=2)).write_coordinator(tmp_path / "pki")
+    issued(tmp_path / "authority", "coordinator", tmp_path / "pki", validity=timedelta(minutes=2))
     sitting = replace(arrange(tmp_path, PAUSE), beat_s=0.1, credentials=Credentials.read(tmp_path / "pki"))
     heard: list[events.Stamped] = []
     with Journal(sitting.directory.path) as journal:

@@ -13,15 +13,17 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from proveout.coordinator.agents.endpoints import external_endpoints
 from proveout.coordinator.schedule import state_machine
+from proveout.coordinator.schedule.rate_search import Rates
 from proveout.coordinator.schedule.state import (
     AgentGone,
     AgentReady,
     CloseSessions,
     Command,
+    ConditionResult,
     Dial,
     DiscardSamples,
     Emit,
@@ -31,6 +33,8 @@ from proveout.coordinator.schedule.state import (
     Interrupted,
     MessageReceived,
     ResultEvaluator,
+    RunProgress,
+    SearchReplayed,
     SendMessage,
     Setup,
     StartLoads,
@@ -38,10 +42,13 @@ from proveout.coordinator.schedule.state import (
     Summarise,
     Summarised,
     Tick,
+    Undecided,
+    Unresolved,
     run_progress,
 )
 from proveout.dsl.plan.plan import Plan
-from proveout.proto.events import AgentUp, Event, IterationFinished
+from proveout.dsl.plan.stages import Ladder, Search, Stage
+from proveout.proto.events import AgentUp, Event, IterationFinished, Metrics, VerdictForeseen, VerdictReached
 from proveout.proto.wire.messages import (
     AgentMessage,
     Cancel,
@@ -139,7 +146,41 @@ class World:
     measured: list[tuple[str, dict[str, str], str, list[str]]] = field(default_factory=list)
 
 
-Work = Callable[[str, float | None], IterationFinished]
+class Evaluator:
+    """An evaluator that reads no numbers: conditions hold, and the verdicts of the plan pass."""
+
+    def __init__(self, plan: Plan | None = None) -> None:
+        self.plan = plan
+
+    def number(self, value: Any, progress: RunProgress) -> float | Unresolved:
+        return float(value)
+
+    def condition(self, when: Any, progress: RunProgress) -> ConditionResult | Unresolved:
+        return ConditionResult(holds=True, evidence="")
+
+    def stops(self, stage: Ladder, iteration: IterationFinished) -> str | None:
+        return None
+
+    def undecided(self, ladders: tuple[Ladder, ...], progress: RunProgress, repeat: int) -> tuple[Undecided, ...]:
+        return ()
+
+    def replay(self, stage: Search, rates: Rates, probes: tuple[IterationFinished, ...]) -> SearchReplayed:
+        raise AssertionError("a plan with a search needs a model")
+
+    def metrics(self, stage: Stage, progress: RunProgress, seconds: float, rows: int) -> Metrics:
+        return {"seconds": seconds, "rows": rows}
+
+    def provisional_verdicts(self, progress: RunProgress, stage: str) -> tuple[VerdictForeseen, ...]:
+        return ()
+
+    def verdicts(self, progress: RunProgress) -> tuple[VerdictReached, ...]:
+        valid = tuple(str(i.id) for i in progress.iterations if i.valid)
+        passed = {"title": "", "severity": "fail", "outcome": "PASS", "check": "", "evidence": ""}
+        checks = self.plan.verdicts if self.plan is not None else ()
+        return tuple(VerdictReached(id=check.id, iterations=valid, **passed) for check in checks)  # type: ignore[arg-type]
+
+    def exit_code(self, verdicts: tuple[VerdictReached, ...]) -> int:
+        return 0
 
 
 class Simulation:

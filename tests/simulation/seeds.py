@@ -19,16 +19,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from sim_faults import Fault
 from sim_history import History
-from sim_tally import Tally
-
-from proveout.dsl.plan.plan import Plan
 
 BATCH = 50
 MEMORY = Path("/dev/shm")
@@ -45,7 +42,6 @@ class Outcome:
     wrongs: tuple[str, ...]
     history: tuple[str, ...]
     true_s: float
-    tally: Tally = field(default_factory=Tally)
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}:", *(f"  {fault}" for fault in self.faults), *(f"  WRONG {w}" for w in self.wrongs)]
@@ -56,11 +52,10 @@ def replay(seed: int) -> str:
     return f"python tests/simulation/seeds.py --seed {seed}"
 
 
-def play(seed: int, *, faults: tuple[Fault, ...] | None = None, plan: Plan | None = None) -> Outcome:
-    """Run one seed, with these faults and this plan, or with those that the seed draws. The same seed always gives the
-    same outcome."""
+def play(seed: int, *, faults: tuple[Fault, ...] | None = None) -> Outcome:
+    """Run one seed, with these faults or with those that it draws. The same seed always gives the same outcome."""
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
-        history = History(seed, Path(folder), faults, plan).run()
+        history = History(seed, Path(folder), faults).run()
     return Outcome(
         seed=seed,
         ends=tuple(end.status for end in history.ends),
@@ -69,7 +64,6 @@ def play(seed: int, *, faults: tuple[Fault, ...] | None = None, plan: Plan | Non
         wrongs=tuple(history.world.wrongs),
         history=tuple(history.world.history),
         true_s=history.loop.now_s,
-        tally=history.tally,
     )
 
 
@@ -105,12 +99,11 @@ def main() -> int:
         print(outcome)
         return 1 if outcome.wrongs else 0
     began_s = time.monotonic()
-    bad, kinds, ends, true_s, tally = 0, Counter[str](), Counter[str](), 0.0, Tally()
+    bad, kinds, ends, true_s = 0, Counter[str](), Counter[str](), 0.0
     for outcome in outcomes(range(given.first, given.first + given.count), given.jobs):
         kinds.update(outcome.kinds)
         ends.update(outcome.ends)
         true_s += outcome.true_s
-        tally.add(outcome.tally)
         if outcome.wrongs:
             bad += 1
             print(outcome, flush=True)
@@ -121,7 +114,6 @@ def main() -> int:
     print(f"{given.count} seeds in {took}, {true_s / 3600:.0f} simulated hours, {bad} broke a rule")
     print("ends:", ", ".join(f"{n} {kind}" for kind, n in ends.most_common()))
     print("faults:", ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()))
-    print("operations (applied, reverted, struck at a step):", ", ".join(tally.lines()))
     return 1 if bad else 0
 
 

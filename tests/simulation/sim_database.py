@@ -1,7 +1,7 @@
 """A simulated PostgreSQL for tuning: stored settings, and the settings in effect until the server is restarted.
 
-Data flow: the real `postgres_settings` and `sql` -> `SimDatabases` in place of `agent.tuning.sql_access` -> the
-`Settings` of its host, which outlive the server as its data does. Statements fail while the server is down.
+Data flow: the real `postgres_settings` -> `SimDatabases` in place of `agent.tuning.sql_access` -> the `Settings` of its
+host, which outlive the server as its data does. Statements fail while the server is down.
 """
 
 from __future__ import annotations
@@ -14,21 +14,19 @@ from sim_threads import is_dead
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning.sql_access import Databases
 from proveout.dsl.operations.facts import Rows
-from proveout.dsl.operations.postgres_settings import RELOAD
+from proveout.dsl.operations.sql import RELOAD
 
 DEFAULTS = {"work_mem": ("4096", "kB", "user"), "max_connections": ("100", "", "postmaster")}
 """Setting -> (value, unit, when it can be changed)."""
 _SET = re.compile(r"ALTER SYSTEM SET (\w+) = '(\w+)'")
-_ROLE = re.compile(r"(CREATE ROLE|DROP ROLE IF EXISTS) (\w+)")
 _RESET = re.compile(r"ALTER SYSTEM RESET (\w+)")
 
 
 class Settings:
-    """The settings and roles of one server and of its data directory."""
+    """The settings of one server and of its data directory."""
 
     def __init__(self) -> None:
         self.stored: dict[str, str] = {}
-        self.roles: set[str] = set()
         self.running = {name: value for name, (value, _, _) in DEFAULTS.items()}
 
     def start(self) -> None:
@@ -42,9 +40,8 @@ class Settings:
         }
 
     def remove(self) -> None:
-        """Remove the run's data, with its stored settings and roles."""
+        """Remove the run's data, with its stored settings."""
         self.stored.clear()
-        self.roles.clear()
 
     def run(self, statement: str) -> None:
         if statement == RELOAD:
@@ -53,8 +50,6 @@ class Settings:
             self.stored[found[1]] = found[2]
         elif (found := _RESET.fullmatch(statement)) is not None:
             self.stored.pop(found[1], None)
-        elif (found := _ROLE.fullmatch(statement)) is not None:
-            (self.roles.add if found[1] == "CREATE ROLE" else self.roles.discard)(found[2])
         else:
             raise AssertionError(f"the simulated server does not implement {statement!r}")
 
@@ -72,7 +67,7 @@ class SimDatabases(Databases):
         answers: Callable[[Callable[[], None]], None],
         wrote: Callable[[str], None],
     ) -> None:
-        super().__init__(())
+        super().__init__()
         self._settings, self._is_up, self._answers, self._wrote = settings, is_up, answers, wrote
 
     def is_of_the_run(self, system: str) -> bool:
@@ -81,8 +76,6 @@ class SimDatabases(Databases):
     def rows(self, system: str, statement: str) -> Rows:
         self._reached()
         settings = self._settings
-        if "pg_roles" in statement:
-            return ((str(sum(f"'{role}'" in statement for role in settings.roles)),),)
         queried = [name for name in sorted(DEFAULTS) if f"'{name}'" in statement]
         if "pg_file_settings" in statement:
             return tuple((name, settings.stored[name]) for name in queried if name in settings.stored)

@@ -13,8 +13,6 @@ HOSTS = ("db1", "client1", "client2")
 TUNED = ("db1", "client1")
 STEPS = 60
 """About the number of steps in which a host applies and reverts the tunings of the plan."""
-STEPS_OF_ONE = 14
-"""About the number of steps in which one operation is applied and reverted."""
 STEPPED = 0.5
 """The share of faults that strike at a step of a tuning."""
 WITHIN_S = 40.0
@@ -61,17 +59,13 @@ _LONGEST_S = {
 }
 
 
-Aims = tuple[tuple[str, tuple[str, ...]], ...]
-"""Operations, each with the hosts that it runs on."""
-
-
-def draw(chance: random.Random, aims: Aims = ()) -> tuple[Fault, ...]:
-    """Draw the faults of one history, in order of time; some of them strike at steps of the operations in `aims`."""
-    faults = [_one(chance, aims) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4, 6)))]
+def draw(chance: random.Random) -> tuple[Fault, ...]:
+    """Draw the faults of one history, in order of time."""
+    faults = [_one(chance) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4, 6)))]
     return tuple(sorted(faults, key=lambda fault: fault.at_s))
 
 
-def _one(chance: random.Random, aims: Aims) -> Fault:
+def _one(chance: random.Random) -> Fault:
     at_s = chance.uniform(0.0, WITHIN_S)
     kinds, host = chance.choices(
         (
@@ -86,13 +80,7 @@ def _one(chance: random.Random, aims: Aims) -> Fault:
     longest_s = _LONGEST_S.get(kind, 0.0)
     for_s = chance.choice((chance.uniform(0.0, 2.0), chance.uniform(0.0, longest_s))) if longest_s else 0.0
     fault = Fault(at_s, kind, host, min(for_s, longest_s))
-    return _at_a_step(chance, fault, aims) if chance.random() < STEPPED else fault
-
-
-def _at_a_step(chance: random.Random, fault: Fault, aims: Aims) -> Fault:
-    if not aims or chance.random() < 0.3:
-        host = chance.choice(TUNED) if fault.host else ""
-        return replace(fault, at_s=chance.choice((0.0, fault.at_s)), host=host, step=chance.randint(1, STEPS))
-    operation, hosts = chance.choice(aims)
-    host = chance.choice(hosts) if fault.host else ""
-    return replace(fault, at_s=0.0, host=host, step=chance.randint(1, chance.randint(1, STEPS_OF_ONE)), at=operation)
+    if chance.random() >= STEPPED:
+        return fault
+    host = chance.choice(TUNED) if fault.host else ""
+    return replace(fault, at_s=chance.choice((0.0, fault.at_s)), host=host, step=chance.randint(1, STEPS))

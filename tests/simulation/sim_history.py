@@ -23,19 +23,15 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from run_simulator import finished
+from run_simulator import Evaluator, finished
 from sim_clock import CURRENT, Process, SimLoop, SimTime
 from sim_disk import SimOs
-from sim_evaluator import SimEvaluator
 from sim_faults import HOSTS, Fault, draw
 from sim_host import NoAudit, SimHost
-from sim_machine import MORE_BY_HAND, Machine
-from sim_operations import aims_of, drawn
-from sim_plan import LEASE_S, PLAN, STORING
-from sim_programs import DPKG
+from sim_machine import Machine, operations
+from sim_plan import LEASE_S, PLAN, STORING, drawn
 from sim_store import Store
 from sim_strikes import Strikes
-from sim_tally import Tally
 from sim_threads import Asyncio, Threads
 from sim_undo import os_of, sqlite_of
 from sim_wire import COORDINATOR, Link, Network, SimSigner, forget_signatures, outside
@@ -58,7 +54,6 @@ from proveout.coordinator.storage import journal as coordinator_journal
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import Journal, StorageFailed, read
 from proveout.coordinator.storage.run_directory import RunDirectory
-from proveout.dsl.plan.plan import Plan
 from proveout.proto import events, signing
 from proveout.proto.wire import results
 
@@ -110,22 +105,16 @@ class _Numbers:
 
 class History:
     """One seed's history. `folder` is empty and should be on a disk with a fast fsync. With given `faults` it runs the
-    usual plan, or `plan`; without them it draws both."""
+    usual plan; without them it draws the faults, and tunings of the plan."""
 
-    def __init__(
-        self, seed: int, folder: Path, faults: tuple[Fault, ...] | None = None, plan: Plan | None = None
-    ) -> None:
+    def __init__(self, seed: int, folder: Path, faults: tuple[Fault, ...] | None = None) -> None:
         self.seed = seed
-        stores = seed % STORING_EVERY == STORING_EVERY - 1
-        usual = STORING if stores else PLAN
-        draws = plan is None and faults is None
-        self.plan = plan or (drawn(random.Random(f"plan {seed}"), stores=stores) if draws else usual)
-        self.tally = Tally()
+        usual = STORING if seed % STORING_EVERY == STORING_EVERY - 1 else PLAN
+        self.plan = drawn(random.Random(f"plan {seed}"), usual) if faults is None else usual
         self.loop = SimLoop()
         self.time = SimTime(self.loop)
         self.chance = random.Random(f"delays {seed}")
-        aims = aims_of(self.plan) if draws else ()
-        self.faults = draw(random.Random(f"faults {seed}"), aims) if faults is None else faults
+        self.faults = draw(random.Random(f"faults {seed}")) if faults is None else faults
         self.world = World(self.loop, self.time, self.chance)
         self.threads = Threads(self.loop)
         self.store = Store()
@@ -139,9 +128,6 @@ class History:
         self.world.tuned_by = lambda name: self.hosts[name].tuned_by()
         self.world.in_place = lambda name: self.hosts[name].faults_in_place()
         self.hosts = {name: SimHost(self, name, folder / name) for name in HOSTS}
-        if draws:
-            for host in self.hosts.values():
-                host.machine.tried_by_hand += MORE_BY_HAND
         db1 = self.hosts["db1"].machine
         db1.serves = lambda: "db" in self.world.systems
         self.world.settings = db1.settings
@@ -324,14 +310,13 @@ def _short(event: events.Event) -> str:
 def _patched(history: History) -> Iterator[None]:
     """Replace clock, network, numbers and host access in the modules under test."""
     facts = SimpleNamespace(machine_id=lambda: "m", cores=lambda: 2, facts=lambda: ())
-    installed = SimpleNamespace(which=lambda program, **_more: DPKG if DPKG.endswith(program) else None)
     simulated_os = SimOs(history.threads, lambda: history.here().disk, lambda path: history.here().wrote(path))
     changes: list[tuple[Any, str, Any]] = [
         (servicer, "host_facts", facts),
         (dial, "grpc", history.network.grpc),
         (dial, "Signer", SimSigner),
         (dial, "_probe", history.network.probe),
-        (run, "PlanEvaluator", SimEvaluator),
+        (run, "PlanEvaluator", Evaluator),
         (run, "samples", _Numbers(history)),
         (run, "time", history.time),
         (coordinator_session, "time", history.time),
@@ -353,8 +338,7 @@ def _patched(history: History) -> Iterator[None]:
         (undo_journal, "sqlite3", sqlite_of(history.here)),
         (undo_journal, "os", os_of(history.here)),
         (machine, "os", os_of(history.here)),
-        (tuning_host, "shutil", installed),
-        *history.tally.changes(history.here),
+        *operations(history.here),
     ]
     logging.disable(logging.CRITICAL)
     try:

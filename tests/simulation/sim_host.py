@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim_clock import Process
-from sim_machine import POLICY, READS, Machine, SimTools, view
+from sim_machine import POLICY, Machine, SimTools, view
 from sim_plan import IN_PLACE
 from sim_undo import Outstanding, outstanding_in
 from sim_wire import AUTHORITY, KnownKey, ServerSide, outside
@@ -24,7 +24,8 @@ from proveout.agent.daemon import servicer as daemon
 from proveout.agent.daemon.servicer import Admission, AgentConfig
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.security.authz import TaskVerifier
-from proveout.agent.tuning.tuner import FILE, RESOURCE, Tuner
+from proveout.agent.tuning.tuner import RESOURCE, Tuner
+from proveout.agent.tuning.undo_journal import FILE
 from proveout.proto.audit_log import BEGIN, Head
 from proveout.proto.signing import Addressee, Verifier
 from proveout.proto.wire import messages
@@ -114,7 +115,7 @@ class SimHost:
         return "; ".join(
             f"{subject} is {now}, not {wanted}"
             for subject, (now, wanted) in self.machine.unexpected().items()
-            if subject.removesuffix(READS) not in named
+            if subject not in named
         )
 
     def start(self) -> None:

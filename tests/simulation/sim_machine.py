@@ -3,7 +3,7 @@ the machine's owner.
 
 Data flow: the agent's `Tuner` -> the real transaction, revert and undo journal (`sim_undo`) -> `SimHostView` in place
 of `Host`: its files are the real ones over `SimOs`; its kernel attributes, units, programs and databases are tables
-(`sim_kernel`, `sim_programs`, `sim_database`) -> `Machine`. Each access takes time in `Threads.pause`.
+(`sim_kernel`, `sim_database`) -> `Machine`. Each access takes time in `Threads.pause`.
 
 A `Machine` also records the expected state: `owned` is the state without any run, `kept` the changes with `keep` of
 transactions that succeeded. `unexpected()` returns the differences from both.
@@ -11,71 +11,52 @@ transactions that succeeded. `unexpected()` returns the differences from both.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sim_database import Settings, SimDatabases
 from sim_disk import Data, Disk
-from sim_kernel import BOOT, PLACE, Kernel, SimTexts
-from sim_programs import READERS, TOOLS, VOLUME, Programs
+from sim_kernel import BOOT, SimTexts
 from sim_threads import Killed, Threads, is_dead
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.security.policy import Policy
-from proveout.agent.tuning.host import Attributes, Host
+from proveout.agent.security.policy import Policy, Tool
+from proveout.agent.tuning import transaction
+from proveout.agent.tuning.host import Attributes, Host, Systemd
 from proveout.dsl.operations.change import WITHIN_S as TIMEOUT_S
 from proveout.dsl.operations.facts import Output, UnitFact
 
 if TYPE_CHECKING:
     from sim_undo import UndoDatabase
 
-MOUNT = "ttdb.mount"
+VOLUME = "/opt/lab/volume"
+"""A program of the plan that makes and removes volumes."""
 UNITS = {
     "tuned.service": UnitFact(active=True, enabled=True),
     "app.service": UnitFact(active=True, enabled=True),
-    MOUNT: UnitFact(active=False, enabled=None),
 }
 FILES = {
     "/etc/app/app.conf": Data(content=b"port = 1\n", mode=0o640, xattrs={"user.x": b"1"}, mtime_ns=10**18 + 7),
     "/etc/app/kept.conf": Data(content=b"old\n", mode=0o644, mtime_ns=10**18 + 8),
     "/etc/sysctl.d/10-other.conf": Data(content=b"kernel.panic = 1\n", mode=0o644, mtime_ns=10**18 + 9),
-    "/etc/fstab": Data(content=b"UUID=1 / ext4 defaults 0 1\n", mode=0o644, mtime_ns=10**18 + 10),
-    "/etc/app/sys.odbc.ini": Data(content=b"[hlr]\nPermSize=100\n; end\n", mode=0o640, mtime_ns=10**18 + 11),
-    "/etc/udev/rules.d/60-other.rules": Data(content=b"# theirs\n", mode=0o644, mtime_ns=10**18 + 12),
 }
-FOLDERS = (
-    "/etc",
-    "/etc/app",
-    "/etc/sysctl.d",
-    "/etc/udev",
-    "/etc/udev/rules.d",
-    "/etc/security",
-    "/etc/security/limits.d",
-)
+FOLDERS = ("/etc", "/etc/app", "/etc/sysctl.d")
 POLICY = Policy(
     source="/etc/proveout/policy.yaml",
     sysctl=("vm.*", "net.*"),
-    units=("tuned.service", "app.service", MOUNT),
-    paths=(*FOLDERS[1:], "/etc/fstab", "/sys/kernel/mm", "/sys/class/net", "/sys/devices/system/cpu"),
-    udev_devices=("KERNEL==sd*",),
-    tools=TOOLS,
+    units=("tuned.service", "app.service"),
+    paths=FOLDERS[1:],
+    tools=(Tool(path=VOLUME, arguments=("*",)),),
     destructive=True,
     validators=(("check", ("/usr/bin/check", "{file}")),),
-)
-MORE_BY_HAND = (
-    "/proc/sys/vm/nr_hugepages",
-    "/etc/udev/rules.d/66-disks.rules",
-    "/etc/security/limits.d/90-app.conf",
-    "/etc/app/sys.odbc.ini",
 )
 TRIED_BY_HAND = ("/proc/sys/vm/swappiness", "/etc/app/app.conf", "/etc/app/kept.conf", "/etc/sysctl.d/90-app.conf")
 PROGRAM_S = 0.15
 STATEMENT_S = 0.002
-READS = " uses outdated configuration"
-"""The suffix of a subject for a program that has read an older state of its files."""
 
 
 @dataclass(eq=False)
@@ -91,8 +72,8 @@ class Machine:
         self.disk = Disk(self.chance, FOLDERS)
         for path, data in FILES.items():
             self.disk.put(path, replace(data))
-        self.kernel, self.units = Kernel(BOOT), dict(UNITS)
-        self.programs = Programs(self.disk)
+        self.kernel, self.units = dict(BOOT), dict(UNITS)
+        self.volumes: frozenset[str] = frozenset()
         self.owned: dict[str, object] = self.state()
         self.kept: dict[str, object] = {}
         self.booted: dict[str, set[object]] = {}
@@ -107,40 +88,31 @@ class Machine:
         self.was_full = False
         self.interrupted = False
         self.hands = 0
-        self.tried_by_hand = TRIED_BY_HAND
         self.at = ""
 
     # ---- the present and the expected state ------------------------------------------------------------------------
 
     def state(self) -> dict[str, object]:
-        return {**self.kernel, **self.units, VOLUME: self.programs.volumes, **self.disk.picture()}
+        return {**self.kernel, **self.units, VOLUME: self.volumes, **self.disk.picture()}
 
     def unexpected(self) -> dict[str, tuple[object, object]]:
         """Return subject -> (present state, expected state) where they differ; None for a missing name."""
         now, wanted = self.state(), {**self.owned, **self.kept}
-        subjects = sorted(now.keys() | wanted.keys())
-        found = {
+        return {
             one: (now.get(one), wanted.get(one))
-            for one in subjects
+            for one in sorted(now.keys() | wanted.keys())
             if now.get(one) != wanted.get(one) and now.get(one) not in self.booted.get(one, ())
         }
-        for reader, pair in self.programs.stale().items():
-            if not any(
-                one.startswith(READERS[reader]) for one in found
-            ):  # a wrong file is read again when it is reverted
-                found[f"{reader}{READS}"] = pair
-        return found
 
     def hand(self) -> None:
         """Change a subject as another process does; a run may have tuned it or may tune it later."""
         self.hands += 1
-        subject = self.chance.choice(self.tried_by_hand)
+        subject = self.chance.choice(TRIED_BY_HAND)
         self.note(f"another process changes {subject}")
         if subject.startswith("/proc"):
             self.kernel[subject] = str(7000 + self.hands)
         else:
             self.disk.put(subject, Data(content=b"# %d by hand\n" % self.hands, mode=0o600, mtime_ns=self.hands))
-            self.programs.boot_readers(subject)
         self.owned[subject] = self.state()[subject]
         self.kept.pop(subject, None)
         self.booted.pop(subject, None)
@@ -149,15 +121,11 @@ class Machine:
         """Switch the machine off and on: memory and unsynced data of the disk are lost."""
         self.disk.lose_power()
         before = {path: {self.kernel.get(path), self.owned[path], self.kept.get(path)} for path in BOOT}
-        self.kernel = Kernel({**BOOT, **self._configured(self.disk.picture())})
-        self.programs.boot()
+        self.kernel = {**BOOT, **self._configured(self.disk.picture())}
         owned = {path: data for path, data in self.owned.items() if isinstance(data, Data)}
         for path, value in {**BOOT, **self._configured(owned)}.items():
             self.booted[path] = before[path] | {value}
         self.units = {name: replace(unit, active=bool(unit.enabled)) for name, unit in self.units.items()}
-        if self.programs.has_place:
-            self.units[MOUNT] = replace(UNITS[MOUNT], active=True)
-            self.booted[MOUNT] = {self.units[MOUNT]}
 
     def _configured(self, files: dict[str, Any]) -> dict[str, str]:
         """Return the attributes that sysctl(8) sets from /etc/sysctl.d at boot."""
@@ -193,13 +161,6 @@ class Machine:
         self.descriptors.clear()
 
     # ---- the kernel and databases ----------------------------------------------------------------------------------
-
-    def shown(self, path: str) -> bytes | None:
-        """Return the kernel's list of mounts; None for other paths."""
-        if path == "/proc/self/mounts":
-            mounted = f"/dev/sde {PLACE} xfs rw,noatime 0 0\n" if self.units[MOUNT].active else ""
-            return f"/dev/sda1 / ext4 rw 0 0\n{mounted}".encode()
-        return None
 
     def writes(self, path: str) -> None:
         """Take the time of a write to an attribute and check its undo entry."""
@@ -262,27 +223,38 @@ class SimTools:
                 raise
             return Output(code=1, text="")
         except Killed:  # a program continues when the process that started it is killed
-            if machine.programs.query(argv) is None and machine.chance.random() < 0.5:
-                machine.programs.effect(argv)
+            if machine.chance.random() < 0.5:
+                self._effect(argv)
             raise
-        if (output := machine.programs.query(argv)) is not None:
-            return output
-        if argv[0] in {tool.path for tool in TOOLS}:
+        if argv[0] == VOLUME and argv[1] != "show":
             machine.wrote(argv[0])
-        machine.programs.effect(argv)
-        return Output(code=0, text="")
+        return Output(code=self._effect(argv), text="")
+
+    def _effect(self, argv: Sequence[str]) -> int:
+        """Apply the effect of a program; its exit code."""
+        machine = self._machine
+        match tuple(argv):
+            case (program, "show", volume) if program == VOLUME:
+                return int(volume not in machine.volumes)
+            case (program, "create", volume) if program == VOLUME:
+                machine.volumes |= {volume}
+            case (program, "remove", volume) if program == VOLUME:
+                machine.volumes -= {volume}
+            case ("/usr/bin/check", *_):
+                pass
+            case _:
+                raise AssertionError(f"the simulated machine has no {' '.join(argv)}")
+        return 0
 
 
-class SimUnits:
-    """Units; replaces `units.Systemd`."""
+class SimUnits(Systemd):
+    """Units without systemd."""
 
     def __init__(self, machine: Machine, now_s: Callable[[], float]) -> None:
         self._machine, self._now_s = machine, now_s
 
     def fact(self, unit: str) -> UnitFact | None:
-        found = self._machine.units.get(unit)
-        there = unit != MOUNT or self._machine.programs.has_place or (found is not None and found.active)
-        return found if there else None
+        return self._machine.units.get(unit)
 
     def act(self, unit: str, verb: str) -> None:
         machine = self._machine
@@ -308,7 +280,33 @@ class SimHostView(Host):
     def texts(self) -> Attributes:
         machine = self.machine
         assert machine is not None
-        return SimTexts(kernel=machine.kernel, more=machine.shown, wrote=machine.writes)
+        return SimTexts(kernel=machine.kernel, wrote=machine.writes)
+
+
+def operations(here: Callable[[], Machine]) -> list[tuple[Any, str, Any]]:
+    """Return the replacements of functions of tuning, as (module, name, function), that set the present operation of
+    the calling process's machine: a fault can strike at its steps."""
+
+    @contextlib.contextmanager
+    def at(operation: str) -> Iterator[None]:
+        machine = here()
+        before, machine.at = machine.at, operation
+        try:
+            yield
+        finally:
+            machine.at = before
+
+    apply, undo = transaction.Transaction._apply, transaction._undo
+
+    def applied(self: Any, tuning: Any) -> Any:
+        with at(tuning.operation):
+            return apply(self, tuning)
+
+    def undone(host: Any, entry: Any) -> Any:
+        with at(entry.operation):
+            return undo(host, entry)
+
+    return [(transaction.Transaction, "_apply", applied), (transaction, "_undo", undone)]
 
 
 def view(machine: Machine, host: Host, now_s: Callable[[], float]) -> Host:

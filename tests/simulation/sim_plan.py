@@ -3,10 +3,11 @@ faults."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 from sim_faults import HOSTS
-from sim_programs import VOLUME
+from sim_machine import VOLUME
 
 from proveout.dsl.operations.table import OPERATIONS
 from proveout.dsl.plan.model_values import to_values
@@ -151,4 +152,11 @@ PLAN = Plan(
 STORING = replace(PLAN, tunings=(*PLAN.tunings, STORED))
 """The usual plan with a setting that is stored and not in effect: no history of it finishes, unless a fault restarts
 the server."""
+
+
+def drawn(chance: random.Random, plan: Plan) -> Plan:
+    """The plan without some of its tunings."""
+    return replace(plan, tunings=tuple(one for one in plan.tunings if one is STORED or chance.random() < 0.7))
+
+
 SLOTS = frozenset((rung, repeat) for rung in (2, 4) for repeat in (1, 2))

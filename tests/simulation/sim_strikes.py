@@ -60,7 +60,6 @@ class Strikes:
             if steps:
                 left.append((fault, steps))
             else:
-                self.history.tally.struck[operation] += 1
                 self.loop.call_soon(self._strike, fault, context=outside())
         self._armed = left
 

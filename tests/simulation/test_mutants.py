@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from seeds import play
 from sim_faults import Fault
-from sim_operations import having
 
 from proveout.agent.daemon import servicer, session, task_journal
 from proveout.agent.tuning import fault_injection, transaction, tuner, undo_journal
@@ -81,10 +80,6 @@ def compare_as_made(host: Any, entry: Any, compare: Any = undoing.compare) -> An
     return compare(host, entry).replace("other", "made")
 
 
-def undo_but_fstab(host: Any, entry: Any, undo: Any = undoing._undo) -> Any:
-    return ("reverted", "") if getattr(entry.change, "path", "") == "/etc/fstab" else undo(host, entry)
-
-
 def unanswered_without_faults(step: Any, unanswered: Any = iteration.unanswered) -> Any:
     return unanswered(step) - step.faults.keys()
 
@@ -98,7 +93,6 @@ class Mutant:
     strike: Strike
     rule: str
     within: int = 12
-    operation: str = ""
 
 
 JOURNAL, UNDO = task_journal.AgentJournal, undo_journal.UndoJournal
@@ -158,12 +152,6 @@ MUTANTS = (
     Mutant(
         "half-written files that remain", ((tuning_host.Files, "sweep", lambda *_: None),), at_a_step("kill"), ".proveout-"
     ),
-    Mutant("a line left in fstab", ((undoing, "_undo", undo_but_fstab),), quiet, "/etc/fstab is", operation="mount"),
-    Mutant(
-        "a follow-up command that does not wait for its undo", ((undoing, "only_undoes", lambda _change: False),),
-        lambda seed: (Fault(20.0, "hang", "db1", step=1 + seed, at="udev_rules"),),
-        "/usr/bin/udevadm uses outdated configuration", operation="udev_rules",
-    ),
     # ---- signatures and faults
     Mutant(
         "tasks without a valid signature", ((session.Session, "_objection", lambda *_: ""),),
@@ -182,12 +170,11 @@ MUTANTS = (
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_breaks_a_rule(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = having(mutant.operation) if mutant.operation else None
     for seed in range(2):
-        assert play(seed, faults=mutant.strike(seed), plan=plan).wrongs == ()
+        assert play(seed, faults=mutant.strike(seed)).wrongs == ()
     for place, name, replacement in mutant.changes:
         monkeypatch.setattr(place, name, replacement)
-    broken = (" ".join(play(seed, faults=mutant.strike(seed), plan=plan).wrongs) for seed in range(mutant.within))
+    broken = (" ".join(play(seed, faults=mutant.strike(seed)).wrongs) for seed in range(mutant.within))
     assert any(mutant.rule in wrongs for wrongs in broken)
 
 

@@ -6,7 +6,6 @@ task twice, and loses no published event.
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
 from collections import Counter
@@ -18,13 +17,8 @@ import thorough
 from seeds import play
 from sim_faults import ON_A_LINK, ON_AN_AGENT, ON_THE_COORDINATOR, Fault
 from sim_history import History
-from sim_operations import OF_A_HOST, OF_A_SYSTEM, SIMULATED, alone, drawn
-
-from proveout.dsl.plan.stages import Tuning
 
 SEEDS, USUAL = 120, 10
-NEVER_REVERTED = {"package_present"}
-"""Operations that change nothing."""
 
 
 @pytest.mark.thorough
@@ -46,20 +40,6 @@ def test_a_seed_gives_the_same_history_in_another_process() -> None:
     here = play(28)
     assert ended.stdout.startswith("\n".join(here.history) + "\n")
     assert "RunFinished" in ended.stdout
-
-
-def test_every_simulated_operation_is_drawn() -> None:
-    plans = [drawn(random.Random(f"plan {seed}")) for seed in range(SEEDS)]
-    tunings = [one for plan in plans for one in (*plan.tunings, *plan.stages[0].tunings)]
-    assert {one.operation for one in tunings} == SIMULATED
-
-
-@pytest.mark.parametrize("one", [*OF_A_HOST, *OF_A_SYSTEM], ids=lambda one: one.name)
-def test_an_operation_is_applied_and_reverted_without_faults(one: Tuning) -> None:
-    outcome = play(0, faults=(), plan=alone(one))
-    assert (outcome.ends, outcome.wrongs) == (("finished",), ())
-    assert outcome.tally.applied[one.operation] == 1
-    assert outcome.tally.reverted[one.operation] == (one.operation not in NEVER_REVERTED)
 
 
 def kinds(every: tuple[str, ...], daily: set[str]) -> list[Any]:

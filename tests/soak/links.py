@@ -24,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "lab"))
 import network
 import servers
 from eventually import eventually
+from fabric_bench import issued
 from live_run import WORKER, LiveRun, command, plan
 from network import Host, Network
 
-from proveout.coordinator.certificates import Authority
 from proveout.proto.events import AgentLost
 
 CONTROL = Host(name="control", address="10.77.0.1", role="control")
@@ -86,9 +86,9 @@ class Wire:
         server.start(PASSWORD)
 
     def _start_agent(self) -> None:
-        authority = Authority.create()
-        authority.write_agent(self.folder / "pki", BOX.name, [BOX.address])
-        authority.write_coordinator(self.folder / "coordinator")
+        authority = self.folder / "authority"
+        issued(authority, "agent", self.folder / "pki", BOX.address, name=BOX.name)
+        issued(authority, "coordinator", self.folder / "coordinator")
         files = ["--pki", str(self.folder / "pki"), "--state-dir", str(self.folder / "state")]
         where = ["--listen", f"{BOX.address}:{PORT}", "--name", BOX.name]
         argv = [sys.executable, "-m", "proveout", "agent", *where, *files]

@@ -134,17 +134,6 @@ def pauses(count: int) -> Figure:
     )
 
 
-def frozen(count: int) -> Figure:
-    """Stop a database over a measure window."""
-    failures = []
-    for number, found in enumerate(stops.freezes(count), 1):
-        outage = any(text.startswith("outage:db") for text in found.evidence)
-        if not (found.valid and outage and found.code in (1, 3)):
-            failures.append(f"at {found.at_s:.2f} s: exit {found.code}, valid: {found.valid}, {found.evidence}")
-        _progress("freezes", number, count)
-    return f"{count} freezes over a measure window, each found as an outage, no verdict passed", failures
-
-
 def restarted(count: int) -> Figure:
     """Restart an external database, or let it refuse connections, at any moment of a run."""
     failures = []
@@ -219,7 +208,6 @@ PARTS: dict[str, tuple[Part, int]] = {
     "links": (links, 3),
     "clocks": (jumps, 4),
     "stops": (pauses, 1),
-    "freezes": (frozen, 8),
     "restarts": (restarted, 20),
     **_in_turn("seeds", 2, _seeds, 5_000),
     "agent": (lambda count: _die("agents", count), 48),
@@ -260,7 +248,7 @@ PARTS: dict[str, tuple[Part, int]] = {
     },
 }
 """Name -> (part, its count): each within `PART_S` on two cores."""
-ALONE = ("links", "clocks", "stops", "freezes", "restarts", "seeds", "fault-kills", "random-kills", "marked")
+ALONE = ("links", "clocks", "stops", "restarts", "seeds", "fault-kills", "random-kills", "marked")
 """Parts that measure times, or that use all cores by themselves."""
 
 

@@ -1,18 +1,14 @@
-"""A real load whose worker, agent or database is stopped (SIGSTOP) for 5 s and for 15 s, or whose whole PostgreSQL is
-stopped for the length of a measure window at any moment of an iteration.
+"""A real load whose worker, agent or database is stopped (SIGSTOP) for 5 s and for 15 s.
 
 Data flow: process and time -> a run under load -> SIGSTOP, and SIGCONT after the time -> the journal: after 5 s the
-iteration is valid and a finding reports the pause; after 15 s it is void and repeated, or marked as an outage. A window
-without the database has a breach that reports it as down, and the run continues to its end.
+iteration is valid and a finding reports the pause; after 15 s it is void and repeated, or marked as an outage.
 """
 
 from __future__ import annotations
 
-import random
 import signal
-import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +17,6 @@ import psutil
 from live_run import LiveRun, command, plan, psutil_of, signalled
 
 from proveout.coordinator.schedule.state import RunProgress
-from proveout.proto.events import IterationFinished, IterationStarted, IterationVoided
 
 TOLERATED_S, VOIDING_S = 5.0, 15.0
 FINDINGS = {"worker": "pause:load@box", "agent": "pause:agent@box", "database": "pause:db"}
@@ -112,53 +107,3 @@ def void(facts: RunProgress, who: str) -> list[str]:
     if not facts.iterations or not facts.iterations[-1].valid or facts.iterations[-1].id.attempt < 2:
         wrongs.append("it was not repeated")
     return wrongs
-
-
-# ---- a window without a database ------------------------------------------------------------------------------------
-
-MEASURE_S, RAMP_UP_S = 6.0, 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frozen:
-    """The start of the freeze (s after the window's start), and the result of the first iteration that it overlaps."""
-
-    at_s: float
-    code: int
-    valid: bool
-    evidence: tuple[str, ...]
-    tps: float
-    output: str
-
-
-def frozen(folder: Path, at_s: float) -> Frozen:
-    """Freeze the server from `at_s` seconds after the window's start, for the length of the window."""
-    text = plan(engine="postgres", measure_s=MEASURE_S).replace("ramp_up: 0s", f"ramp_up: {RAMP_UP_S}s")
-    run = LiveRun(folder, text)
-    try:
-        started = run.until_event(IterationStarted)
-        begins_s = time.monotonic() + started.starts_in_s + started.ramp_up_s + at_s
-        whom = servers(run)
-        assert whom, "there is no server"
-        run.until_s(begins_s)
-        freeze(whom, MEASURE_S, run)
-        code = run.end()
-    finally:
-        run.kill()
-    first = next(event for event in run.events() if isinstance(event, (IterationFinished, IterationVoided)))
-    if isinstance(first, IterationVoided):
-        return Frozen(at_s=at_s, code=code, valid=False, evidence=(first.reason,), tps=0.0, output=run.output)
-    evidence = tuple(f"{f.check}: {f.evidence}" for f in first.findings if not f.ok and f.breach)
-    tps = float(first.metrics.get("tps", 0.0))
-    return Frozen(at_s=at_s, code=code, valid=first.valid, evidence=evidence, tps=tps, output=run.output)
-
-
-def freezes(count: int, seed: int = 1) -> Iterator[Frozen]:
-    """Yield `count` freezes that begin between half a ramp-up before the window's start and a third of the window, so
-    that at least two thirds of the window are frozen."""
-    drawn = random.Random(seed)
-    low, high = -RAMP_UP_S / 2, MEASURE_S / 3
-    for number in range(count):
-        at_s = low + (high - low) * (number + drawn.random()) / count
-        with tempfile.TemporaryDirectory() as folder:
-            yield frozen(Path(folder), at_s)

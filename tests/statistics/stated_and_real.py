@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from records import samples
 from simulated_load import T0, Database, Speed, exponential, run
 from simulated_loads import DRIFTS, MACHINES, RATIOS, duet, ratio
 from simulated_queues import Queue, answer, search
@@ -44,7 +45,7 @@ from proveout.coordinator.history.power import foresee
 from proveout.coordinator.history.runs import RunFolder, summarise
 from proveout.coordinator.history.runs import earlier as earlier_runs
 from proveout.coordinator.measure.captures import Recording, Window, measured_metrics
-from proveout.coordinator.measure.phases import Second
+from proveout.coordinator.measure.load_merge import SecondRow
 from proveout.coordinator.measure.phases import recovery as phase_recovery
 from proveout.coordinator.report.summary import headline
 from proveout.coordinator.results.results import following, ladder_metrics
@@ -57,7 +58,7 @@ from proveout.dsl.plan.plan import Check
 from proveout.dsl.plan.stages import Ladder, Windows
 from proveout.dsl.plan.topology import Capture, Expression
 from proveout.proto.events import FaultMeasured
-from proveout.proto.wire.results import CaptureSample, FaultInjected, FaultOccurrence, Reading
+from proveout.proto.wire.results import FaultInjected, FaultOccurrence
 from proveout.proto.wire.tasks import wait_names
 
 SEED = 20261122
@@ -171,7 +172,7 @@ def late_after_phase(rate: float, generator: np.random.Generator) -> bool | None
     """Phases of 20 s at one level, independent arrivals and exponential responses, without anything to recover from."""
     counts = generator.poisson(rate, 40)
     seconds = [
-        Second(start_s=float(at), ended=float(n), response_us=float(generator.exponential(1e4, n).sum()))
+        SecondRow(float(at), count=int(n), response_ns=round(generator.exponential(1e7, n).sum()))
         for at, n in enumerate(counts)
     ]
     found = phase_recovery(seconds[:20], seconds[20:], 20.0, 0.2)
@@ -371,7 +372,7 @@ def age_close(trials: int, name: str, answers: str) -> Measured:
         began = float(generator.uniform(1.0, 5.0))
         over = began + float(generator.uniform(1.0, 4.0))
         usual = 0.007
-        samples: list[CaptureSample] = []
+        numbers: dict[float, dict[str, float]] = {}
         busy, first = -math.inf, math.inf
         for tick in (np.arange(-1.0, 11.0, every) + generator.uniform(0.0, every)).tolist():
             if tick < busy:
@@ -380,17 +381,13 @@ def age_close(trials: int, name: str, answers: str) -> Measured:
             if stalled and answers == "fail":
                 continue
             busy = over if stalled else tick + 0.001
-            numbers = (usual * generator.uniform(0.5, 1.5), tick - first, busy - tick)
-            metrics = ("sql.age_s", *wait_names("sql.age_s"))
-            readings = tuple(
-                Reading(metric=metric, value=number) for metric, number in zip(metrics, numbers, strict=True)
-            )
-            samples.append(CaptureSample(capture="c", at_ns=round((tick + 2.0) * 1e9), readings=readings))
+            values = (usual * generator.uniform(0.5, 1.5), tick - first, busy - tick)
+            numbers[tick + 2.0] = dict(zip(("sql.age_s", *wait_names("sql.age_s")), values, strict=True))
             first = math.inf
         value = MeasuredValue(name="age_s", column="1", kind="age")
         capture = Capture(name="c", kind="sql", every_s=every, system="db", query="q", values=(value,))
         window = Window(start_ns=2 * 10**9, end_ns=12 * 10**9)
-        measured = measured_metrics(Recording(samples), window, capture)["age_s"][name]
+        measured = measured_metrics(Recording(samples(numbers)), window, capture)["age_s"][name]
         stall = over - began
         true = usual + (stall if name == "max" else stall**2 / 2.0 / 10.0)
         return abs(measured - true) <= 0.1 * true

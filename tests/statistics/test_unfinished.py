@@ -1,5 +1,5 @@
 """Seeded simulations of transactions without an answer: arrivals with known true times -> records as workers make them ->
-real `LoadAggregator` and `summarise.times_of` -> the printed percentiles beside the true ones.
+real `LoadAggregator` and `load_merge.times_of` -> the printed percentiles beside the true ones.
 
 Bounds are at 4 standard errors of the simulation and more, or exact.
 """
@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from records import iteration
+from simulated_load import aggregated
 
-from proveout.agent.load.aggregator import LoadAggregator
 from proveout.agent.load.pacing import Timeline
-from proveout.agent.load.worker_messages import Ages, Chunk, Finished
-from proveout.coordinator.measure.load_merge import Latency
-from proveout.coordinator.measure.summarise import times_of
+from proveout.agent.load.worker_messages import Ages
+from proveout.coordinator.measure.load_merge import Latency, latency, summed, times_of
 from proveout.coordinator.results.results import rung_tree
 from proveout.coordinator.verdict.checks import judge
 from proveout.dsl.plan.stages import Windows
@@ -75,7 +74,6 @@ def measured(made: Arrivals, windows: Windows, *, is_open: bool) -> LoadResult:
     begun = made.started < windows.total_s
     over = begun & (made.ended < seen_s)
     rows = np.column_stack((made.intended, made.started, made.ended))
-    data = np.rint(rows[over] * 1e9).astype(np.int64).tobytes()
     late = np.rint(rows[begun & ~over] * 1e9).astype(np.int64)
     first_s, last_s = windows.ramp_up_s, windows.ramp_up_s + windows.measure_s
     never = ~begun & (made.intended >= first_s) & (made.intended < last_s)
@@ -83,14 +81,9 @@ def measured(made: Arrivals, windows: Windows, *, is_open: bool) -> LoadResult:
     if is_open and never.any():
         held = histogram.bin_ns(np.rint((seen_s - made.intended[never]) * 1e9))
         missed = ((0, held.indices, held.counts, held.sum_ns, held.min_ns, held.max_ns),)
-    aggregator = LoadAggregator(["t"], [0], timeline, workers=1, is_open=is_open)
-    aggregator.add(0, Chunk(until_ns=round(seen_s * S), codes=((0, len(data)),), incidents=(), times=data))
-    aggregator.seconds(over=True)
-    nothing = {"committed": (), "unknown": (), "first_errors": (), "start_skew_ns": 0, "samples_lost": 0}
     unfinished = tuple((0, int(intended), int(started)) for intended, started, _ in late)
-    seen = {"unfinished": unfinished, "seen_ns": round(seen_s * S)}
-    last = Finished(missed=missed, cpu_s=0.0, cpu_window_s=1.0, **nothing, **seen)
-    return aggregator.result([last])
+    at_end = {"missed": missed, "unfinished": unfinished, "seen_ns": round(seen_s * S)}
+    return aggregated(["t"], timeline, {0: np.rint(rows[over] * 1e9)}, is_open=is_open, **at_end)[1]
 
 
 def truth_us(made: Arrivals, windows: Windows, percentile: float) -> float:
@@ -102,7 +95,7 @@ def truth_us(made: Arrivals, windows: Windows, percentile: float) -> float:
 
 
 def response(result: LoadResult) -> Latency:
-    return times_of(result.transactions)["response"]
+    return times_of(summed(result.transactions))["response"]
 
 
 def windows(ramp_down_s: float) -> Windows:
@@ -165,6 +158,13 @@ def test_percentiles_above_the_share_of_those_that_began_are_not_given() -> None
     assert not set(found.not_given) & set(found.known)
     for name, percentile in (("p90_us", 90.0), ("p99_us", 99.0)):
         assert found.at_least[name] <= truth_us(made, windows(0.0), percentile)
+
+
+def test_a_percentile_is_known_up_to_the_last_transaction_that_ended() -> None:
+    """99 ended and one has no answer: rank 99 of 100 is the last known one."""
+    found = latency(histogram.bin_ns(np.arange(1, 100) * 1_000), histogram.bin_ns([500_000]), 0)
+    assert found.known["p99_us"] == pytest.approx(99.0, rel=RESOLUTION)
+    assert found.at_least["p999_us"] == pytest.approx(500.0, rel=RESOLUTION)
 
 
 def test_a_terminal_that_hangs_through_the_window_is_recorded() -> None:

@@ -139,7 +139,7 @@ def climbing() -> list[e.Event]:
 def transactions(rung: int, repeat: int, window: str, seconds: float) -> e.TransactionsTick:
     kinds = ("GetSubscriberData", "GetAccessData", "UpdateLocation", HOSTILE)
     lines = tuple(
-        e.TransactionLine(
+        e.LoadLine(
             name=name, tps=2300.0 / n, ok=int(2100 * seconds / n), logical_failures=int(200 * seconds / n),
             errors=n - 1,
             p50_us=250.0 * n, p95_us=880.0 * n, p99_us=2100.0 * n,

@@ -10,6 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -18,12 +19,12 @@ import pyarrow as pa
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.embedded.data_store import no_room
+from proveout.agent.engines.statement_errors import as_faults
 from proveout.agent.errors import TaskFault
 from proveout.core.data_classes import dataclass
 from proveout.core.directories import is_used_up
 from proveout.dsl.engines import Dialect
 from proveout.dsl.rules import settings
-from proveout.dsl.rules import settings as rules_settings
 from proveout.dsl.workloads.base import Row, Statement
 
 # DuckDB runs inside the process that opens the file, so SQL of a plan can name other files of the host: `COPY`,
@@ -72,14 +73,14 @@ def open_database(dsn: str, *, read_only: bool = False, wait_s: float = BUSY_S) 
 
     duckdb.Error when it cannot be opened, or when another process still has it open after `wait_s`.
     """
-    path, settings = rules_settings.split_dsn(dsn)
+    path, given = settings.split_dsn(dsn)
     if not Path(path).is_absolute():
         raise duckdb.IOException(f"{path!r} is not the absolute path of a DuckDB file")  # `md:`, `:memory:`, a URL
-    for name, value in settings.items():
-        if objection := rules_settings.duckdb_objection(name, value):
+    for name, value in given.items():
+        if objection := settings.duckdb_objection(name, value):
             raise duckdb.InvalidInputException(objection)
     switches = {"on": "true", "off": "false"}
-    plain = {name: switches.get(value, value) for name, value in settings.items()}
+    plain = {name: switches.get(value, value) for name, value in given.items()}
     config: dict[str, str | bool | int | float | list[str]] = {**plain, **CONFINED}
     _mark_missing_pandas()
     deadline = time.monotonic() + wait_s
@@ -121,13 +122,9 @@ def code_of(error: duckdb.Error) -> str:
 def failure(error: duckdb.Error, statement: Statement) -> StatementFailure:
     """The failure of a statement of a load."""
     code, text = code_of(error), one_line(error)
-    kind = FailureKind.ERROR
-    if code in statement.logical_errors:
-        kind = FailureKind.LOGICAL
-    elif isinstance(error, duckdb.TransactionException) and not any(words in text for words in _NOT_RETRYABLE):
-        kind = FailureKind.RETRYABLE  # two transactions changed the same row or key
-    elif isinstance(error, _LOST):
-        kind = FailureKind.LOST
+    # two transactions changed the same row or key
+    retryable = isinstance(error, duckdb.TransactionException) and not any(words in text for words in _NOT_RETRYABLE)
+    kind = FailureKind.of(code, statement, retryable=retryable, lost=isinstance(error, _LOST))
     return StatementFailure(code, f"statement {statement.name}: {text}", kind, line_in(error))
 
 
@@ -145,6 +142,11 @@ def fault(doing: str, dsn: str, error: duckdb.Error) -> TaskFault:
         return TaskFault("refused", what, way_out=DENIED_HINT, refusal=code, line=line)
     way_out = "check the statement, and that this user may write to the file"
     return TaskFault("refused", what, way_out=way_out, refusal=code, line=line)
+
+
+def faults(doing: str, dsn: str) -> contextlib.AbstractContextManager[None]:
+    """A block whose errors of DuckDB become TaskFaults."""
+    return as_faults(duckdb.Error, partial(fault, doing, dsn))
 
 
 def line_in(error: duckdb.Error) -> int:
@@ -242,23 +244,21 @@ class DuckdbDriver:
 
     def connect(self, dsn: str) -> DuckdbSession:
         """A new connection. The file must be there: a load never makes one."""
-        path, settings = rules_settings.split_dsn(dsn)
-        reading = settings.pop(READING, "") == "read_only"
+        path, given = settings.split_dsn(dsn)
+        reading = given.pop(READING, "") == "read_only"
         try:
             if not Path(path).exists():
                 raise duckdb.IOException("no such file")
-            connection = open_database(
-                rules_settings.join_dsn(path, settings.items()), read_only=reading, wait_s=OPEN_S
-            )
+            connection = open_database(settings.join_dsn(path, given.items()), read_only=reading, wait_s=OPEN_S)
         except duckdb.Error as error:
             raise StatementFailure(code_of(error), f"{path}: {one_line(error)}", FailureKind.LOST) from None
         return DuckdbSession(connection)
 
-    def dsn_for_load(self, dsn: str, settings: Iterable[tuple[str, str]], *, changes: bool) -> str:
+    def dsn_for_load(self, dsn: str, session: Iterable[tuple[str, str]], *, changes: bool) -> str:
         """The dsn of a load's connections; see `driver_contract.OpensWithSettings`."""
-        path, given = rules_settings.split_dsn(dsn)
+        path, given = settings.split_dsn(dsn)
         access = {} if changes else {READING: "read_only"}
-        return rules_settings.join_dsn(path, {**given, **dict(settings), **access}.items())
+        return settings.join_dsn(path, {**given, **dict(session), **access}.items())
 
 
 def _plain(value: Any) -> Any:

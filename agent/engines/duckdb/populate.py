@@ -7,7 +7,7 @@ Rows go from numpy to Arrow without a Python object per value, and DuckDB scans 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -15,76 +15,38 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from proveout.agent.engines.adapter import RangeMark
-from proveout.agent.engines.duckdb.driver import fault, open_database
+from proveout.agent.engines.duckdb.driver import faults, open_database
 from proveout.agent.engines.row_values import scaled
+from proveout.agent.engines.table import COMMENT, TableLoader, column_names
+from proveout.dsl.rules import settings
 from proveout.dsl.workloads.base import Population, Table
 
 CHUNK_UNITS = 50_000
 ROWS = "proveout_rows"
 
 
-class DuckdbLoader:
-    """One connection (`adapter.Loader`). Methods block; an error of DuckDB is a TaskFault with its message."""
+class DuckdbLoader(TableLoader):
+    """See `TableLoader`."""
 
     whole_number = "BIGINT"
+    DIALECT = "duckdb"
+    ELSEWHERE = "use another file, give the workload's table another name"
 
     def __init__(self, dsn: str, population: Population) -> None:
-        self._dsn, self._population = dsn, population
-        try:
+        super().__init__(population)
+        self._dsn = dsn
+        self.PLACE = f"the file {settings.split_dsn(dsn)[0]}"
+        with self._doing("open it"):
             self._connection = open_database(dsn)
-        except duckdb.Error as error:
-            raise fault("open it", dsn, error) from None
 
     def prepare(self) -> None:
-        """Drop earlier tables, then create new ones, empty."""
-        for statement in (*self._population.drop["duckdb"], *self._population.before["duckdb"]):
-            self.execute(statement)
-
-    def load(
-        self, table: Table, first: int, count: int, progress: Callable[[int], None], mark: RangeMark | None = None
-    ) -> int:
-        """Insert one slice in one transaction."""
-        names = ", ".join(name for name, _ in table.columns)
-        loaded = 0
-        try:
-            self._connection.execute("BEGIN")
-            if mark is not None:
-                self._connection.execute(mark.claim)
-            for start in range(first, first + count, CHUNK_UNITS):
-                rows = arrow_table(table, start, min(CHUNK_UNITS, first + count - start))
-                self._connection.register(ROWS, rows)
-                self._connection.execute(f"INSERT INTO {table.name} ({names}) SELECT * FROM {ROWS}")  # noqa: S608
-                self._connection.unregister(ROWS)
-                loaded += rows.num_rows
-                progress(rows.num_rows)
-            if mark is not None:
-                self._connection.execute(mark.record.format(rows=loaded))
-            self._connection.execute("COMMIT")
-        except duckdb.Error as error:
-            with contextlib.suppress(duckdb.Error):
-                self._connection.execute("ROLLBACK")
-            raise fault(f"load table {table.name}", self._dsn, error) from None
-        return loaded
-
-    def execute(self, statement: str) -> None:
-        try:
-            self._connection.execute(statement)
-        except duckdb.Error as error:
-            raise fault(f"run {statement[:100]!r}", self._dsn, error) from None
-
-    def count(self, table: str) -> int:
-        try:
-            found = self._connection.execute(f"SELECT count(*) FROM {table}").fetchall()  # noqa: S608
-        except duckdb.Error as error:
-            raise fault(f"count the rows of {table}", self._dsn, error) from None
-        return int(found[0][0])
-
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        try:
-            return self._connection.execute(query).fetchall()
-        except duckdb.Error as error:
-            raise fault("read the journal of the load", self._dsn, error) from None
+        """Drop our earlier tables, create new ones, empty, and mark them; in one transaction."""
+        with self._doing("commit the new tables"), self._transaction():
+            self._drop_ours()
+            for statement in self._population.before["duckdb"]:
+                self.execute(statement)
+            for table in self._population.tables:
+                self.execute(f"COMMENT ON TABLE {table.name} IS '{COMMENT}'")
 
     def table_exists(self, name: str) -> bool:
         return bool(self.rows(f"SELECT 1 FROM duckdb_tables() WHERE lower(table_name) = '{name.lower()}'"))  # noqa: S608
@@ -93,12 +55,44 @@ class DuckdbLoader:
         """Write everything into the file itself."""
         self.execute("CHECKPOINT")
 
-    def undo(self) -> None:
-        for statement in self._population.drop["duckdb"]:
-            self.execute(statement)
-
     def close(self) -> None:
         self._connection.close()
+
+    def _doing(self, what: str) -> contextlib.AbstractContextManager[None]:
+        return faults(what, self._dsn)
+
+    def _run(self, statement: str) -> None:
+        self._connection.execute(statement)
+
+    def _ask(self, query: str) -> list[tuple[Any, ...]]:
+        return self._connection.execute(query).fetchall()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._run("BEGIN")
+        try:
+            yield
+            self._run("COMMIT")
+        except BaseException:
+            with contextlib.suppress(duckdb.Error):
+                self._run("ROLLBACK")
+            raise
+
+    def _sent(self, table: Table, first: int, count: int) -> Iterator[int]:
+        for start in range(first, first + count, CHUNK_UNITS):
+            rows = arrow_table(table, start, min(CHUNK_UNITS, first + count - start))
+            self._connection.register(ROWS, rows)
+            self._run(f"INSERT INTO {table.name} ({column_names(table)}) SELECT * FROM {ROWS}")  # noqa: S608
+            self._connection.unregister(ROWS)
+            yield rows.num_rows
+
+    def _foreign(self, table: Table) -> str:
+        kinds = (("table", "duckdb_tables()"), ("view", "duckdb_views()"))
+        found = " UNION ALL ".join(
+            f"SELECT '{kind}', comment FROM {of} WHERE lower({kind}_name) = '{table.name.lower()}'"  # noqa: S608
+            for kind, of in kinds
+        )
+        return next((str(kind) for kind, comment in self.rows(found) if comment != COMMENT), "")
 
 
 def arrow_table(table: Table, first: int, count: int) -> pa.Table:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, suppress
 from itertools import groupby
 from typing import Any, TypeVar
 
 import duckdb
 
-from proveout.agent.engines.duckdb.driver import fault, open_database
+from proveout.agent.engines.duckdb.driver import faults, open_database
 from proveout.agent.engines.embedded.data_store import DatabaseFile
 from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.errors import TaskFault
@@ -40,29 +40,21 @@ Segment = tuple[str, int, int]
 
 def file_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
     """The fingerprint of a DuckDB file: the settings of a process that opens it, block size, version; sorted."""
-
-    def read(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
+    with faults("read its settings", endpoint.dsn), closing(open_database(endpoint.dsn)) as connection:
         found = [(name, _one(connection, "SELECT current_setting(?)", name)) for name in FINGERPRINT]
         size = _one(connection, "SELECT block_size FROM pragma_database_size()")
-        return [*found, ("block_size", size), ("version", _one(connection, "SELECT version()").removeprefix("v"))]
-
-    return tuple(sorted(_with_file(endpoint.dsn, "read its settings", read)))
+        version = _one(connection, "SELECT version()").removeprefix("v")
+    return tuple(sorted([*found, ("block_size", size), ("version", version)]))
 
 
 def run_statements(endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
     """Run each text, every statement of it in its own transaction; rows returned, else changed, per text."""
-
-    def run_all(connection: duckdb.DuckDBPyConnection) -> tuple[int, ...]:
-        counts = []
+    counts = []
+    with faults("run the statements", endpoint.dsn), closing(open_database(endpoint.dsn)) as connection:
         for number, one in enumerate(statements):
-            with text_of_plan("duckdb", f"statements.{number}"):
-                try:
-                    counts.append(_run(connection, one))
-                except duckdb.Error as error:
-                    raise fault("run the statement", endpoint.dsn, error) from None
-        return tuple(counts)
-
-    return _with_file(endpoint.dsn, "run the statements", run_all)
+            with text_of_plan("duckdb", f"statements.{number}"), faults("run the statement", endpoint.dsn):
+                counts.append(_run(connection, one))
+    return tuple(counts)
 
 
 def checkpoint_file(endpoint: Endpoint) -> None:
@@ -85,14 +77,6 @@ def _run(connection: duckdb.DuckDBPyConnection, text: str) -> int:
     return count
 
 
-def _with_file(dsn: str, doing: str, work: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-    try:
-        with contextlib.closing(open_database(dsn)) as connection:
-            return work(connection)
-    except duckdb.Error as error:
-        raise fault(doing, dsn, error) from None
-
-
 class FileReader:
     """Opens the file for each query, for reading, and closes it.
 
@@ -106,7 +90,7 @@ class FileReader:
     def read(self, work: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         """Return what `work` returns. duckdb.Error."""
         try:
-            with contextlib.closing(open_database(self.dsn, read_only=True, wait_s=READ_WAIT_S)) as connection:
+            with closing(open_database(self.dsn, read_only=True, wait_s=READ_WAIT_S)) as connection:
                 self._connection = connection
                 return work(connection)
         finally:
@@ -115,7 +99,7 @@ class FileReader:
     def abort(self) -> None:
         """Cancel the query under way, from another thread."""
         if self._connection is not None:
-            with contextlib.suppress(duckdb.Error):
+            with suppress(duckdb.Error):
                 self._connection.interrupt()
 
     def close(self) -> None:
@@ -144,10 +128,8 @@ class DuckdbQueries(FileReader):
             connection.execute(query)
             return [str(column[0]) for column in connection.description or ()], connection.fetchmany(most)
 
-        try:
+        with faults("run the query", self.dsn):
             return self.read(fetch)
-        except duckdb.Error as error:
-            raise fault("run the query", self.dsn, error) from None
 
 
 def _parts(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str, float]]:

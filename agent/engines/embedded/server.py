@@ -16,6 +16,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -47,7 +48,6 @@ START_BYTES = 16 << 20
 """A server that does not start with less room than this has a full disk: a segment of its log needs as much."""
 
 G = TypeVar("G", bound=Workspace)
-S = TypeVar("S", bound="EmbeddedServer[Any]")
 
 
 class EmbeddedServer(ABC, Generic[G]):
@@ -61,6 +61,8 @@ class EmbeddedServer(ABC, Generic[G]):
     """The signal for a clean stop that does not wait for clients."""
     WRONG_SETTING: ClassVar[tuple[str, ...]]
     """Texts in its log that mean an invalid setting."""
+    SECRETS: ClassVar[tuple[str, ...]] = ()
+    """The files of `_files` that only the server's user reads."""
 
     def __init__(self, system: System, data_root: Path, on_death: Callable[[str], None] | None = None) -> None:
         self._system = system
@@ -73,7 +75,8 @@ class EmbeddedServer(ABC, Generic[G]):
         self._log_offset = 0
         self._is_frozen = False
         self._role = ALONE
-        self.superseded_by = ""
+        self.superseded_by = self.note = ""
+        self.promotion: Promotion | None = None
         self.pid: int | None = None
         self.fresh = True
 
@@ -133,9 +136,12 @@ class EmbeddedServer(ABC, Generic[G]):
         """Make `data` as the server's user, completely or not at all."""
 
     @abstractmethod
-    def _configure(self) -> list[str]:
-        """Write the configuration into the session's folder, which belongs to the agent; return the command that starts
-        the server. TaskFault."""
+    def _files(self) -> dict[str, str]:
+        """Return the texts of its configuration files, by name. TaskFault."""
+
+    @abstractmethod
+    def _command(self) -> list[str]:
+        """Return the command that starts the server."""
 
     @abstractmethod
     def _is_ready(self, pid: int) -> bool:
@@ -156,6 +162,14 @@ class EmbeddedServer(ABC, Generic[G]):
         """The TCP ports that it listens on."""
         return ()
 
+    def _sockets(self) -> list[Path]:
+        """The folders of its sockets."""
+        return [self.session / "socket"]
+
+    def replication_complaint(self) -> str:
+        """The last error of replication in the server's log; "" if there is none."""
+        return ""
+
     def _before_restored(self) -> None:
         """Prepare for clients of restored data."""
 
@@ -163,6 +177,11 @@ class EmbeddedServer(ABC, Generic[G]):
         """Prepare the data of an earlier session, or for new data."""
 
     # ---- start and stop ------------------------------------------------------------------------------------------
+
+    def take_role(self, role: ServerRole, system: System) -> None:
+        """Set the role, and the settings, that the next `start` gives the server."""
+        with self._lock:
+            self._role, self._system = role, system
 
     def start(self) -> Endpoint:
         """Start the server in its role, making its data when there is none; idempotent while it runs. TaskFault on
@@ -277,9 +296,31 @@ class EmbeddedServer(ABC, Generic[G]):
         if self.fresh:
             self._make_data()
 
-    def _launch(self, command: list[str] | None = None) -> None:
-        """Start the server, by another command than that of `_configure` if one is given."""
-        argv = self._configure() if command is None else command
+    def _configure(self) -> None:
+        """Write the configuration into the session's folder, which is the agent's: in the data directory, the server's
+        user may have put a symbolic link wherever a privileged agent would write. TaskFault."""
+        for folder in self._sockets():
+            self._at.make_socket_folder(folder)
+        for name, text in self._files().items():
+            if name in self.SECRETS:
+                self._at.write_secret(name, text)
+            else:
+                path = self.session / name
+                path.write_text(text)
+                path.chmod(0o644)
+        data_store.point(self.session, self._folder)
+
+    def _is_configured(self) -> bool:
+        """Whether the running server has the configuration that its role and settings ask for."""
+        try:
+            return all((self.session / name).read_text() == text for name, text in self._files().items())
+        except OSError:
+            return False
+
+    def _launch(self, *options: str) -> None:
+        """Configure and start the server, with options of the command line."""
+        self._configure()
+        argv = [*self._command(), *options]
         self._is_frozen = False
         offset = self._log_offset = log_size(self.log)
         # Before the request: the report of a server that fails at once may overtake the answer.
@@ -353,8 +394,7 @@ class EmbeddedServer(ABC, Generic[G]):
             self._need_life()
             self.stop()
             try:
-                self._at.copy(self.data, self._store / "snapshot.partial")
-                (self._store / "snapshot.partial").rename(self._store / "snapshot.saved")
+                self._at.copy(self.data, self._store / "snapshot.saved")
                 self._finish_save()
             finally:
                 self._launch()
@@ -370,8 +410,7 @@ class EmbeddedServer(ABC, Generic[G]):
                 raise TaskFault("missing", what, way_out="populate it first")
             self.stop()
             try:
-                self._at.copy(snapshot, self._store / "data.partial")
-                (self._store / "data.partial").rename(self._store / "data.restored")
+                self._at.copy(snapshot, self._store / "data.restored")
                 self._finish_restore()
             finally:
                 self._launch()
@@ -406,47 +445,55 @@ def program_output(*argv: str) -> str:
     return done.stdout
 
 
-class Embedded(Generic[S]):
-    """An `EmbeddedServer` for asyncio: each step runs in a thread, and even a cancelled task waits for its end."""
+class Embedded:
+    """An `EmbeddedServer` for asyncio: each step runs in a thread, and even a cancelled task waits for its end. See
+    `adapter.TakesRole`."""
 
-    def __init__(self, server: S) -> None:
-        self._server = server
+    def __init__(self, server: EmbeddedServer[Any]) -> None:
+        self.server = server
+        self.take_role, self.replication_complaint = server.take_role, server.replication_complaint
 
     @property
     def death(self) -> str | None:
         """The way the server ended by itself; None while it runs, or when the agent has stopped it."""
-        return self._server.death
+        return self.server.death
 
     @property
     def fresh(self) -> bool:
         """Whether `start` has made new data."""
-        return self._server.fresh
+        return self.server.fresh
 
     @property
-    def server(self) -> S:
-        """The server, whose methods block."""
-        return self._server
+    def superseded_by(self) -> str:
+        """The promoted standby that keeps this primary from starting; "" for none."""
+        return self.server.superseded_by
+
+    @property
+    def note(self) -> str:
+        """The effect of the last `start` on the data, for people; "" for none."""
+        return self.server.note
+
+    @property
+    def promotion(self) -> Promotion | None:
+        """The last promotion, while the standby is promoted."""
+        return self.server.promotion
 
     async def start(self) -> Endpoint:
         """Start it; see `EmbeddedServer.start`. A cancelled start is undone."""
         try:
-            return await to_its_end(self._server.start)
+            return await to_its_end(self.server.start)
         except asyncio.CancelledError:
             await self.close(keep_data=True)
             raise
 
-    async def stop(self) -> None:
-        """Stop it; `start` brings it back at the same address."""
-        await to_its_end(self._server.stop)
-
     async def save_snapshot(self) -> None:
-        await to_its_end(self._server.save_snapshot)
+        await to_its_end(self.server.save_snapshot)
 
     async def restore_snapshot(self) -> None:
-        await to_its_end(self._server.restore_snapshot)
+        await to_its_end(self.server.restore_snapshot)
 
     async def close(self, *, keep_data: bool) -> None:
-        await to_its_end(lambda: self._server.close(keep_data=keep_data))
+        await to_its_end(partial(self.server.close, keep_data=keep_data))
 
 
 def log_size(log: Path) -> int:
@@ -471,8 +518,6 @@ LEVEL_S = 75.0
 """The time in which a standby reaches its primary, before its data is copied again."""
 LEVEL_POLL_S = 0.05
 
-GroupT = TypeVar("GroupT", bound="GroupServer[Any]")
-
 
 @record
 class Primary:
@@ -491,13 +536,14 @@ class Primary:
 class GroupServer(EmbeddedServer[G]):
     """An embedded server with a role in a group; alone until `take_role`."""
 
+    BROKEN: ClassVar[tuple[str, ...]]
+    """Texts in a standby's log after which waiting is of no use: it needs a new copy of the data."""
+
     def __init__(self, system: System, data_root: Path, on_death: Callable[[str], None] | None = None) -> None:
         super().__init__(system, data_root, on_death)
         self._primary: Primary | None = None
         self._promoted = False
         self._is_recovering = False
-        self.promotion: Promotion | None = None
-        self.note = ""
 
     # ---- members of each engine -----------------------------------------------------------------------------
 
@@ -514,13 +560,8 @@ class GroupServer(EmbeddedServer[G]):
         """Prepare to follow the primary, with the data that is there, if any."""
 
     @abstractmethod
-    def _is_configured(self) -> bool:
-        """Return whether the running server has the configuration that its role and settings ask for."""
-
-    @abstractmethod
-    def _reach(self, primary: Primary) -> Callable[[], bool | None]:
-        """Return a question: whether the standby replicates and has what the primary has now; None when it never
-        will."""
+    def _reach(self, primary: Primary) -> Callable[[], bool]:
+        """Return a question: whether the standby replicates and has what the primary has now."""
 
     @abstractmethod
     def _promote(self) -> Promotion:
@@ -535,11 +576,6 @@ class GroupServer(EmbeddedServer[G]):
         raise TaskFault("missing", f"{self.NAME} has no program for differences")
 
     # ---- start ---------------------------------------------------------------------------------------------------
-
-    def take_role(self, role: ServerRole, system: System) -> None:
-        """Set the role, and the settings, that the next `start` gives the server."""
-        with self._lock:
-            self._role, self._system = role, system
 
     @property
     def is_standby(self) -> bool:
@@ -629,8 +665,10 @@ class GroupServer(EmbeddedServer[G]):
         deadline = time.monotonic() + LEVEL_S
         while time.monotonic() < deadline:
             self._need_life()
-            if (found := is_level()) is not False:
-                return bool(found)
+            if is_level():
+                return True
+            if any(text in line for line in log_lines(self.log, self._log_offset) for text in self.BROKEN):
+                return False
             time.sleep(LEVEL_POLL_S)
         return False
 
@@ -675,8 +713,7 @@ class GroupServer(EmbeddedServer[G]):
             how = self._take_differences(source)
         except TaskFault as fault:
             generation = self._state.generation
-            self._at.copy(source, self._store / "data.partial")
-            (self._store / "data.partial").rename(self._store / "data.restored")
+            self._at.copy(source, self._store / "data.restored")
             self._finish_restore()
             self._keep(generation=generation)  # the standby has this data
             how = f"a copy of all of it ({fault.what})"
@@ -689,28 +726,3 @@ class GroupServer(EmbeddedServer[G]):
                 with contextlib.suppress(TaskFault):
                     self.stop()
             super().close(keep_data=keep_data)
-
-
-class EmbeddedGroup(Embedded[GroupT]):
-    """A `GroupServer` for asyncio; see `adapter.TakesRole`."""
-
-    @property
-    def superseded_by(self) -> str:
-        """The promoted standby that keeps this primary from starting; "" for none."""
-        return self._server.superseded_by
-
-    @property
-    def note(self) -> str:
-        """The effect of the last `start` on the data, for people; "" for none."""
-        return self._server.note
-
-    @property
-    def promotion(self) -> Promotion | None:
-        """The last promotion, while the standby is promoted."""
-        return self._server.promotion
-
-    def take_role(self, role: ServerRole, system: System) -> None:
-        self._server.take_role(role, system)
-
-    async def promote(self) -> Promotion:
-        return await to_its_end(self._server.promote)

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -356,25 +356,49 @@ class Workspace:
         if self._account is not None:
             os.chown(folder, self._account.uid, self._account.gid)
 
-    def hand_over_socket(self, folder: Path) -> None:
-        """Give a folder of sockets to the server's user; load of a privileged agent reaches it by the server's
-        group."""
+    def make_folder(self, folder: Path) -> Path:
+        """Make a folder of the server's user alone, empty, in a folder of ours."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+        self.hand_over(folder)
+        return folder
+
+    def make_socket_folder(self, folder: Path) -> None:
+        """Make a folder of sockets, if there is none; load of a privileged agent reaches it by the server's group."""
+        folder.mkdir(mode=0o700, exist_ok=True)
         self.hand_over(folder)
         if self._account is not None:
             folder.chmod(0o750)
 
+    def write_secret(self, name: str, text: str) -> Path:
+        """Write a file of the session's folder that only the server's user can read."""
+        path = self.session / name
+        path.unlink(missing_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(text)
+        self.hand_over(path)
+        return path
+
+    @contextlib.contextmanager
+    def secret(self, name: str, text: str) -> Iterator[Path]:
+        """Such a file, for a `with` block."""
+        path = self.write_secret(name, text)
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
     def copy(self, source: Path, target: Path) -> None:
-        """Copy a data directory as the server's user, and write it to disk now rather than during the next
-        iteration."""
-        shutil.rmtree(target, ignore_errors=True)
-        target.mkdir(mode=0o700)
-        self.hand_over(target)
+        """Copy a data directory as the server's user, completely or not at all, and write it to disk now rather than
+        during the next iteration."""
+        partial = self.make_folder(target.with_suffix(".partial"))
         copier, syncer = shutil.which("cp"), shutil.which("sync")
         if copier is None or syncer is None:
             raise TaskFault("missing", "the programs cp and sync are not on this host", way_out="install coreutils")
-        for argv in ([copier, "-a", "--reflink=auto", f"{source}/.", str(target)], [syncer, "-f", str(target)]):
-            reach = of_helper(Path(argv[0]), read=[source], write=[target])
+        for argv in ([copier, "-a", "--reflink=auto", f"{source}/.", str(partial)], [syncer, "-f", str(partial)]):
+            reach = of_helper(Path(argv[0]), read=[source], write=[partial])
             self.supervisor.run(argv, ENVIRONMENT, limit_s=COPY_S, identity="server", access=reach)
+        partial.rename(target)
 
 
 def is_locked(path: Path) -> bool:

@@ -9,15 +9,12 @@ from contextlib import suppress
 from typing import Any
 
 import pymysql
-from pymysql.connections import Connection
 
 from proveout.agent.engines.adapter import PlanStep, StatementCounts, Tick
-from proveout.agent.engines.mysql.dsn import CONNECT_S, connect, one_line, parse
-from proveout.agent.engines.mysql.sql import MysqlQueries, fault_of
-from proveout.agent.engines.recording import tapped
-from proveout.agent.engines.sessions import CaptureConnection, LagSessions
+from proveout.agent.engines.mysql.dsn import CONNECT_S
+from proveout.agent.engines.mysql.sql import CaptureSession, MysqlQueries, faults
+from proveout.agent.engines.sessions import LagSessions
 from proveout.agent.errors import TaskFault
-from proveout.core.errors import ProveoutError
 from proveout.proto.wire.results import Reading
 from proveout.proto.wire.tasks import Endpoint
 
@@ -36,21 +33,21 @@ GENERATED = "SELECT @@global.gtid_binlog_pos"
 APPLIED = "SELECT @@global.gtid_slave_pos"
 
 
-class LagObserver(LagSessions["GtidSession"]):
+class LagObserver(LagSessions[CaptureSession]):
     """Looks at a primary and a standby; see `adapter.Observer`."""
 
     def __init__(self, source: Endpoint, sink: Endpoint) -> None:
-        super().__init__(GtidSession(source), lambda: GtidSession(sink))
+        super().__init__(CaptureSession(source, CONNECT_S), lambda: CaptureSession(sink, CONNECT_S))
 
     def look(self, tick: Tick) -> Sequence[Reading] | None:
         """Note the primary's position; with `tick.report`, the lag against what is applied."""
-        generated = self._source.position(GENERATED)
+        generated = position(self._source.rows(GENERATED))
         if generated is None:
             return None
         self._history.note(time.monotonic(), generated)
         if not tick.report:
             return []
-        applied = self._sink.position(APPLIED)
+        applied = position(self._sink.rows(APPLIED))
         if applied is None:
             return None
         applied = min(applied, generated)
@@ -60,40 +57,12 @@ class LagObserver(LagSessions["GtidSession"]):
         )
 
 
-class GtidSession(CaptureConnection["Connection[pymysql.cursors.Cursor]"]):
-    """A connection for positions. TaskFault when the first attempt fails."""
-
-    ERRORS = (pymysql.err.MySQLError, OSError)
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        super().__init__(lambda: _connected(endpoint))
-
-    def position(self, query: str) -> int | None:
-        """The sum of the sequence numbers of the GTIDs; None without a connection."""
-        connection = self.connection()
-        if connection is None:
-            return None
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(query)
-                ((gtids,),) = cursor.fetchall()
-            return sum(int(gtid.rpartition("-")[2]) for gtid in str(gtids).split(",") if gtid)
-        except (*self.ERRORS, ValueError):
-            self.drop()
-            return None
-
-    @staticmethod
-    def _cancel(connection: Connection[pymysql.cursors.Cursor]) -> None:
-        connection._force_close()
-
-
-def _connected(endpoint: Endpoint) -> Connection[pymysql.cursors.Cursor]:
-    try:
-        return tapped(lambda: connect(parse(endpoint.dsn), read_timeout_s=CONNECT_S), pymysql.err)
-    except ProveoutError as error:
-        raise TaskFault("invalid", f"system {endpoint.system!r}: {error.what}") from None
-    except pymysql.err.MySQLError as error:
-        raise TaskFault("unreachable", f"system {endpoint.system!r}: {one_line(error)[1]}") from None
+def position(rows: Sequence[Sequence[Any]] | None) -> int | None:
+    """The sum of the sequence numbers of the GTIDs in the one row; None without it."""
+    if rows is None:
+        return None
+    ((gtids,),) = rows
+    return sum(int(gtid.rpartition("-")[2]) for gtid in str(gtids).split(",") if gtid)
 
 
 # Two sources, as the server counts in two places: `events_statements_summary_by_digest` for statements that are sent as
@@ -163,10 +132,9 @@ class MysqlStatements(MysqlQueries):
         A digest has no comments, so that our own statements have no mark: they run in another database.
         """
         try:
-            self._connection.select_db(OURS)
-            return self._counts()
-        except pymysql.err.MySQLError as error:
-            raise fault_of(self._endpoint, error) from None
+            with faults(self._endpoint):
+                self._connection.select_db(OURS)
+                return self._counts()
         finally:
             with suppress(OSError, pymysql.err.Error):  # the connection may be lost
                 self._connection.select_db(self._database)
@@ -193,22 +161,16 @@ class MysqlStatements(MysqlQueries):
         del id
         if SHORTENED in text:
             raise TaskFault("missing", "the server has shortened its text")
-        with self._connection.cursor() as cursor:
-            try:
-                cursor.execute(f"EXPLAIN {explainable(text)}")
-                names = [str(column[0]).lower() for column in cursor.description or ()]
-                return tuple(_step(dict(zip(names, row, strict=True))) for row in cursor.fetchall())
-            except pymysql.err.MySQLError as error:
-                raise fault_of(self._endpoint, error) from None
+        with faults(self._endpoint), self._connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN {explainable(text)}")
+            names = [str(column[0]).lower() for column in cursor.description or ()]
+            return tuple(_step(dict(zip(names, row, strict=True))) for row in cursor.fetchall())
 
     def _rows(self, query: str, *values: str) -> Sequence[Sequence[Any]]:
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(query, values or None)
-                rows: Sequence[Sequence[Any]] = cursor.fetchall()
-                return rows
-        except pymysql.err.MySQLError as error:
-            raise fault_of(self._endpoint, error) from None
+        with faults(self._endpoint), self._connection.cursor() as cursor:
+            cursor.execute(query, values or None)
+            rows: Sequence[Sequence[Any]] = cursor.fetchall()
+            return rows
 
 
 def explainable(text: str) -> str:

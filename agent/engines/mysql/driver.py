@@ -187,15 +187,5 @@ def _require(connection: Any, access: str) -> None:
 
 def failure_of(code: str, text: str, statement: Statement | None) -> StatementFailure:
     """The failure of a statement (None: of the connection) with MySQL's error number and the server's words."""
-    logical = statement.logical_errors if statement is not None else frozenset()
-    return StatementFailure(code, " ".join(text.split()), kind_of(code, logical))
-
-
-def kind_of(code: str, logical: frozenset[str]) -> FailureKind:
-    """Return the kind of an error number; `logical` are those that the statement's specification counts as logical
-    failures."""
-    if code in logical:
-        return FailureKind.LOGICAL
-    if code in RETRYABLE:
-        return FailureKind.RETRYABLE
-    return FailureKind.LOST if code in LOST else FailureKind.ERROR
+    kind = FailureKind.of(code, statement, retryable=code in RETRYABLE, lost=code in LOST)
+    return StatementFailure(code, " ".join(text.split()), kind)

@@ -26,6 +26,8 @@ CONNECT_S = 5.0
 SSL_MODES = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
 OPTIONS = ("unix_socket", "ssl_mode", "ssl_ca")
 FORM = "mysql://user:${secrets.name}@host:3306/database"
+UNREACHABLE = frozenset({"1053", "1927", "2002", "2003", "2006", "2013"})
+"""The codes of a server that is not reached, or that ends the connection."""
 
 
 class MalformedDsn(ProveoutError):

@@ -16,6 +16,8 @@ import io
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,9 +27,10 @@ from pymysql.connections import Connection
 from pymysql.constants import CLIENT, COMMAND
 
 from proveout.agent.engines.adapter import RangeMark
-from proveout.agent.engines.mysql.dsn import MalformedDsn, connect, one_line, parse
+from proveout.agent.engines.mysql.dsn import UNREACHABLE, MalformedDsn, connect, one_line, parse
 from proveout.agent.engines.row_values import plain, scaled
-from proveout.agent.engines.table import COMMENT, intention_of, probe
+from proveout.agent.engines.statement_errors import MYSQL, as_faults
+from proveout.agent.engines.table import COMMENT, TableLoader, column_names
 from proveout.agent.errors import TaskFault
 from proveout.dsl import engines
 from proveout.dsl.workloads.base import Population, Table
@@ -43,10 +46,8 @@ SETTINGS = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
     "SET SESSION lock_wait_timeout = 60",
 )
-REFUSED = frozenset({"1044", "1045", "1142", "1143", "1227", "1370", "1419", "1290"})
 DEADLOCK = frozenset({"1213", "1205"})
 DEADLOCKS_MAX = 8
-GONE = frozenset({"1053", "1927", "2002", "2003", "2006", "2013"})
 
 
 class LoadConnection(Connection):  # type: ignore[misc]  # PyMySQL has no types
@@ -74,23 +75,23 @@ class LoadConnection(Connection):  # type: ignore[misc]  # PyMySQL has no types
         self._read_timeout = None
 
 
-class MysqlLoader:
-    """One connection. Methods block; a database error comes out as a TaskFault with the server's own words."""
+class MysqlLoader(TableLoader):
+    """See `TableLoader`."""
 
     whole_number = "bigint"
+    DIALECT = "mysql"
+    ELSEWHERE = "point the system at an empty database"
 
     def __init__(self, dsn: str, population: Population) -> None:
-        self._population = population
-        self._intention = intention_of(population)
+        super().__init__(population)
         try:
-            self._connection: Any = connect(
-                parse(dsn), kind=LoadConnection, read_timeout_s=10.0, client_flag=CLIENT.LOCAL_FILES
-            )
-            self._connection.wait_for_ever()
+            with self._doing("connect to the database"):
+                self._connection: Any = connect(
+                    parse(dsn), kind=LoadConnection, read_timeout_s=10.0, client_flag=CLIENT.LOCAL_FILES
+                )
         except MalformedDsn as error:
             raise TaskFault("invalid", error.what, way_out=error.way_out) from None
-        except pymysql.err.MySQLError as error:
-            raise fault("connect to the database", error) from None
+        self._connection.wait_for_ever()
         for setting in SETTINGS:
             self.execute(setting)
         # keep the population out of the binary log; without the right to do so, it is replicated
@@ -99,7 +100,7 @@ class MysqlLoader:
         except TaskFault as refusal:
             if refusal.code != "refused":
                 raise
-        self._streams = bool(self._one("SELECT @@global.local_infile")[0])
+        self._streams = bool(self.rows("SELECT @@global.local_infile")[0][0])
 
     def prepare(self) -> None:
         """Drop our earlier tables, create new ones, empty."""
@@ -119,71 +120,78 @@ class MysqlLoader:
         Two slices that meet in the gap of an index may deadlock. InnoDB has then rolled one of them back, whole, and
         that one is sent again.
         """
-        for attempt in range(DEADLOCKS_MAX + 1):
-            reported = 0
+        for attempt in range(DEADLOCKS_MAX):
+            reported: list[int] = []
+
+            def counted(rows: int, reported: list[int] = reported) -> None:
+                reported.append(rows)
+                progress(rows)
+
             try:
-                self._connection.begin()
-                taken = 0
-                if mark is not None:
-                    self._connection.query(mark.claim)
-                for sent, accepted in self._chunks(table, first, count):
-                    taken += accepted
-                    reported += sent
-                    progress(sent)
-                if mark is not None:
-                    self._connection.query(mark.record.format(rows=taken))
-                self._connection.commit()
-            except pymysql.err.MySQLError as error:
-                if one_line(error)[0] not in DEADLOCK or attempt == DEADLOCKS_MAX:
-                    raise fault(f"load table {table.name}", error) from None
-                self._connection.rollback()
-                progress(-reported)
-                time.sleep(random.uniform(0.0, 0.1 * (attempt + 1)))  # noqa: S311 - so that the two do not meet again
-            else:
-                return taken
-        raise AssertionError  # the last attempt returns or raises
-
-    def _chunks(self, table: Table, first: int, count: int) -> Iterator[tuple[int, int]]:
-        """Send the rows of a slice; (rows sent, rows taken) of each chunk of it."""
-        send = self._streamed if self._streams else self._inserted
-        for start in range(first, first + count, CHUNK_UNITS):
-            rows = table.rows(start, min(CHUNK_UNITS, first + count - start))
-            if len(rows[0]):  # a small table has none in most of its slices
-                yield len(rows[0]), send(table, rows)
-
-    def execute(self, statement: str) -> None:
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(statement)
-        except pymysql.err.MySQLError as error:
-            raise fault(f"run {statement[:100]!r}", error) from None
-
-    def count(self, table: str) -> int:
-        return int(self._one(f"SELECT count(*) FROM {table}")[0])  # noqa: S608 - a name of ours
-
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        return self._rows(query)
+                return super().load(table, first, count, counted, mark)
+            except TaskFault as fault:
+                if fault.refusal not in DEADLOCK:
+                    raise
+            progress(-sum(reported))
+            time.sleep(random.uniform(0.0, 0.1 * (attempt + 1)))  # noqa: S311 - so that the two do not meet again
+        return super().load(table, first, count, progress, mark)
 
     def table_exists(self, name: str) -> bool:
-        return bool(self._rows(f"{COMMENT_OF} '{name}'"))
+        return bool(self.rows(f"{COMMENT_OF} '{name}'"))
 
     def settle(self) -> None:
         """Have the log on disk. Where each commit waits for it, as MySQL is shipped, it is there already."""
-        if int(self._one("SELECT @@global.innodb_flush_log_at_trx_commit")[0]) != 1:
+        if int(self.rows("SELECT @@global.innodb_flush_log_at_trx_commit")[0][0]) != 1:
             self.execute("FLUSH ENGINE LOGS")
 
     def undo(self) -> None:
+        """Remove the tables, where they are and ours."""
         self._drop_ours()
         self.execute(f"DROP TABLE IF EXISTS {self._intention}")
 
     def close(self) -> None:
         self._connection.close()
 
+    def _doing(self, what: str) -> AbstractContextManager[None]:
+        return as_faults(pymysql.err.MySQLError, partial(fault, what))
+
+    def _run(self, statement: str) -> None:
+        self._connection.query(statement)
+
+    def _ask(self, query: str) -> list[tuple[Any, ...]]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(query)
+            return list(cursor.fetchall())
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.begin()
+        try:
+            yield
+            self._connection.commit()
+        except pymysql.err.MySQLError as error:
+            if one_line(error)[0] in DEADLOCK:
+                self._connection.rollback()
+            raise
+
+    def _sent(self, table: Table, first: int, count: int) -> Iterator[int]:
+        send = self._streamed if self._streams else self._inserted
+        for start in range(first, first + count, CHUNK_UNITS):
+            rows = table.rows(start, min(CHUNK_UNITS, first + count - start))
+            if len(rows[0]):  # a small table has none in most of its slices
+                yield send(table, rows)
+
+    def _foreign(self, table: Table) -> str:
+        found = self.rows(f"{COMMENT_OF} '{table.name}'")
+        return "table" if found and found[0][0] != COMMENT else ""
+
+    def _is_making(self) -> bool:
+        return self.rows(f"{COMMENT_OF} '{self._intention}'") == [(COMMENT,)]
+
     def _streamed(self, table: Table, rows: Columns) -> int:
-        nullable = [
-            name for name, values in zip(names_of(table), rows, strict=True) if isinstance(values, np.ma.MaskedArray)
-        ]
-        places = ", ".join(f"@{name}" if name in nullable else name for name in names_of(table))
+        names = [name for name, _ in table.columns]
+        nullable = [name for name, values in zip(names, rows, strict=True) if isinstance(values, np.ma.MaskedArray)]
+        places = ", ".join(f"@{name}" if name in nullable else name for name in names)
         setting = ", ".join(f"{name} = NULLIF(@{name}, '')" for name in nullable)  # CSV has no NULL
         statement = (
             f"LOAD DATA LOCAL INFILE 'rows' INTO TABLE {table.name} CHARACTER SET utf8mb4"
@@ -194,52 +202,11 @@ class MysqlLoader:
 
     def _inserted(self, table: Table, rows: Columns) -> int:
         """As many rows to a statement as PyMySQL puts into one, about 1 MB."""
-        names = ", ".join(names_of(table))
         marks = ", ".join("%s" for _ in table.columns)
         bound = (plain(kind, values) for (_, kind), values in zip(table.columns, rows, strict=True))
         with self._connection.cursor() as cursor:
-            text = f"INSERT INTO {table.name} ({names}) VALUES ({marks})"  # noqa: S608 - names of ours
+            text = f"INSERT INTO {table.name} ({column_names(table)}) VALUES ({marks})"  # noqa: S608 - names of ours
             return int(cursor.executemany(text, list(zip(*bound, strict=True))) or 0)
-
-    def _drop_ours(self) -> None:
-        """Drop the tables where they are; TaskFault `refused` when one of them is not ours."""
-        self._refuse_foreign_tables()
-        for statement in self._population.drop["mysql"]:
-            self.execute(statement)
-
-    def _refuse_foreign_tables(self) -> None:
-        making = self._rows(f"{COMMENT_OF} '{self._intention}'") == [(COMMENT,)]
-        for table in self._population.tables:
-            found = self._rows(f"{COMMENT_OF} '{table.name}'")
-            if found and found[0][0] != COMMENT and not (making and self._is_new(table)):
-                raise TaskFault(
-                    "refused",
-                    f"the database has a table {table.name} that proveout did not make, and a load would replace it",
-                    way_out="point the system at an empty database, or drop the table yourself",
-                )
-
-    def _is_new(self, table: Table) -> bool:
-        """Whether it is as a killed `prepare` leaves it."""
-        try:
-            return not self._rows(f"{probe(table)} LIMIT 1")
-        except TaskFault:
-            return False
-
-    def _one(self, query: str) -> tuple[Any, ...]:
-        return self._rows(query)[0]
-
-    def _rows(self, query: str) -> list[tuple[Any, ...]]:
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(query)
-                return list(cursor.fetchall())
-        except pymysql.err.MySQLError as error:
-            raise fault("read the catalogue or count rows", error) from None
-
-
-def names_of(table: Table) -> list[str]:
-    """Its columns' names, in the order of the rows."""
-    return [name for name, _ in table.columns]
 
 
 def as_csv(columns: tuple[tuple[str, str], ...], rows: Columns) -> bytes:
@@ -265,10 +232,10 @@ def fault(doing: str, error: pymysql.err.MySQLError) -> TaskFault:
     """A database error as a TaskFault: which code by MySQL's number, the server's words, what to do."""
     code, text = one_line(error)
     what = f"cannot {doing}: {text}" + (f" (MySQL error {code})" if code != "0" else "")
-    if code in REFUSED:
+    if MYSQL.kind_of(code, text) == "rights":
         return TaskFault("refused", what, way_out="grant the user of the system's dsn what the load needs")
     if code in engines.of("mysql").disk_full_codes:
         return TaskFault("disk_full", what, way_out="give the database's host more room, or load a smaller population")
-    if code in GONE:
+    if code in UNREACHABLE:
         return TaskFault("unreachable", what, way_out="see that the server runs, and look into its log")
-    return TaskFault("fault", what)
+    return TaskFault("fault", what, refusal=code)

@@ -12,6 +12,7 @@ from struct import Struct
 from typing import Any, Protocol
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.engines.statement_errors import PLACEHOLDER
 from proveout.core.data_classes import dataclass
 from proveout.dsl.workloads.base import Row, Statement
 
@@ -29,7 +30,6 @@ LONG = "a statement of more than 16 MB"
 UNSIGNED = 0x20
 _INTEGER, _TEXT, _NULL = 8, 253, 6  # MYSQL_TYPE_LONGLONG, VAR_STRING, NULL
 _U16, _I64 = Struct("<H"), Struct("<q")
-_PLACEHOLDER = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`|\$(\d+)")
 
 # type -> (signed, unsigned): TINY, SHORT, YEAR, INT24, LONG, LONGLONG, FLOAT, DOUBLE
 FIXED = {
@@ -55,7 +55,7 @@ def placeholders(text: str) -> tuple[str, tuple[int, ...]]:
         order.append(int(match[1]) - 1)
         return "?"
 
-    return _PLACEHOLDER.sub(put, text), tuple(order)
+    return PLACEHOLDER.sub(put, text), tuple(order)
 
 
 def packet(payload: bytes) -> bytes:

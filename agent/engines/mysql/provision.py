@@ -11,7 +11,7 @@ import signal
 import socket
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -20,7 +20,7 @@ from proveout.agent.engines.embedded.data_store import Promotion, ServerRole
 from proveout.agent.engines.embedded.server import (
     LOG_LINES_MAX,
     READY_S,
-    EmbeddedGroup,
+    Embedded,
     GroupServer,
     Primary,
     log_lines,
@@ -28,7 +28,7 @@ from proveout.agent.engines.embedded.server import (
 )
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, USER, Workspace
 from proveout.agent.errors import TaskFault
-from proveout.core.data_classes import dataclass, record
+from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.parameter_names import WAY_OUT
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.settings import mysql_objection
@@ -48,8 +48,6 @@ APPLY_S = 60
 ANSWER_S = 30.0
 ACKNOWLEDGED_MS = 1_000_000_000
 """The time that a commit waits for a semi-synchronous standby: practically without a limit (11 days)."""
-BROKEN = ("Got fatal error 1236", "Slave SQL: Error", "out of order")
-"""Texts in a standby's log after which waiting is of no use: it needs a new copy of the data."""
 _GTIDS = re.compile(r"(\d+-\d+-\d+(,\d+-\d+-\d+)*)?")
 
 
@@ -107,73 +105,6 @@ def free_port() -> int:
         return int(asking.getsockname()[1])
 
 
-@record
-class Client:
-    """MariaDB's client program, run in a workspace as the server's user. Methods block. TaskFault."""
-
-    at: Workspace
-    program: Path
-
-    def position(self, primary: Primary) -> str:
-        """The GTIDs that the primary has in its binary log."""
-        answer = self._ask(primary.session, primary.state.administrator, "SELECT @@global.gtid_binlog_pos")
-        if not _GTIDS.fullmatch(answer):
-            raise TaskFault("fault", f"the primary answers {answer[:80]!r} for the position of its binary log")
-        return answer
-
-    def reach(self, session: Path, password: str, position: str) -> Callable[[], bool]:
-        """A question: whether the standby replicates, and has applied all up to `position`."""
-        running = (
-            "SELECT VARIABLE_VALUE = 'ON' FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'SLAVE_RUNNING'"
-        )
-
-        def is_level() -> bool:
-            return (
-                self._ask(session, password, running) == "1"
-                and self._ask(session, password, f"SELECT MASTER_GTID_WAIT('{position}', 1)") == "0"
-            )
-
-        return is_level
-
-    def promote(self, session: Path, password: str) -> Promotion:
-        """Make a standby a primary: apply what it has received, forget its primary, accept writes.
-
-        The age of its newest commit is not known: MariaDB does not report it.
-        """
-        began_s = time.monotonic()
-        self._ask(session, password, "STOP SLAVE IO_THREAD")
-        shown = self._ask(session, password, "SHOW ALL SLAVES STATUS\\G")
-        received = re.search(r"^\s*Gtid_IO_Pos: ([\d,-]*)$", shown, re.MULTILINE)
-        position = received[1] if received is not None else ""
-        if self._ask(session, password, f"SELECT MASTER_GTID_WAIT('{position}', {APPLY_S})") != "0":
-            raise TaskFault("timeout", f"the standby did not apply what it had received within {APPLY_S} s")
-        self._ask(session, password, "STOP SLAVE; RESET SLAVE ALL; SET GLOBAL read_only = 0")
-        return Promotion(seconds=time.monotonic() - began_s, staleness_s=None)
-
-    def _ask(self, session: Path, password: str, statement: str) -> str:
-        """The answer to a statement, of the administrator of the server with that session."""
-        with self._login(session, password) as file:
-            argv = [str(self.program), f"--defaults-file={file}", "-N", "-B", "-e", statement]
-            access = workspace.of_helper(self.program, read=[file], write=[])
-            limit_s = ANSWER_S + APPLY_S
-            return self.at.supervisor.run(argv, ENVIRONMENT, limit_s=limit_s, identity="server", access=access).strip()
-
-    @contextlib.contextmanager
-    def _login(self, session: Path, password: str) -> Iterator[Path]:
-        """A defaults file of the server's user alone."""
-        path = self.at.session / "login.cnf"
-        path.unlink(missing_ok=True)
-        path.touch(mode=0o600)
-        path.write_text(
-            f"[client]\nuser={ADMINISTRATOR}\npassword={password}\nsocket={session}/socket/mysqld.sock\nprotocol=socket\n"
-        )
-        self.at.hand_over(path)
-        try:
-            yield path
-        finally:
-            path.unlink(missing_ok=True)
-
-
 # Access: the socket's folder is 0700 and belongs to that user (root passes, as root does), and the one account
 # there is has a random password, set again at every start by the server's init file; `root` is locked.
 #
@@ -187,6 +118,7 @@ ADMINISTRATION = "proveout_administration"
 """The database of procedures that need more rights than the account has."""
 NOTHING = "nothing"
 """An empty folder of the session."""
+ACCOUNTS, SETTINGS, SOCKET = "init.sql", "my.cnf", "socket/mysqld.sock"
 INITIALISE_S = 60.0
 GREETING = 10
 FOLDERS = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin")
@@ -251,10 +183,10 @@ def configuration(
         lines.append(f"{name} = {value}")
     fixed = {
         "datadir": str(data),
-        "socket": f"{folder}/socket/mysqld.sock",
+        "socket": str(folder / SOCKET),
         "pid_file": f"{folder}/socket/mysqld.pid",
         "tmpdir": f"{folder}/socket",
-        "init_file": f"{folder}/init.sql",
+        "init_file": f"{folder}/{ACCOUNTS}",
         "secure_file_priv": f"{folder}/{NOTHING}",
         "plugin_dir": f"{folder}/{NOTHING}",
         "allow_suspicious_udfs": "off",
@@ -294,6 +226,8 @@ class Server(GroupServer[Workspace]):
 
     ENGINE, NAME, STOPS = "mysql", "MariaDB", signal.SIGTERM
     WRONG_SETTING = ("unknown variable", "unknown option", "while setting value")
+    SECRETS = (ACCOUNTS,)
+    BROKEN = ("Got fatal error 1236", "Slave SQL: Error", "out of order")
 
     def __init__(self, system: System, data_root: Path, on_death: Callable[[str], None] | None = None) -> None:
         self._programs = find_programs()
@@ -304,7 +238,7 @@ class Server(GroupServer[Workspace]):
     @property
     def dsn(self) -> str:
         """The dsn; holds the password."""
-        path = quote(f"{self.session}/socket/mysqld.sock")
+        path = quote(str(self.session / SOCKET))
         return f"mysql://{USER}:{self._password}@localhost/{DATABASE}?unix_socket={path}"
 
     def _make_workspace(self) -> Workspace:
@@ -316,9 +250,7 @@ class Server(GroupServer[Workspace]):
         # fails
         partial, scratch = self.data.with_name("data.new"), self.data.with_name("data.tmp")
         for folder in (partial, scratch):
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(mode=0o700)
-            self._at.hand_over(folder)
+            self._at.make_folder(folder)
         argv = [str(self._programs.initialise), "--no-defaults", f"--datadir={partial}", f"--tmpdir={scratch}"]
         argv.append("--cross-bootstrap")
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
@@ -327,31 +259,22 @@ class Server(GroupServer[Workspace]):
         shutil.rmtree(scratch, ignore_errors=True)
         partial.rename(self.data)
 
-    def _configure(self) -> list[str]:
-        """Write the configuration into the session's folder, which is the agent's: the server's user cannot change
-        it."""
-        session = self._at.session
-        (session / "socket").mkdir(mode=0o700, exist_ok=True)
-        (session / NOTHING).mkdir(mode=0o555, exist_ok=True)
-        (session / NOTHING).chmod(0o555)
-        self._at.hand_over_socket(session / "socket")
-        accounts = session / "init.sql"
-        accounts.unlink(missing_ok=True)
-        accounts.touch(mode=0o600)
-        accounts.write_text("".join(f"{statement};\n" for statement in self._accounts()))
-        self._at.hand_over(accounts)
-        data_store.point(session, self._folder)
-        if self._ports():
-            (session / PORT_FILE).write_text(str(self._port))
-        file = session / "my.cnf"
-        file.write_text(self._settings())
-        file.chmod(0o644)
-        return [str(self._programs.server), f"--defaults-file={file}"]
+    def _configure(self) -> None:
+        (self.session / NOTHING).mkdir(exist_ok=True)
+        (self.session / NOTHING).chmod(0o555)
+        super()._configure()
 
-    def _settings(self) -> str:
-        """The text of its defaults file."""
+    def _files(self) -> dict[str, str]:
+        ports = self._ports()
         grouped = settings_of(self._system.name, self._role, self._port) if self._role.is_grouped else None
-        return configuration(self._system.settings, self.session, self.data, grouped)
+        return {
+            ACCOUNTS: "".join(f"{statement};\n" for statement in self._accounts()),
+            SETTINGS: configuration(self._system.settings, self.session, self.data, grouped),
+            **({PORT_FILE: str(self._port)} if ports else {}),
+        }
+
+    def _command(self) -> list[str]:
+        return [str(self._programs.server), f"--defaults-file={self.session / SETTINGS}"]
 
     def _ports(self) -> tuple[int, ...]:
         """A primary's port for its standbys stays the same for the session."""
@@ -404,21 +327,11 @@ class Server(GroupServer[Workspace]):
         """
         with socket.socket(socket.AF_UNIX) as asking, contextlib.suppress(OSError):
             asking.settimeout(READY_S)
-            asking.connect(f"{self.session}/socket/mysqld.sock")
+            asking.connect(str(self.session / SOCKET))
             return asking.recv(5, socket.MSG_WAITALL)[4:] == bytes([GREETING])
         return False
 
     # ---- a group of servers --------------------------------------------------------------------------------------
-
-    @property
-    def _client(self) -> Client:
-        if self._programs.client is None:
-            raise TaskFault(
-                "missing",
-                "the client program mariadb, which makes standbys, was not found on this host",
-                way_out="install it (Debian: apt-get install mariadb-client)",
-            )
-        return Client(at=self._at, program=self._programs.client)
 
     def _find_primary(self, endpoint: Endpoint) -> Primary:
         socket_path = Path(parse_qs(urlsplit(endpoint.dsn).query).get("unix_socket", [""])[0])
@@ -430,37 +343,56 @@ class Server(GroupServer[Workspace]):
         snapshot = Path(primary.state.store) / "snapshot"
         if not snapshot.is_dir():
             return "empty, for all changes of its primary"
-        partial = self.data.with_name("data.copied")
-        self._at.copy(snapshot, partial)
-        partial.rename(self.data)
+        self._at.copy(snapshot, self.data)
         return f"a copy of the snapshot of {primary.folder.name}"
 
     def _adopt(self, primary: Primary) -> None:
         """Nothing beside the init file."""
 
-    def _is_configured(self) -> bool:
-        try:
-            return (self.session / "my.cnf").read_text() == self._settings() and self._followed() in (
-                self.session / "init.sql"
-            ).read_text()
-        except OSError:
-            return False
-
-    def _followed(self) -> str:
-        return following(self._primary)[2] if self._primary is not None else ""
-
-    def _reach(self, primary: Primary) -> Callable[[], bool | None]:
-        client = self._client
-        is_level = client.reach(self.session, self._state.administrator, client.position(primary))
-
-        def found() -> bool | None:
-            lines = log_lines(self.log, self._log_offset)
-            return is_level() or (None if any(text in line for line in lines for text in BROKEN) else False)
-
-        return found
+    def _reach(self, primary: Primary) -> Callable[[], bool]:
+        position = self._ask("SELECT @@global.gtid_binlog_pos", primary)
+        if not _GTIDS.fullmatch(position):
+            raise TaskFault("fault", f"the primary answers {position[:80]!r} for the position of its binary log")
+        running = (
+            "SELECT VARIABLE_VALUE = 'ON' FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'SLAVE_RUNNING'"
+        )
+        return lambda: self._ask(running) == "1" and self._ask(f"SELECT MASTER_GTID_WAIT('{position}', 1)") == "0"
 
     def _promote(self) -> Promotion:
-        return self._client.promote(self.session, self._state.administrator)
+        """Apply what it has received, forget its primary, accept writes.
+
+        The age of its newest commit is not known: MariaDB does not report it.
+        """
+        began_s = time.monotonic()
+        self._ask("STOP SLAVE IO_THREAD")
+        shown = self._ask("SHOW ALL SLAVES STATUS\\G")
+        received = re.search(r"^\s*Gtid_IO_Pos: ([\d,-]*)$", shown, re.MULTILINE)
+        position = received[1] if received is not None else ""
+        if self._ask(f"SELECT MASTER_GTID_WAIT('{position}', {APPLY_S})") != "0":
+            raise TaskFault("timeout", f"the standby did not apply what it had received within {APPLY_S} s")
+        self._ask("STOP SLAVE; RESET SLAVE ALL; SET GLOBAL read_only = 0")
+        return Promotion(seconds=time.monotonic() - began_s, staleness_s=None)
+
+    def _ask(self, statement: str, of: Primary | None = None) -> str:
+        """The answer to a statement of the administrator of this server, or of another, from the client program, which
+        runs as the server's user. TaskFault."""
+        program = self._programs.client
+        if program is None:
+            raise TaskFault(
+                "missing",
+                "the client program mariadb, which makes standbys, was not found on this host",
+                way_out="install it (Debian: apt-get install mariadb-client)",
+            )
+        session, password = (
+            (self.session, self._state.administrator) if of is None else (of.session, of.state.administrator)
+        )
+        login = f"[client]\nuser={ADMINISTRATOR}\npassword={password}\nsocket={session / SOCKET}\nprotocol=socket\n"
+        with self._at.secret("login.cnf", login) as file:
+            argv = [str(program), f"--defaults-file={file}", "-N", "-B", "-e", statement]
+            access = workspace.of_helper(program, read=[file], write=[])
+            limit_s = ANSWER_S + APPLY_S
+            run = self._at.supervisor.run
+            return run(argv, ENVIRONMENT, limit_s=limit_s, identity="server", access=access).strip()
 
     def _is_in_order(self, data: Path) -> bool:
         """A copy of a killed server's data recovers like that data."""
@@ -478,8 +410,6 @@ class Server(GroupServer[Workspace]):
         return printed.partition(" Ver ")[2].partition(" ")[0]
 
 
-class EmbeddedMysql(EmbeddedGroup[Server]):
-    """An embedded MariaDB for asyncio."""
-
-    def __init__(self, system: System, data_root: Path, *, on_death: Callable[[str], None] | None = None) -> None:
-        super().__init__(Server(system, data_root, on_death))
+def embedded(system: System, data_root: Path, *, on_death: Callable[[str], None]) -> Embedded:
+    """An embedded MariaDB."""
+    return Embedded(Server(system, data_root, on_death))

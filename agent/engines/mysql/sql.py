@@ -11,16 +11,18 @@ import re
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pymysql
 
 from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
-from proveout.agent.engines.mysql.dsn import MalformedDsn, connect, one_line, parse
+from proveout.agent.engines.mysql.dsn import UNREACHABLE, MalformedDsn, connect, one_line, parse
 from proveout.agent.engines.mysql.provision import ADMINISTRATION
 from proveout.agent.engines.recording import tapped
-from proveout.agent.engines.statement_errors import text_of_plan
+from proveout.agent.engines.sessions import CaptureConnection
+from proveout.agent.engines.statement_errors import MYSQL, as_faults, text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
@@ -28,9 +30,7 @@ CONNECT_S = 10.0
 WRITE_OUT_S = 300.0
 POLL_S = 0.05
 DIRTY_PAGES_LEFT = 50  # the server itself touches some pages all the time
-CLIENT_ERRORS = frozenset({"2002", "2003", "2006", "2013", "1053", "1927"})
 AT_LINE = re.compile(r" at line (\d+)$")
-NO_RIGHT = frozenset({"1044", "1045", "1142", "1227", "1290", "1370"})
 
 FINGERPRINT = (
     "binlog_format", "character_set_server", "collation_server", "default_storage_engine", "innodb_adaptive_hash_index",
@@ -82,11 +82,8 @@ def run_all(endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
     counts = []
     with connected(endpoint) as connection, connection.cursor() as cursor:
         for number, statement in enumerate(statements):
-            with text_of_plan(endpoint.engine, f"statements.{number}"):
-                try:
-                    counts.append(max(0, cursor.execute(statement)))
-                except pymysql.err.MySQLError as error:
-                    raise fault_of(endpoint, error) from None
+            with text_of_plan(endpoint.engine, f"statements.{number}"), faults(endpoint):
+                counts.append(max(0, cursor.execute(statement)))
     return tuple(counts)
 
 
@@ -128,11 +125,13 @@ def _await_clean(endpoint: Endpoint, cursor: Any) -> None:
 @contextmanager
 def connected(endpoint: Endpoint) -> Iterator[Any]:
     """A connection for a `with` block; a database error inside it becomes a TaskFault."""
-    try:
-        with closing(open_for(endpoint)) as connection:
-            yield connection
-    except pymysql.err.MySQLError as error:
-        raise fault_of(endpoint, error) from None
+    with faults(endpoint), closing(open_for(endpoint)) as connection:
+        yield connection
+
+
+def faults(endpoint: Endpoint) -> AbstractContextManager[None]:
+    """A block whose database errors become TaskFaults."""
+    return as_faults(pymysql.err.MySQLError, partial(fault_of, endpoint))
 
 
 @contextmanager
@@ -142,21 +141,21 @@ def cursor(endpoint: Endpoint) -> Iterator[Any]:
         yield opened
 
 
-def open_for(endpoint: Endpoint) -> Any:
+def open_for(endpoint: Endpoint, read_timeout_s: float | None = None) -> Any:
     """A connection. TaskFault."""
     try:
-        return tapped(lambda: connect(parse(endpoint.dsn), timeout_s=CONNECT_S), pymysql.err)
+        address = parse(endpoint.dsn)
     except MalformedDsn as error:
         raise TaskFault("invalid", f"system {endpoint.system!r}: {error.what}", way_out=error.way_out) from None
-    except pymysql.err.MySQLError as error:
-        raise fault_of(endpoint, error) from None
+    with faults(endpoint):
+        return tapped(lambda: connect(address, timeout_s=CONNECT_S, read_timeout_s=read_timeout_s), pymysql.err)
 
 
 def fault_of(endpoint: Endpoint, error: pymysql.err.MySQLError) -> TaskFault:
     """An error of the server or the connection as a TaskFault."""
     code, text = one_line(error)
     what = f"system {endpoint.system!r}: {text} (MySQL error {code})"
-    if code in CLIENT_ERRORS:
+    if code in UNREACHABLE:
         way_out = "is the server running, and does this host get to it (address, port, firewall)?"
         return TaskFault("unreachable", what, way_out=way_out)
     if code == "1045":
@@ -164,41 +163,45 @@ def fault_of(endpoint: Endpoint, error: pymysql.err.MySQLError) -> TaskFault:
             "refused", what, way_out="check user and password of its dsn, and the hosts its user may come from"
         )
     way_out = ""
-    if code in NO_RIGHT:
+    if MYSQL.kind_of(code, text) == "rights":
         way_out = RIGHTS_WAY_OUT if endpoint.provisioned else "grant the user what it needs"
     found = AT_LINE.search(text)
     return TaskFault("refused", what, way_out=way_out, refusal=code, line=int(found[1]) if found else 0)
 
 
-class SizeCatalogue:
-    """The sizes of tables and their indexes; see `adapter.Catalogue`. Opens a connection for each query."""
+class CaptureSession(CaptureConnection[Any]):
+    """A capture's connection. TaskFault when the first attempt fails."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._open: Any = None
-        with connected(endpoint):
-            pass
+    ERRORS = (pymysql.err.MySQLError, OSError)
+
+    def __init__(self, endpoint: Endpoint, read_timeout_s: float | None = None) -> None:
+        super().__init__(lambda: open_for(endpoint, read_timeout_s))
+
+    def rows(self, query: str) -> Sequence[Sequence[Any]] | None:
+        """The rows of a query; None when it fails, and without a connection."""
+        connection = self.connection()
+        if connection is None:
+            return None
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(query)
+                found: Sequence[Sequence[Any]] = cursor.fetchall()
+                return found
+        except self.ERRORS:
+            self.drop()
+            return None
+
+    @staticmethod
+    def _cancel(connection: Any) -> None:
+        connection._force_close()  # `close` would wait for the query under way
+
+
+class SizeCatalogue(CaptureSession):
+    """The sizes of tables and their indexes; see `adapter.Catalogue`."""
 
     def parts(self) -> Sequence[Sequence[Any]] | None:
         """Return one row per part; None when the query fails."""
-        try:
-            with connected(self._endpoint) as self._open, self._open.cursor() as cursor:
-                cursor.execute(SIZES)
-                rows: Sequence[Sequence[Any]] = cursor.fetchall()
-                return rows
-        except (TaskFault, pymysql.err.MySQLError, OSError):
-            return None
-        finally:
-            self._open = None
-
-    def abort(self) -> None:
-        """Close the connection without the goodbye of `close`, which would wait for the query under way."""
-        connection = self._open
-        if connection is not None:
-            connection._force_close()
-
-    def close(self) -> None:
-        """Nothing is open between queries."""
+        return self.rows(SIZES)
 
 
 class MysqlQueries:
@@ -211,12 +214,9 @@ class MysqlQueries:
 
     def rows(self, query: str, most: int) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
         """Return names of columns and rows; none for a statement that returns no rows."""
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(query)
-                return [str(column[0]) for column in cursor.description or ()], cursor.fetchmany(most)
-        except pymysql.err.MySQLError as error:
-            raise fault_of(self._endpoint, error) from None
+        with faults(self._endpoint), self._connection.cursor() as cursor:
+            cursor.execute(query)
+            return [str(column[0]) for column in cursor.description or ()], cursor.fetchmany(most)
 
     def abort(self) -> None:
         with suppress(OSError, AttributeError):  # it may be closed already

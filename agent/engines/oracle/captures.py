@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import oracledb
 
 from proveout.agent.engines.adapter import PlanStep, SnapshotMark, StatementCounts, Tick
-from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.oracle.driver import NO_TABLE, ErrorText, error_text
-from proveout.agent.engines.oracle.sql import Opener, ReportConnection, connect_fault, open_labelled, statement_fault
+from proveout.agent.engines.oracle.sql import Opener, OracleConnection, open_labelled, opened, statement_fault
 from proveout.agent.engines.sessions import CaptureConnection
 from proveout.agent.errors import TaskFault
 from proveout.core.data_classes import record
@@ -46,24 +46,25 @@ class CaptureSession(CaptureConnection[Any]):
     def rows(self, query: str, **values: Any) -> Rows:
         """Return the rows of a query. Raises oracledb.Error."""
         connection: Any = self.connection()
-        try:
-            with connection.cursor() as cursor:
-                cursor.arraysize, cursor.prefetchrows = ROWS, ROWS + 1
-                cursor.execute(query, values)
-                rows: Rows = cursor.fetchall()
-                return rows
-        except oracledb.Error:
-            self.drop()
-            raise
+        with self._dropped(), connection.cursor() as cursor:
+            cursor.arraysize, cursor.prefetchrows = ROWS, ROWS + 1
+            cursor.execute(query, values)
+            rows: Rows = cursor.fetchall()
+            return rows
 
     def change(self, statement: str, **values: Any) -> int:
         """Execute and commit; return the rows affected. Raises oracledb.Error."""
         connection: Any = self.connection()
+        with self._dropped(), connection.cursor() as cursor:
+            cursor.execute(statement, values)
+            connection.commit()
+            return int(cursor.rowcount)
+
+    @contextmanager
+    def _dropped(self) -> Iterator[None]:
+        """Drop the connection where the block fails."""
         try:
-            with connection.cursor() as cursor:
-                cursor.execute(statement, values)
-                connection.commit()
-                return int(cursor.rowcount)
+            yield
         except oracledb.Error:
             self.drop()
             raise
@@ -73,23 +74,16 @@ class CaptureSession(CaptureConnection[Any]):
         connection.cancel()
 
 
-def open_for_capture(endpoint: Endpoint, purpose: str) -> Any:
-    """Connect in thin mode, with a bound on each call. TaskFault."""
-    try:
-        connection = open_labelled(endpoint, purpose)
-        connection.call_timeout = CAPTURE_CALL_TIMEOUT_MS
-    except StatementFailure as failure:
-        raise TaskFault("invalid", f"system {endpoint.system!r}: {failure.what}") from None
-    except oracledb.Error as error:
-        raise connect_fault(endpoint.system, error_text(error)) from None
-    return connection
+def captured(endpoint: Endpoint, purpose: str) -> CaptureSession:
+    """A session with a bound on each call. TaskFault."""
+    return CaptureSession(lambda: opened(endpoint, purpose, call_timeout=CAPTURE_CALL_TIMEOUT_MS))
 
 
 class SizeCatalogue:
     """The sizes of segments, by table; see `adapter.Catalogue`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._session = CaptureSession(lambda: open_for_capture(endpoint, "sizes"))
+        self._session = captured(endpoint, "sizes")
         self.abort, self.close = self._session.abort, self._session.close
 
     def parts(self) -> Rows | None:
@@ -189,7 +183,8 @@ class OracleObserver:
     """Looks at the counters of one system; see `adapter.Observer`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._session = CaptureSession(lambda: open_for_capture(endpoint, "waits"))
+        self._session = captured(endpoint, "waits")
+        self.abort, self.close = self._session.abort, self._session.close
         self._of_one = not endpoint.instances
         try:
             self._started = self._counters().started
@@ -208,13 +203,6 @@ class OracleObserver:
         except oracledb.Error:
             return None
         return readings(counters) if counters.started == self._started else None
-
-    def abort(self) -> None:
-        """Break off a look that does not end, and make no new connection."""
-        self._session.abort()
-
-    def close(self) -> None:
-        self._session.close()
 
     def _counters(self) -> Counters:
         return Counters(
@@ -285,15 +273,16 @@ WAYS_OUT: Mapping[str, str] = {
 }
 
 
-class AwrSession(ReportConnection):
+class AwrSession(OracleConnection):
     """One connection that takes snapshots; see `adapter.ReportSession`."""
 
     def __init__(self, endpoint: Endpoint, container: str, open_one: Opener = open_labelled) -> None:
         self._global = bool(endpoint.instances)
-        super().__init__(endpoint, "awr", open_one, CALL_TIMEOUT_MS)
+        super().__init__(endpoint, "awr", open_one, call_timeout=CALL_TIMEOUT_MS)
         try:
             if container == "root":
-                self._execute(ROOT, way_out=CONTAINER)
+                with self._faults(CONTAINER), self._connection.cursor() as cursor:
+                    cursor.execute(ROOT)
             self._instance = int(self._rows(OWN_INSTANCE)[0][0])
         except BaseException:
             self.close()
@@ -301,16 +290,13 @@ class AwrSession(ReportConnection):
 
     def take(self) -> SnapshotMark:
         """Take a snapshot, of all instances of the container. TaskFault."""
-        try:
-            with self._connection.cursor() as cursor:
-                number = cursor.var(int)
-                cursor.execute(TAKE, snap=number)
-                snap = int(number.getvalue())
-        except oracledb.Error as error:
-            raise self._fault(error) from None
+        with self._faults(), self._connection.cursor() as cursor:
+            number = cursor.var(int)
+            cursor.execute(TAKE, snap=number)
+            snap = int(number.getvalue())
         rows = [row for row in self._rows(TAKEN, snap=snap) if self._global or int(row[1]) == self._instance]
         if not rows:
-            what = f"system {self._system!r}: DBA_HIST_SNAPSHOT has no row of snapshot {snap} for this container"
+            what = f"{self._system}: DBA_HIST_SNAPSHOT has no row of snapshot {snap} for this container"
             raise TaskFault("missing", what, way_out="take `container: root`, where AWR keeps the snapshots of all")
         return SnapshotMark(number=snap, started=tuple(map(str, (value for row in rows for value in row))))
 
@@ -318,26 +304,13 @@ class AwrSession(ReportConnection):
         """Return the lines of the report. TaskFault."""
         names = {"dbid": int(first.started[0]), "first_snap": first.number, "last_snap": second.number}
         query, binds = (GLOBAL_REPORT, names) if self._global else (REPORT, {**names, "instance": self._instance})
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.arraysize, cursor.prefetchrows = ROWS, ROWS + 1
-                for (line,) in cursor.execute(query, binds):
-                    yield "" if line is None else str(line)
-        except oracledb.Error as error:
-            raise self._fault(error) from None
+        with self._faults(), self._connection.cursor() as cursor:
+            cursor.arraysize, cursor.prefetchrows = ROWS, ROWS + 1
+            for (line,) in cursor.execute(query, binds):
+                yield "" if line is None else str(line)
 
-    def _execute(self, statement: str, way_out: str) -> None:
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(statement)
-        except oracledb.Error as error:
-            raise self._fault(error, way_out) from None
-
-    def _fault(self, error: oracledb.Error, way_out: str = "") -> TaskFault:
-        found = error_text(error)
-        return TaskFault(
-            "refused", f"system {self._system!r}: {found.text}", way_out=way_out or WAYS_OUT.get(found.code, "")
-        )
+    def _fault(self, what: ErrorText, way_out: str) -> TaskFault:
+        return TaskFault("refused", f"{self._system}: {what.text}", way_out=way_out or WAYS_OUT.get(what.code, ""))
 
 
 # Not run on an Oracle in the tests. Source: Oracle Database Reference, V$SQL, V$SQL_PLAN, V$INSTANCE.
@@ -359,12 +332,12 @@ STATEMENT_GRANTS = (
 NO_RIGHT = frozenset({"ORA-00942", "ORA-01031"})
 
 
-class OracleStatements(ReportConnection):
+class OracleStatements(OracleConnection):
     """See `adapter.StatementSession`."""
 
     def __init__(self, endpoint: Endpoint, open_one: Opener = open_labelled) -> None:
         self._texts: dict[str, str] = {}
-        super().__init__(endpoint, "statements", open_one, STATEMENT_CALL_TIMEOUT_MS)
+        super().__init__(endpoint, "statements", open_one, call_timeout=STATEMENT_CALL_TIMEOUT_MS)
 
     @property
     def since(self) -> str:
@@ -398,8 +371,7 @@ class OracleStatements(ReportConnection):
             for depth, operation, options, name, cardinality in rows
         )
 
-    def _fault(self, error: oracledb.Error, way_out: str = "") -> TaskFault:
-        text = error_text(error)
-        fault = statement_fault(f"system {self._system!r}", text)
-        way_out = STATEMENT_GRANTS if text.code in NO_RIGHT else way_out or fault.way_out
+    def _fault(self, what: ErrorText, way_out: str) -> TaskFault:
+        fault = super()._fault(what, way_out)
+        way_out = STATEMENT_GRANTS if what.code in NO_RIGHT else fault.way_out
         return TaskFault(fault.code, fault.what, way_out=way_out)

@@ -14,6 +14,7 @@ import oracledb
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.recording import tapped
+from proveout.agent.engines.statement_errors import PLACEHOLDER
 from proveout.core.data_classes import dataclass, record
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Row, Statement
@@ -73,15 +74,6 @@ def words(message: str) -> str:
     return " ".join(_HELP.sub("", message).split())
 
 
-def kind_of(code: str, logical: frozenset[str] = frozenset()) -> FailureKind:
-    """Return the kind of a code; `logical` are those that the statement's specification counts as logical failures."""
-    if code in logical:
-        return FailureKind.LOGICAL
-    if code in RETRYABLE:
-        return FailureKind.RETRYABLE
-    return FailureKind.LOST if code in LOST else FailureKind.ERROR
-
-
 def _first(text: str) -> str:
     match = re.match(r"(?:ORA|DPY|DPI|TT)-?\d+", text)
     return match[0] if match else "ORA-00600"
@@ -110,7 +102,6 @@ THICK = (
     f"agent with {CLIENT}=FOLDER (thick mode)"
 )
 _AS = re.compile(r"(\S+) as (sysdba|sysasm|sysoper)", re.I)
-_PLACEHOLDER = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\$(\d+)")
 _CONTROLS = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
 _PARSED_AHEAD = re.compile(r"\s*(?:SELECT|WITH|INSERT|UPDATE|DELETE|MERGE)\b", re.I)
 
@@ -234,7 +225,7 @@ class CursorSession:
 
     def _failure(self, error: oracledb.Error, statement: Statement) -> StatementFailure:
         what = error_text(error)
-        kind = kind_of(what.code, statement.logical_errors)
+        kind = FailureKind.of(what.code, statement, retryable=what.code in RETRYABLE, lost=what.code in LOST)
         if kind is FailureKind.LOST:
             self._give_up()
         return StatementFailure(what.code, f"statement {statement.name}: {what.text}", kind)
@@ -323,13 +314,13 @@ def parts(dsn: str) -> tuple[str, str, str]:
 
 def binds(text: str) -> str:
     """`$1` written as `:p1`; literals and quoted names stay."""
-    return _PLACEHOLDER.sub(lambda match: f":p{match[1]}" if match[1] else match[0], text)
+    return PLACEHOLDER.sub(lambda match: f":p{match[1]}" if match[1] else match[0], text)
 
 
 def positions(text: str) -> tuple[int, ...] | None:
     """The arguments of a text in the order in which it uses them, from 0; None if it uses one more often than once, as
     SQL and PL/SQL then differ in what a position is."""
-    order = tuple(int(match[1]) - 1 for match in _PLACEHOLDER.finditer(text) if match[1])
+    order = tuple(int(match[1]) - 1 for match in PLACEHOLDER.finditer(text) if match[1])
     return order if len(set(order)) == len(order) else None
 
 

@@ -10,17 +10,16 @@ are ever dropped; how a killed `prepare` is recognised is in `engines.table`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import oracledb
 
-from proveout.agent.engines.adapter import RangeMark
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.oracle.driver import NO_TABLE, error_text, open_connection, words
-from proveout.agent.engines.oracle.sql import connect_fault, statement_fault
+from proveout.agent.engines.oracle.sql import connect_fault, statement_faults
 from proveout.agent.engines.row_values import plain_rows
-from proveout.agent.engines.table import COMMENT, intention_of, probe
+from proveout.agent.engines.table import COMMENT, TableLoader, column_names
 from proveout.agent.errors import TaskFault
 from proveout.dsl.workloads.base import Population, Table
 
@@ -33,14 +32,16 @@ DDL_LOCK_S = 3_600  # keys of one table are made at a time: a statement waits fo
 NO_DIRECT_PATH = frozenset({"ORA-03115", "ORA-03001", "ORA-39776", "DPY-3001", "ORA-00054"})
 
 
-class OracleLoader:
-    """One connection. Methods block; an Oracle error comes out as a TaskFault with its code and words."""
+class OracleLoader(TableLoader):
+    """See `TableLoader`. Direct path commits by itself, so a slice's mark is committed before it."""
 
     whole_number = "NUMBER(19)"
+    DIALECT = "oracle"
+    PLACE = "the schema"
+    ELSEWHERE = "point the system at a schema of its own"
 
     def __init__(self, dsn: str, population: Population) -> None:
-        self._population = population
-        self._intention = intention_of(population)
+        super().__init__(population)
         self._connection: Any = None
         try:
             self._direct = self._connect(dsn)
@@ -67,44 +68,12 @@ class OracleLoader:
             self.execute(f"COMMENT ON TABLE {table.name} IS '{COMMENT}'")
         self._drop_intention()
 
-    def load(
-        self, table: Table, first: int, count: int, progress: Callable[[int], None], mark: RangeMark | None = None
-    ) -> int:
-        """Load one slice; rows loaded. Direct path commits by itself, so the mark is committed before it."""
-        loaded = 0
-        try:
-            if mark is not None:
-                self._run(mark.claim)
-                if self._direct:
-                    self._connection.commit()
-            for start in range(first, first + count, CHUNK_UNITS):
-                rows = list(plain_rows(table, start, min(CHUNK_UNITS, first + count - start), dated=True))
-                if rows:
-                    self._send(table, rows)
-                loaded += len(rows)
-                progress(len(rows))
-            if mark is not None:
-                self._run(mark.record.format(rows=loaded))
-            self._connection.commit()
-        except oracledb.Error as error:
-            raise statement_fault(f"cannot load table {table.name}", error_text(error)) from None
-        return loaded
-
-    def execute(self, statement: str) -> None:
-        try:
-            self._run(statement)
-            self._connection.commit()
-        except oracledb.Error as error:
-            raise statement_fault(f"cannot run {statement[:100]!r}", error_text(error)) from None
-
-    def count(self, table: str) -> int:
-        return int(self._ask(f"SELECT COUNT(*) FROM {table}", {})[0][0])  # noqa: S608 - our own table's name
-
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        return self._ask(query, {})
-
     def table_exists(self, name: str) -> bool:
         return bool(self._comments(name))
+
+    def execute(self, statement: str) -> None:
+        with self._doing(f"run {statement[:100]!r}"), self._transaction():
+            self._run(statement)
 
     def settle(self) -> None:
         """Nothing to wait for: a commit of Oracle's is on disk when it returns, and a direct path load's blocks are."""
@@ -118,9 +87,32 @@ class OracleLoader:
         with contextlib.suppress(oracledb.Error):
             self._connection.close()
 
+    def _doing(self, what: str) -> contextlib.AbstractContextManager[None]:
+        return statement_faults(f"cannot {what}")
+
     def _run(self, statement: str) -> None:
         with self._connection.cursor() as cursor:
             cursor.execute(statement)
+
+    def _ask(self, query: str, **values: str) -> list[tuple[Any, ...]]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(query, values)
+            rows: list[tuple[Any, ...]] = cursor.fetchall()
+            return rows
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        yield
+        self._connection.commit()
+
+    def _sent(self, table: Table, first: int, count: int) -> Iterator[int]:
+        if self._direct:
+            self._connection.commit()
+        for start in range(first, first + count, CHUNK_UNITS):
+            rows = list(plain_rows(table, start, min(CHUNK_UNITS, first + count - start), dated=True))
+            if rows:
+                self._send(table, rows)
+            yield len(rows)
 
     def _send(self, table: Table, rows: list[tuple[Any, ...]]) -> None:
         if self._direct:
@@ -155,61 +147,35 @@ class OracleLoader:
                     "fault", f"cannot load table {table.name}: {len(errors)} rows were refused: {shown}"
                 ) from None
 
-    def _drop_ours(self) -> None:
-        """Drop the tables where they are; TaskFault `refused` when one of them is not ours."""
-        self._refuse_foreign_tables()
-        for statement in self._population.drop["oracle"]:
-            self._drop(statement)
-
     def _drop_intention(self) -> None:
         self._drop(f"DROP TABLE {self._intention} CASCADE CONSTRAINTS PURGE")
 
     def _drop(self, statement: str) -> None:
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(statement)
-        except oracledb.Error as error:
-            if error_text(error).code != NO_TABLE:
-                raise statement_fault(f"cannot run {statement[:100]!r}", error_text(error)) from None
+        with self._doing(f"run {statement[:100]!r}"):
+            try:
+                self._run(statement)
+            except oracledb.Error as error:
+                if error_text(error).code != NO_TABLE:
+                    raise
 
-    def _refuse_foreign_tables(self) -> None:
-        making = bool(self._comments(self._intention))
-        for table in self._population.tables:
-            found = self._comments(table.name)
-            if found and found[0][0] != COMMENT and not (making and self._is_new(table)):
-                raise TaskFault(
-                    "refused",
-                    f"the schema has a table {table.name} that proveout did not make, and a load would replace it",
-                    way_out="point the system at a schema of its own, or drop the table yourself",
-                )
+    def _foreign(self, table: Table) -> str:
+        found = self._comments(table.name)
+        return "table" if found and found[0][0] != COMMENT else ""
+
+    def _is_making(self) -> bool:
+        return bool(self._comments(self._intention))
 
     def _comments(self, table: str) -> list[tuple[Any, ...]]:
         """One row with the comment of a table, None when it has no comment; an empty result when the table does not
         exist."""
-        query = "SELECT comments FROM user_tab_comments WHERE table_name = :name"
-        return self._ask(query, {"name": table.upper()})
+        return self._noted("SELECT comments FROM user_tab_comments WHERE table_name = :name", table)
 
-    def _is_new(self, table: Table) -> bool:
-        """Whether it is as a killed `prepare` leaves it."""
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(probe(table))
-                return cursor.fetchone() is None
-        except oracledb.Error:
-            return False
-
-    def _ask(self, query: str, arguments: dict[str, Any]) -> list[tuple[Any, ...]]:
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(query, arguments)
-                rows: list[tuple[Any, ...]] = cursor.fetchall()
-                return rows
-        except oracledb.Error as error:
-            raise statement_fault("cannot read the dictionary or count rows", error_text(error)) from None
+    def _noted(self, query: str, name: str) -> list[tuple[Any, ...]]:
+        with self._doing("read the dictionary"):
+            return self._ask(query, name=name.upper())
 
 
 def insert_into(table: Table) -> str:
     """The statement that inserts one row, with the binds `:p1`, `:p2` …"""
-    names = ", ".join(name for name, _ in table.columns)
     marks = ", ".join(f":p{place}" for place in range(1, len(table.columns) + 1))
-    return f"INSERT INTO {table.name} ({names}) VALUES ({marks})"  # noqa: S608 - our own table's names
+    return f"INSERT INTO {table.name} ({column_names(table)}) VALUES ({marks})"  # noqa: S608 - our own table's names

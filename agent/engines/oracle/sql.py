@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeAlias
 
 import oracledb
 
-from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
-from proveout.agent.engines.oracle.driver import THICK, THICK_ONLY, ErrorText, error_text, kind_of, open_connection
-from proveout.agent.engines.statement_errors import text_of_plan
+from proveout.agent.engines.driver_contract import StatementFailure
+from proveout.agent.engines.oracle.driver import LOST, THICK, THICK_ONLY, ErrorText, error_text, open_connection
+from proveout.agent.engines.statement_errors import as_faults, text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
@@ -69,31 +69,40 @@ def open_labelled(endpoint: Endpoint, work: str) -> Any:
     return connection
 
 
-class ReportConnection:
-    """The end of a session of `adapter.ReportSession`, over python-oracledb."""
+def opened(endpoint: Endpoint, work: str, open_one: Opener = open_labelled, **settings: object) -> Any:
+    """A connection with these attributes. TaskFault."""
+    try:
+        connection = open_one(endpoint, work)
+        for name, value in settings.items():
+            setattr(connection, name, value)
+    except StatementFailure as failure:
+        code = "missing" if failure.code.startswith("DP") else "invalid"
+        raise TaskFault(code, f"system {endpoint.system!r}: {failure.what}") from None
+    except oracledb.Error as error:
+        raise connect_fault(endpoint.system, error_text(error)) from None
+    return connection
 
-    def __init__(self, endpoint: Endpoint, work: str, open_one: Opener, timeout_ms: int) -> None:
-        self._system = endpoint.system
-        try:
-            self._connection = open_one(endpoint, work)
-            self._connection.call_timeout = timeout_ms
-        except StatementFailure as failure:
-            raise TaskFault("invalid", f"system {endpoint.system!r}: {failure.what}") from None
-        except oracledb.Error as error:
-            raise connect_fault(endpoint.system, error_text(error)) from None
+
+class OracleConnection:
+    """One connection for queries, over python-oracledb: the end of a session of `adapter`."""
+
+    def __init__(self, endpoint: Endpoint, work: str, open_one: Opener, **settings: object) -> None:
+        self._system = f"system {endpoint.system!r}"
+        self._connection = opened(endpoint, work, open_one, **settings)
 
     def _rows(self, query: str, **binds: Any) -> list[tuple[Any, ...]]:
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(query, binds)
-                found: list[tuple[Any, ...]] = cursor.fetchall()
-                return found
-        except oracledb.Error as error:
-            raise self._fault(error) from None
+        with self._faults(), self._connection.cursor() as cursor:
+            cursor.execute(query, binds)
+            found: list[tuple[Any, ...]] = cursor.fetchall()
+            return found
 
-    def _fault(self, error: oracledb.Error, way_out: str = "") -> TaskFault:
-        """The fault of a failed call; `way_out` where the error has none of its own."""
-        raise NotImplementedError
+    def _faults(self, way_out: str = "") -> AbstractContextManager[None]:
+        """Errors of the block become TaskFaults; `way_out` where the error has none of its own."""
+        return as_faults(oracledb.Error, lambda error: self._fault(error_text(error), way_out))
+
+    def _fault(self, what: ErrorText, way_out: str) -> TaskFault:
+        del way_out
+        return statement_fault(self._system, what)
 
     def abort(self) -> None:
         """Break off the call under way; from another thread."""
@@ -108,59 +117,39 @@ class ReportConnection:
 @contextmanager
 def connected(endpoint: Endpoint, work: str, open_one: Opener = open_labelled) -> Iterator[Any]:
     """A connection in autocommit for a `with` block; errors become TaskFaults."""
-    connection = _open(endpoint, work, open_one)
+    connection = opened(endpoint, work, open_one, autocommit=True)
     try:
-        yield connection
-    except oracledb.Error as error:
-        raise statement_fault(f"system {endpoint.system!r}", error_text(error)) from None
+        with statement_faults(f"system {endpoint.system!r}"):
+            yield connection
     finally:
-        _close(connection)
+        with suppress(oracledb.Error):  # it may have gone already
+            connection.close()
 
 
 @contextmanager
 def cursor(endpoint: Endpoint, open_one: Opener = open_labelled) -> Iterator[Any]:
     """A cursor on a connection of its own, for tuning, as `connected`."""
-    with connected(endpoint, "tuning", open_one) as connection, connection.cursor() as opened:
-        yield opened
+    with connected(endpoint, "tuning", open_one) as connection, connection.cursor() as opened_one:
+        yield opened_one
 
 
-def _open(endpoint: Endpoint, work: str, open_one: Opener) -> Any:
-    """A connection in autocommit. TaskFault."""
-    try:
-        connection = open_one(endpoint, work)
-        connection.autocommit = True
-    except StatementFailure as failure:
-        code = "missing" if failure.code.startswith("DPI-") else "invalid"
-        raise TaskFault(code, f"system {endpoint.system!r}: {failure.what}") from None
-    except oracledb.Error as error:
-        raise connect_fault(endpoint.system, error_text(error)) from None
-    return connection
-
-
-class OracleQueries:
+class OracleQueries(OracleConnection):
     """See `adapter.QuerySession`."""
 
     def __init__(self, endpoint: Endpoint, open_one: Opener = open_labelled) -> None:
-        self._name = f"system {endpoint.system!r}"
-        self._connection = _open(endpoint, "query", open_one)
+        super().__init__(endpoint, "query", open_one, autocommit=True)
 
     def rows(self, query: str, most: int) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
         """Return names of columns and rows; none for a statement that returns no rows."""
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(query if _BLOCK.match(query) else query.strip().rstrip(";"))
-                names = [str(column[0]) for column in cursor.description or ()]
-                return names, cursor.fetchmany(most) if names else ()
-        except oracledb.Error as error:
-            raise statement_fault(self._name, error_text(error)) from None
+        with self._faults(), self._connection.cursor() as cursor:
+            cursor.execute(_sent(query))
+            names = [str(column[0]) for column in cursor.description or ()]
+            return names, cursor.fetchmany(most) if names else ()
 
-    def abort(self) -> None:
-        """Cancel the query."""
-        with suppress(oracledb.Error):
-            self._connection.cancel()
 
-    def close(self) -> None:
-        _close(self._connection)
+def _sent(text: str) -> str:
+    """A text without the closing semicolon, but for PL/SQL."""
+    return text if _BLOCK.match(text) else text.strip().rstrip(";")
 
 
 def settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
@@ -179,16 +168,12 @@ def settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
 
 
 def run_statements(endpoint: Endpoint, statements: Sequence[str], open_one: Opener = open_labelled) -> tuple[int, ...]:
-    """Each by itself; rows returned or affected, per statement. A closing semicolon goes, but for PL/SQL."""
+    """Each by itself; rows returned or affected, per statement."""
     counts = []
     with connected(endpoint, "sql", open_one) as connection, connection.cursor() as cursor:
         for number, statement in enumerate(statements):
-            text = statement if _BLOCK.match(statement) else statement.strip().rstrip(";")
-            with text_of_plan(endpoint.engine, f"statements.{number}"):
-                try:
-                    cursor.execute(text)
-                except oracledb.Error as error:
-                    raise statement_fault(f"system {endpoint.system!r}", error_text(error)) from None
+            with text_of_plan(endpoint.engine, f"statements.{number}"), statement_faults(f"system {endpoint.system!r}"):
+                cursor.execute(_sent(statement))
             counts.append(len(cursor.fetchall()) if cursor.description else max(0, cursor.rowcount))
     return tuple(counts)
 
@@ -213,7 +198,7 @@ def connect_fault(system: str, what: ErrorText) -> TaskFault:
 
 def statement_fault(doing: str, what: ErrorText) -> TaskFault:
     """A failed statement as a TaskFault."""
-    if kind_of(what.code) is FailureKind.LOST:
+    if what.code in LOST:
         return TaskFault("unreachable", f"{doing}: the connection was lost: {what.text}")
     if what.code in {"ORA-01652", "ORA-01653", "ORA-01654", "ORA-01536", "ORA-01950"}:
         return TaskFault("disk_full", f"{doing}: {what.text}", way_out="give the tablespace room, or the user a quota")
@@ -221,24 +206,16 @@ def statement_fault(doing: str, what: ErrorText) -> TaskFault:
     return TaskFault("refused", f"{doing}: {what.text}", way_out=way_out, refusal=what.code)
 
 
+def statement_faults(doing: str) -> AbstractContextManager[None]:
+    """A block whose errors become TaskFaults."""
+    return as_faults(oracledb.Error, lambda error: statement_fault(doing, error_text(error)))
+
+
 def readable_rows(connection: Any, query: str) -> tuple[list[tuple[Any, ...]], str]:
     """Return the rows of a query and "", or no rows and the error's code, as where the user lacks a grant."""
     try:
-        return rows_of(connection, query), ""
+        with connection.cursor() as cursor:
+            cursor.execute(query)
+            return cursor.fetchall(), ""
     except oracledb.Error as error:
         return [], error_text(error).code
-
-
-def rows_of(connection: Any, query: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a query. Raises oracledb.Error."""
-    with connection.cursor() as cursor:
-        cursor.execute(query)
-        found: list[tuple[Any, ...]] = cursor.fetchall()
-        return found
-
-
-def _close(connection: Any) -> None:
-    try:
-        connection.close()
-    except oracledb.Error:
-        return  # it has gone already

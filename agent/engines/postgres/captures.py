@@ -11,8 +11,8 @@ import psycopg
 from psycopg import sql
 
 from proveout.agent.engines.adapter import PlanStep, StatementCounts, Tick
-from proveout.agent.engines.postgres.propagation import link_name
-from proveout.agent.engines.postgres.sql import CaptureSession, break_connection, connect_blocking, statement_fault
+from proveout.agent.engines.postgres.propagation import APPLIED, INSERTED, link_name
+from proveout.agent.engines.postgres.sql import CaptureSession, PostgresQueries, faults
 from proveout.agent.engines.sessions import LagSessions
 from proveout.agent.errors import TaskFault
 from proveout.core.data_classes import dataclass, field
@@ -41,20 +41,11 @@ from proveout.proto.wire.tasks import Endpoint
 # A sample that cannot be taken (connection lost, server restarting) is left out and counted in `lost`, and the capture
 # connects again. While the subscription's worker is down, the lag grows.
 
-GENERATED = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint"
-
 CONFIRMED = """
 SELECT (greatest(slot.confirmed_flush_lsn, sender.replay_lsn) - '0/0')::bigint
 FROM pg_replication_slots slot LEFT JOIN pg_stat_replication sender ON sender.pid = slot.active_pid
 WHERE slot.slot_name = %s
 """
-
-ORIGIN = """
-SELECT (origin.remote_lsn - '0/0')::bigint
-FROM pg_subscription sub JOIN pg_replication_origin_status origin ON origin.external_id = 'pg_' || sub.oid
-WHERE sub.subname = %s AND sub.subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())
-"""
-
 
 REPLAYED = "SELECT (pg_last_wal_replay_lsn() - '0/0')::bigint WHERE pg_is_in_recovery()"
 """Of a standby."""
@@ -70,7 +61,7 @@ class LagObserver(LagSessions[CaptureSession]):
 
     def look(self, tick: Tick) -> Sequence[Reading] | None:
         """Note the source's position; with `tick.report`, the lag against what is applied."""
-        generated = self._number(self._source, GENERATED)
+        generated = self._number(self._source, INSERTED)
         if generated is None:
             return None
         self._history.note(time.monotonic(), generated)
@@ -80,7 +71,7 @@ class LagObserver(LagSessions[CaptureSession]):
             positions = [self._number(self._sink, REPLAYED)]
         else:
             positions = [
-                self._number(self._sink, ORIGIN, self._name),
+                self._number(self._sink, APPLIED, self._name),
                 self._number(self._source, CONFIRMED, self._name),
             ]
         known = [position for position in positions if position is not None]
@@ -203,6 +194,7 @@ class WaitObserver:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._session = CaptureSession(endpoint, "waits")
+        self.abort, self.close = self._session.abort, self._session.close
         self._times = WaitTimes()
         self._listed = False
 
@@ -233,13 +225,6 @@ class WaitObserver:
             sizes = ", read_bytes, write_bytes" if version >= IO_BYTES_SINCE else ""
             for label, *values in self._session.rows(IO.format(bytes=sizes)) or ():
                 yield from _named("io", IO_METRICS[: len(values)], [values], label)
-
-    def abort(self) -> None:
-        """Break the connection, so that a look at a server that does not answer fails."""
-        self._session.abort()
-
-    def close(self) -> None:
-        self._session.close()
 
 
 def _named(group: str, metrics: Sequence[str], rows: Any, label: str = "") -> Iterator[Reading]:
@@ -277,12 +262,11 @@ PLAN = "proveout_plan"
 PARAMETERS = "SELECT cardinality(parameter_types) FROM pg_prepared_statements WHERE name = 'proveout_plan'"
 
 
-class PostgresStatements:
+class PostgresStatements(PostgresQueries):
     """See `adapter.StatementSession`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._connection = connect_blocking(endpoint, "statements")
+        super().__init__(endpoint, "statements")
         try:
             self._connection.execute("SET client_encoding = 'UTF8'")  # a database in SQL_ASCII gives bytes otherwise
             self._connection.execute(f"SET statement_timeout = {STATEMENT_MS}")
@@ -326,7 +310,7 @@ class PostgresStatements:
         if self._version < GENERIC_VERSION:
             raise TaskFault("missing", "plans of statements with parameters need PostgreSQL 12")
         try:
-            with self._connection.transaction(force_rollback=True):
+            with faults(self._endpoint), self._connection.transaction(force_rollback=True):
                 self._connection.execute("SET LOCAL transaction_read_only = on")
                 self._connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
                 # In the extended protocol, as that takes one statement only: the text comes from the server.
@@ -334,26 +318,14 @@ class PostgresStatements:
                 count = int(self._rows(PARAMETERS)[0][0])
                 nulls = f"({', '.join(['NULL'] * count)})" if count else ""
                 found = self._rows(f"EXPLAIN (FORMAT JSON) EXECUTE {PLAN}{nulls}")
-        except psycopg.Error as error:
-            raise statement_fault(self._endpoint, error) from None
         finally:
             with suppress(psycopg.Error):
                 self._connection.execute("DEALLOCATE ALL")
         return tuple(steps(found[0][0][0]["Plan"]))
 
     def _rows(self, query: Any, *arguments: Any) -> list[tuple[Any, ...]]:
-        try:
+        with faults(self._endpoint):
             return self._connection.execute(query, arguments or None).fetchall()
-        except psycopg.Error as error:
-            raise statement_fault(self._endpoint, error) from None
-
-    def abort(self) -> None:
-        with suppress(OSError):
-            break_connection(self._connection)
-
-    def close(self) -> None:
-        with suppress(psycopg.Error):
-            self._connection.close()
 
 
 def steps(node: Mapping[str, Any], depth: int = 0) -> Iterator[PlanStep]:

@@ -16,7 +16,7 @@ from psycopg import Error, OperationalError, ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.engines.driver_contract import PURE_PYTHON, FailureKind, PolledSession, StatementFailure, only
-from proveout.agent.engines.postgres.protocol import CONNECTION_LOST, SEND_TIMEOUT_MS, among
+from proveout.agent.engines.postgres.protocol import CONNECTION_LOST, SEND_TIMEOUT_MS, among, lost
 from proveout.agent.engines.statement_errors import line_of
 from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import Dialect
@@ -110,7 +110,7 @@ def _flush(conn: pq.abc.PGconn) -> None:
     room.register(conn.socket, select.POLLIN | select.POLLOUT)
     while conn.flush():
         if not room.poll(SEND_TIMEOUT_MS):
-            raise StatementFailure(CONNECTION_LOST, "the server does not read", FailureKind.LOST)
+            raise lost("the server does not read")
         conn.consume_input()
 
 
@@ -130,7 +130,7 @@ def _answer(conn: pq.abc.PGconn) -> pq.abc.PGresult:
         if result.status == pq.ExecStatus.PIPELINE_SYNC:
             break
     if result is None:
-        raise StatementFailure(CONNECTION_LOST, "the server sent no answer", FailureKind.LOST)
+        raise lost("the server sent no answer")
     return result
 
 
@@ -180,7 +180,7 @@ class LibpqPipeline:
             result = self._conn.get_result()
             if result is None:
                 if self._conn.status != pq.ConnStatus.OK:
-                    raise StatementFailure(CONNECTION_LOST, "the server closed the connection", FailureKind.LOST)
+                    raise lost("the server closed the connection")
                 continue
             if result.status == pq.ExecStatus.PIPELINE_SYNC:
                 self._conn.exit_pipeline_mode()
@@ -284,7 +284,7 @@ class PostgresSession:
         try:
             answers = prepare_group(self._conn, list(zip(names, texts, strict=True)))
         except OperationalError as error:
-            raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
+            raise lost(_one_line(str(error))) from None
         return [self._prepared(*each) for each in zip(statements, names, answers, strict=False)]
 
     def _prepared(
@@ -315,14 +315,14 @@ class PostgresSession:
             self._send(prepared.name, prepared.encode(arguments), prepared.formats, prepared.result_format)
             _flush(self._conn)
         except OperationalError as error:
-            raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
+            raise lost(_one_line(str(error))) from None
 
     def receive(self) -> bool:
         """Read; True when the statement has ended and `count` stands."""
         try:
             self._consume()
         except OperationalError as error:
-            raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
+            raise lost(_one_line(str(error))) from None
         if self._group is not None:
             return self._received(self._group)
         if self._busy():
@@ -333,7 +333,7 @@ class PostgresSession:
         if result.status > _GOOD_STATUS_MAX:
             self._fail(result)
         if self._get() is not None:
-            raise StatementFailure(CONNECTION_LOST, "the server sent a second answer", FailureKind.LOST)
+            raise lost("the server sent a second answer")
         prepared = self._sent
         if prepared is not None:
             self.count = result.ntuples if prepared.statement.reads else (result.command_tuples or 0)
@@ -345,7 +345,7 @@ class PostgresSession:
             if not group.received():
                 return False
         except OperationalError as error:
-            raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
+            raise lost(_one_line(str(error))) from None
         if group.error is not None:
             raise self._failure(group.error, *group.failed())
         self.count = group.answers[-1].count
@@ -396,7 +396,7 @@ class PostgresSession:
                 while self._get() is not None:
                     pass
             except OperationalError as error:
-                raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
+                raise lost(_one_line(str(error))) from None
         raise failure
 
     def _failure(
@@ -407,7 +407,7 @@ class PostgresSession:
         if count and statement is not None:
             text += among(statement, number, count)
         if self._conn.status != pq.ConnStatus.OK:
-            return StatementFailure(state.decode() if state else CONNECTION_LOST, text, FailureKind.LOST)
+            return lost(text, state.decode() if state else CONNECTION_LOST)
         return failure_of(state.decode() if state else "XX000", text, statement)
 
     def _refused(self, result: pq.abc.PGresult, statement: Statement) -> StatementFailure:
@@ -456,7 +456,7 @@ def _given(dsn: str) -> dict[str, Any]:
     try:
         return conninfo_to_dict(dsn)
     except ProgrammingError as error:
-        raise StatementFailure(CANNOT_CONNECT, _one_line(str(error)), FailureKind.LOST) from None
+        raise lost(_one_line(str(error)), CANNOT_CONNECT) from None
 
 
 def _connected(conninfo: str, limit_s: float) -> pq.abc.PGconn:
@@ -468,7 +468,7 @@ def _connected(conninfo: str, limit_s: float) -> pq.abc.PGconn:
         while conn.status != pq.ConnStatus.BAD:
             if not _wait_until(conn.socket, waits_for, deadline_s):
                 text = f"connection to {_place(conn)} failed: no answer within {limit_s:g} s"
-                raise StatementFailure(CANNOT_CONNECT, text, FailureKind.LOST)
+                raise lost(text, CANNOT_CONNECT)
             match conn.connect_poll():
                 case pq.PollingStatus.OK:
                     return conn
@@ -478,10 +478,10 @@ def _connected(conninfo: str, limit_s: float) -> pq.abc.PGconn:
                     waits_for = select.POLLOUT
                 case _:
                     break
-        raise StatementFailure(CANNOT_CONNECT, _one_line(conn.get_error_message()), FailureKind.LOST)
+        raise lost(_one_line(conn.get_error_message()), CANNOT_CONNECT)
     except OperationalError as error:
         conn.finish()
-        raise StatementFailure(CANNOT_CONNECT, _one_line(str(error)), FailureKind.LOST) from None
+        raise lost(_one_line(str(error)), CANNOT_CONNECT) from None
     except BaseException:
         conn.finish()
         raise
@@ -538,17 +538,9 @@ def kinds_of(prepared: PostgresPrepared) -> list[str | None]:
 
 def failure_of(code: str, text: str, statement: Statement | None) -> StatementFailure:
     """The failure of a statement (None: of the connection) with an SQLSTATE and the server's words."""
-    logical = statement.logical_errors if statement is not None else frozenset()
-    return StatementFailure(code, _one_line(text), kind_of(code, logical))
-
-
-def kind_of(code: str, logical: frozenset[str]) -> FailureKind:
-    """The kind of an SQLSTATE; `logical` are those that the statement's specification counts as logical failures."""
-    if code in logical:
-        return FailureKind.LOGICAL
-    if code in RETRYABLE:
-        return FailureKind.RETRYABLE
-    return FailureKind.LOST if code in _LOST_CODES or code.startswith("08") else FailureKind.ERROR
+    is_lost = code in _LOST_CODES or code.startswith("08")
+    kind = FailureKind.of(code, statement, retryable=code in RETRYABLE, lost=is_lost)
+    return StatementFailure(code, _one_line(text), kind)
 
 
 def encoder(oids: Sequence[int]) -> Encode:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from importlib import import_module
 from typing import Any, Protocol, TypeAlias
@@ -16,8 +16,8 @@ import numpy.typing as npt
 import psycopg
 from psycopg import sql
 
-from proveout.agent.engines.adapter import RangeMark
-from proveout.agent.engines.table import COMMENT
+from proveout.agent.engines.statement_errors import as_faults
+from proveout.agent.engines.table import COMMENT, TableLoader
 from proveout.agent.errors import TaskFault
 from proveout.core.data_classes import dataclass
 from proveout.dsl.workloads.base import Population, Table
@@ -260,121 +260,76 @@ class Chunks:
                 self._units = min(CHUNK_UNITS_MAX, max(1, units * CHUNK_BYTES // len(image)))
 
 
-class PostgresLoader:
-    """One connection. Methods block; a database error comes out as a TaskFault with the server's own words."""
+class PostgresLoader(TableLoader):
+    """See `TableLoader`."""
 
     whole_number = "bigint"
+    DIALECT = "postgres"
 
     def __init__(self, dsn: str, population: Population) -> None:
-        self._population = population
+        super().__init__(population)
         self._chunks: dict[str, Chunks] = {}
-        try:
+        with self._doing("connect to the database"):
             self._connection = psycopg.connect(dsn, autocommit=True)
             for setting in SETTINGS:
                 self._connection.execute(setting)
-        except psycopg.Error as error:
-            raise fault("connect to the database", error) from None
 
     def prepare(self) -> None:
         """Drop our earlier tables, create new ones, empty, and mark them; all of it or, when this process is killed,
-        nothing."""
-        with self._whole():
-            self._refuse_foreign_tables()
-            for statement in (*self._population.drop["postgres"], *self._population.before["postgres"]):
+        nothing: a table without its comment would be taken for another owner's."""
+        with self._doing("create the tables"), self._connection.transaction():
+            self._drop_ours()
+            for statement in self._population.before["postgres"]:
                 self.execute(statement)
             for table in self._population.tables:
-                name = sql.Identifier(table.name)
-                self.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(name, sql.Literal(COMMENT)))
-
-    def load(
-        self, table: Table, first: int, count: int, progress: Callable[[int], None], mark: RangeMark | None = None
-    ) -> int:
-        """COPY one slice in one transaction; return the number of rows that the server took."""
-        names = sql.SQL(", ").join(sql.Identifier(name) for name, _ in table.columns)
-        chunks = self._chunks.setdefault(table.name, Chunks(table))
-        wire = chunks.wire
-        copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT {})").format(
-            sql.Identifier(table.name), names, sql.SQL(wire.format)
-        )
-        try:
-            with self._connection.transaction(), self._connection.cursor() as cursor:
-                cursor.execute("SET LOCAL synchronous_commit = off")
-                if mark is not None:
-                    cursor.execute(mark.claim.encode())
-                with cursor.copy(copy) as stream:
-                    stream.write(wire.header)
-                    for rows, image in chunks.of(first, count):
-                        stream.write(image)
-                        progress(rows)
-                    stream.write(wire.trailer)
-                taken = cursor.rowcount
-                if mark is not None:
-                    cursor.execute(mark.record.format(rows=taken).encode())
-                return taken
-        except psycopg.Error as error:
-            raise fault(f"load table {table.name}", error) from None
-
-    def execute(self, statement: str | sql.Composed) -> None:
-        """Run one statement by itself."""
-        try:
-            self._connection.execute(statement)
-        except psycopg.Error as error:
-            text = statement if isinstance(statement, str) else statement.as_string(self._connection)
-            raise fault(f"run {text[:100]!r}", error) from None
+                text = sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(table.name), sql.Literal(COMMENT))
+                self.execute(text.as_string(self._connection))
 
     def count(self, table: str) -> int:
-        row = self._one(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(table)), ())
-        return int(row[0])
-
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        try:
-            return self._connection.execute(query.encode()).fetchall()
-        except psycopg.Error as error:
-            raise fault("read the journal of the load", error) from None
+        return super().count(sql.Identifier(table).as_string(self._connection))
 
     def table_exists(self, name: str) -> bool:
-        return bool(self._one(sql.SQL("SELECT to_regclass(%s) IS NOT NULL"), (name,))[0])
+        return bool(self.rows(f"SELECT to_regclass('{name}') IS NOT NULL")[0][0])
 
     def settle(self) -> None:
         """Wait until all that was committed is on disk."""
         self.execute("SELECT txid_current()")  # a transaction without an id would have nothing to wait for
 
-    def undo(self) -> None:
-        self._refuse_foreign_tables()
-        for statement in self._population.drop["postgres"]:
-            self.execute(statement)
-
     def close(self) -> None:
         self._connection.close()
 
+    def _doing(self, what: str) -> AbstractContextManager[None]:
+        return as_faults(psycopg.Error, partial(fault, what))
+
+    def _run(self, statement: str) -> None:
+        self._connection.execute(statement.encode())
+
+    def _ask(self, query: str) -> list[tuple[Any, ...]]:
+        return self._connection.execute(query.encode()).fetchall()
+
     @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """One transaction: a table without its comment, left by a lost connection, would be taken for another
-        owner's."""
-        try:
-            with self._connection.transaction():
-                yield
-        except psycopg.Error as error:
-            raise fault("create the tables", error) from None
+    def _transaction(self) -> Iterator[None]:
+        with self._connection.transaction():
+            self._run("SET LOCAL synchronous_commit = off")
+            yield
 
-    def _refuse_foreign_tables(self) -> None:
-        query = "SELECT to_regclass(%s) IS NOT NULL, obj_description(to_regclass(%s), 'pg_class')"
-        for table in self._population.tables:
-            exists, comment = self._one(sql.SQL(query), (table.name, table.name))
-            if exists and comment != COMMENT:
-                raise TaskFault(
-                    "refused",
-                    f"the database has a table {table.name} that proveout did not make, and a load would replace it",
-                    way_out="point the system at an empty database or schema, or drop the table yourself",
-                )
+    def _sent(self, table: Table, first: int, count: int) -> Iterator[int]:
+        names = sql.SQL(", ").join(sql.Identifier(name) for name, _ in table.columns)
+        chunks = self._chunks.setdefault(table.name, Chunks(table))
+        copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT {})").format(
+            sql.Identifier(table.name), names, sql.SQL(chunks.wire.format)
+        )
+        with self._connection.cursor() as cursor, cursor.copy(copy) as stream:
+            stream.write(chunks.wire.header)
+            for rows, image in chunks.of(first, count):
+                stream.write(image)
+                yield rows
+            stream.write(chunks.wire.trailer)
 
-    def _one(self, query: sql.SQL | sql.Composed, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        try:
-            row = self._connection.execute(query, arguments).fetchone()
-        except psycopg.Error as error:
-            raise fault("read the catalogue or count rows", error) from None
-        assert row is not None  # noqa: S101 - an aggregate or constant query has one row
-        return row
+    def _foreign(self, table: Table) -> str:
+        place = f"to_regclass('{table.name}')"
+        ((exists, comment),) = self.rows(f"SELECT {place} IS NOT NULL, obj_description({place}, 'pg_class')")
+        return "table" if exists and comment != COMMENT else ""
 
 
 def fault(doing: str, error: psycopg.Error) -> TaskFault:

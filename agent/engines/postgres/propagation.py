@@ -15,7 +15,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.daemon.tasks import TaskContext
-from proveout.agent.engines.postgres.provision import EmbeddedPostgres
+from proveout.agent.engines.embedded.server import Embedded
 from proveout.agent.engines.postgres.roles import REPLICATION
 from proveout.agent.engines.postgres.sql import Connection, connected
 from proveout.agent.errors import TaskFault
@@ -314,7 +314,7 @@ class Watch:
 async def complaint(context: TaskContext, system: str) -> str:
     """Return the last message about replication in the log of an embedded server on this host, as `: …`; else ""."""
     resource: Any = context.resources.get(f"system:{system}")
-    if isinstance(resource, EmbeddedPostgres):
+    if isinstance(resource, Embedded):
         text = resource.replication_complaint()
     else:  # one that this process's agent has (`sandbox.helper_main.RemoteSystem`), or none
         text = await resource.replication_said() if hasattr(resource, "replication_said") else ""
@@ -398,7 +398,7 @@ MAY_SEE_ORIGINS = "SELECT has_table_privilege('pg_replication_origin_status', 'S
 APPLIED = """
 SELECT (origin.remote_lsn - '0/0')::bigint
 FROM pg_subscription sub JOIN pg_replication_origin_status origin ON origin.external_id = 'pg_' || sub.oid
-WHERE sub.subname = %s
+WHERE sub.subname = %s AND sub.subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 CONFIRMED = "SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = %s"
 INSERTED = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint"

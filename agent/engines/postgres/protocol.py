@@ -49,7 +49,7 @@ class Failures:
             text += among(statement, number, count)
         failure = self._fail(code or "XX000", text, statement)
         if _field(body, b"V") in {b"FATAL", b"PANIC"}:
-            return StatementFailure(failure.code, failure.what, FailureKind.LOST)
+            return lost(failure.what, failure.code)
         if failure.kind is FailureKind.LOGICAL and statement is not None:
             self._expected[code, statement.name] = failure
         return failure
@@ -58,7 +58,7 @@ class Failures:
 def connection_lost(text: str, reported: StatementFailure | None) -> StatementFailure:
     """The failure of an ended connection: `reported`, the last error of the server, if that ends a connection; else
     `text`. Never an error of the statement."""
-    return reported if reported is not None and reported.kind is FailureKind.LOST else _lost(text)
+    return reported if reported is not None and reported.kind is FailureKind.LOST else lost(text)
 
 
 def among(statement: Statement, number: int, count: int) -> str:
@@ -74,7 +74,7 @@ def send_rest(fd: int, rest: bytes, take_in: Callable[[], object]) -> None:
     while rest:
         ready = room.poll(SEND_TIMEOUT_MS)
         if not ready:
-            raise _lost("the server does not read")
+            raise lost("the server does not read")
         try:
             if ready[0][1] & select.POLLIN:
                 take_in()
@@ -82,7 +82,7 @@ def send_rest(fd: int, rest: bytes, take_in: Callable[[], object]) -> None:
         except BlockingIOError:
             continue
         except OSError as error:
-            raise _lost(error.strerror or str(error)) from None
+            raise lost(error.strerror or str(error)) from None
 
 
 def await_room(fd: int, _: bytes, take_in: Callable[[], object]) -> None:
@@ -91,7 +91,7 @@ def await_room(fd: int, _: bytes, take_in: Callable[[], object]) -> None:
     room.register(fd, select.POLLOUT | select.POLLIN)
     ready = room.poll(SEND_TIMEOUT_MS)
     if not ready:
-        raise _lost("the server does not read")
+        raise lost("the server does not read")
     if ready[0][1] & select.POLLIN:
         take_in()
 
@@ -113,5 +113,6 @@ def _field(body: bytes, letter: bytes) -> bytes:
     return body[start + 1 : body.find(b"\0", start)] if body[start : start + 1] == letter else b""
 
 
-def _lost(text: str) -> StatementFailure:
-    return StatementFailure(CONNECTION_LOST, text, FailureKind.LOST)
+def lost(text: str, code: str = CONNECTION_LOST) -> StatementFailure:
+    """The connection is gone, or there is none."""
+    return StatementFailure(code, text, FailureKind.LOST)

@@ -8,16 +8,15 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-from proveout.agent.engines.adapter import ProvisionedSystem
 from proveout.agent.engines.embedded import data_store, workspace
 from proveout.agent.engines.embedded.data_store import Promotion
 from proveout.agent.engines.embedded.server import (
     LOG_LINES_MAX,
     POLL_S,
-    EmbeddedGroup,
+    Embedded,
     GroupServer,
     Primary,
     log_lines,
@@ -26,10 +25,7 @@ from proveout.agent.engines.embedded.server import (
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, PREDECESSOR_S, Workspace, give
 from proveout.agent.engines.postgres import installation as programs
 from proveout.agent.engines.postgres import roles
-from proveout.agent.engines.postgres import roles as postgres_roles
-from proveout.agent.engines.postgres.installation import Installation
 from proveout.agent.errors import TaskFault
-from proveout.core.data_classes import record
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import Endpoint
 
@@ -45,21 +41,12 @@ PASSWORDS = "replication.pass"
 SIGNAL = "standby.signal"
 KEPT = "postgresql.auto.conf"
 """The settings that plans have stored at the old primary; they stay when it takes the standby's data."""
-BROKEN = (
-    "has already been removed",
-    "forked off current database system timeline",
-    "is ahead of the WAL flush position",
-    "is not in this server's history",
-    "database system identifier differs",
-    "highest timeline",
-)
-"""Texts in a standby's log after which waiting is of no use: it needs a new copy of the data."""
 _LSN = re.compile(r"[0-9A-F]{1,8}/[0-9A-F]{1,8}")
 
 
-def replication_socket(primary: Primary) -> Path:
-    """The folder of the primary's socket for replication."""
-    return primary.session / f"socket-{primary.state.generation}"
+def replication_socket(session: Path, state: data_store.State) -> Path:
+    """The folder of a server's socket for replication."""
+    return session / f"socket-{state.generation}"
 
 
 def settings_of_primary(standbys: tuple[str, ...], synchronous: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -76,7 +63,7 @@ def settings_of_primary(standbys: tuple[str, ...], synchronous: tuple[str, ...])
 def settings_of_standby(primary: Primary, session: Path, name: str) -> list[tuple[str, str]]:
     """The settings of a standby; its password is in a file of its own, as the configuration can be read by all."""
     words = {
-        "host": str(replication_socket(primary)),
+        "host": str(replication_socket(primary.session, primary.state)),
         "port": str(roles.PORT),
         "user": roles.REPLICATION,
         "passfile": str(session / PASSWORDS),
@@ -86,128 +73,9 @@ def settings_of_standby(primary: Primary, session: Path, name: str) -> list[tupl
     return [("wal_keep_size", "1GB"), ("hot_standby", "on"), ("primary_conninfo", conninfo)]
 
 
-def write_password(at: Workspace, path: Path, password: str) -> None:
-    """A password file of libpq, of the server's user alone."""
-    path.unlink(missing_ok=True)
-    path.touch(mode=0o600)
-    path.write_text(f"*:*:*:*:{password}\n")
-    at.hand_over(path)
-
-
-@record
-class Programs:
-    """PostgreSQL's client programs, run in a workspace as the server's user. Methods block. TaskFault."""
-
-    at: Workspace
-    installation: Installation
-
-    def base_backup(self, primary: Primary, data: Path) -> None:
-        """Copy the running primary's data to the new folder `data`, ready to start as its standby."""
-        partial = data.with_name("data.new")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(mode=0o700)
-        self.at.hand_over(partial)
-        conninfo = (
-            f"host={replication_socket(primary)} port={roles.PORT} user={roles.REPLICATION}"
-            f" passfile={self.at.session / PASSWORDS}"
-        )
-        options = ["--checkpoint=fast", "--wal-method=stream", "--no-manifest", "--no-sync", "--no-password"]
-        argv = ["-D", str(partial), "-d", conninfo, *options]
-        self._run("pg_basebackup", argv, BACKUP_S, read=[self.at.session / PASSWORDS], write=[partial])
-        self.mark_standby(partial)
-        partial.rename(data)
-
-    def mark_standby(self, data: Path) -> None:
-        """Make a server on `data` start as a standby. The server's user does it: `data` is that user's."""
-        self._tool("touch", str(data / SIGNAL), write=[data])
-
-    def is_shut_down(self, data: Path) -> bool:
-        """Whether the server on `data` has ended in order."""
-        shown = self._run("pg_controldata", ["-D", str(data)], ANSWER_S, read=[data], write=[])
-        return bool(re.search(r"^Database cluster state:\s+shut down( in recovery)?$", shown, re.MULTILINE))
-
-    def scratch(self) -> Path:
-        """A folder of the server's user, in which no client looks for a socket."""
-        folder = self.at.session / "socket-none"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        self.at.hand_over(folder)
-        return folder
-
-    def rewind(self, data: Path, source: Path) -> None:
-        """Give `data` the content of `source`, from the point on where the two differ. Servers on both have ended in
-        order."""
-        kept = self.scratch()
-        self._tool("cp", "-p", str(data / KEPT), str(kept), read=[data], write=[kept])
-        argv = ["-D", str(data), f"--source-pgdata={source}", "--no-ensure-shutdown", "--no-sync"]
-        self._run("pg_rewind", argv, REWIND_S, read=[source], write=[data])
-        self._tool("cp", "-p", str(kept / KEPT), str(data / KEPT), read=[kept], write=[data])
-
-    def position(self, primary: Primary) -> str:
-        """The end of the primary's log."""
-        (answer,) = self._ask(primary.session, primary.state.administrator, "SELECT pg_current_wal_flush_lsn()")
-        if not _LSN.fullmatch(answer):
-            raise TaskFault("fault", f"the primary answers {answer[:80]!r} for the position of its log")
-        return answer
-
-    def is_level(self, session: Path, password: str, position: str) -> bool:
-        """Whether the standby streams, and has replayed its primary's log up to `position`."""
-        question = (
-            f"SELECT EXISTS (SELECT FROM pg_stat_wal_receiver WHERE status = 'streaming')"  # noqa: S608 - a position
-            f" AND pg_last_wal_replay_lsn() >= '{position}'"
-        )
-        with contextlib.suppress(TaskFault):  # a standby refuses connections until its data is consistent
-            return self._ask(session, password, question) == ["t"]
-        return False
-
-    def promote(self, session: Path, password: str) -> Promotion:
-        """Make a standby a primary, and wait until it accepts writes."""
-        requested_s, began_s = time.time(), time.monotonic()
-        done, newest_s = self._ask(
-            session,
-            password,
-            f"SELECT pg_promote(true, {PROMOTE_S})",
-            "SELECT coalesce(extract(epoch FROM pg_last_xact_replay_timestamp())::text, '')",
-        )
-        if done != "t":
-            raise TaskFault("timeout", f"the standby was not promoted within {PROMOTE_S} s")
-        staleness_s = max(requested_s - float(newest_s), 0.0) if newest_s else None
-        return Promotion(seconds=time.monotonic() - began_s, staleness_s=staleness_s)
-
-    def _ask(self, session: Path, password: str, *statements: str) -> list[str]:
-        """The first value of each statement, of the administrator of the server with that session."""
-        with self._password(password) as path:
-            conninfo = roles.administrator_conninfo(session, path)
-            argv = ["-AtX", "--no-password", "-d", conninfo]
-            argv += [word for statement in statements for word in ("-c", statement)]
-            shown = self._run("psql", argv, ANSWER_S + PROMOTE_S, read=[path], write=[])
-        lines = shown.split("\n")
-        if len(lines) < len(statements):
-            lines += [""] * (len(statements) - len(lines))
-        return lines
-
-    @contextlib.contextmanager
-    def _password(self, password: str) -> Iterator[Path]:
-        path = self.at.session / "administrator.pass"
-        write_password(self.at, path, password)
-        try:
-            yield path
-        finally:
-            path.unlink(missing_ok=True)
-
-    def _run(self, name: str, argv: list[str], limit_s: float, *, read: list[Path], write: list[Path]) -> str:
-        """A program of the installation."""
-        program = self.installation.programs / name
-        access = workspace.of_helper(program, read=[*read, *self.installation.libraries], write=write)
-        words = [str(program), *argv]
-        return self.at.supervisor.run(words, ENVIRONMENT, limit_s=limit_s, identity="server", access=access)
-
-    def _tool(self, name: str, *argv: str, read: list[Path] | None = None, write: list[Path]) -> None:
-        """A program of the system."""
-        program = shutil.which(name, path=ENVIRONMENT["PATH"])
-        if program is None:
-            raise TaskFault("missing", f"the program {name} is not on this host", way_out="install coreutils")
-        access = workspace.of_helper(Path(program), read=read or [], write=write)
-        self.at.supervisor.run([program, *argv], ENVIRONMENT, limit_s=ANSWER_S, identity="server", access=access)
+def password_file(password: str) -> str:
+    """The text of a password file of libpq."""
+    return f"*:*:*:*:{password}\n"
 
 
 # Access: the socket's folder is 0700 and belongs to the server's own numeric user (root passes, as root does),
@@ -237,6 +105,7 @@ OPTIONS_BEFORE_16 = INITDB_OPTIONS[: INITDB_OPTIONS.index("-c")]
 """Of an initdb without `-c`."""
 
 
+CONFIGURATION = {"config_file": "postgresql.conf", "hba_file": "pg_hba.conf", "ident_file": "pg_ident.conf"}
 LOG_TAIL_BYTES = 1 << 18
 LOG_PARTS = ("ERROR", "DETAIL", "CONTEXT")
 
@@ -263,26 +132,16 @@ class PostgresWorkspace(Workspace):
         partial = data.with_name("data.new")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(mode=0o700)
-        secret = self.session / "password"
-        secret.touch(mode=0o600)
-        secret.write_text(password)
+        secret = self.write_secret("password", password)
         identity: str | tuple[int, int] = "server"
         if self._account is not None:
             identity = self._account.initialise
             os.chown(partial, *identity)
             os.chown(secret, *identity)
         program = self.installation.programs / "initdb"
+        argv = [str(program), "-D", str(partial), "-U", roles.ADMINISTRATOR, "--pwfile", str(secret)]
         self.supervisor.run(
-            [
-                str(program),
-                "-D",
-                str(partial),
-                "-U",
-                postgres_roles.ADMINISTRATOR,
-                "--pwfile",
-                str(secret),
-                *self._initdb_options,
-            ],
+            [*argv, *self._initdb_options],
             ENVIRONMENT,
             limit_s=INITDB_S,
             identity=identity,
@@ -304,18 +163,26 @@ class Server(GroupServer[PostgresWorkspace]):
 
     ENGINE, NAME, STOPS = "postgres", "PostgreSQL", signal.SIGINT
     WRONG_SETTING = ("configuration file", "parameter")
+    BROKEN = (
+        "has already been removed",
+        "forked off current database system timeline",
+        "is ahead of the WAL flush position",
+        "is not in this server's history",
+        "database system identifier differs",
+        "highest timeline",
+    )
 
     @property
     def dsn(self) -> str:
         """The libpq conninfo of the plan's role; holds its password."""
-        return postgres_roles.plan_conninfo(self.session, self._state)
+        return roles.plan_conninfo(self.session, self._state)
 
     def _make_workspace(self) -> PostgresWorkspace:
         return PostgresWorkspace(self._folder, self._exited, self._system.version)
 
     def _make_data(self) -> None:
         def make_roles(data: Path, identity: tuple[int, int] | None) -> None:
-            postgres_roles.make_roles(self._at.installation.programs / "postgres", data, self._state, identity)
+            roles.make_roles(self._at.installation.programs / "postgres", data, self._state, identity)
 
         self._at.initialise(self.data, self._state.administrator, make_roles)
 
@@ -327,40 +194,31 @@ class Server(GroupServer[PostgresWorkspace]):
                 raise TaskFault("refused", f"another PostgreSQL (process {lines[0]}) runs on {self.data}")
             time.sleep(POLL_S)
 
-    def _configure(self) -> list[str]:
-        """Write the configuration into the session's folder: the data directory belongs to the server's user, who may
-        have put a symbolic link wherever a privileged agent would write."""
-        replicas = f"local replication {postgres_roles.REPLICATION} scram-sha-256\n" if self._role.is_grouped else ""
-        for folder in self._sockets():
-            folder.mkdir(mode=0o700, exist_ok=True)
-            self._at.hand_over_socket(folder)
-        files = {
-            "postgresql.conf": self._settings(),
-            "pg_hba.conf": f"local all all scram-sha-256\n{replicas}local replication all reject\n",
-            "pg_ident.conf": "",
-        }
-        for name, text in files.items():
-            path = self.session / name
-            path.write_text(text)
-            path.chmod(0o644)
-        data_store.point(self.session, self._folder)
-        return [str(self._at.installation.programs / "postgres"), "-D", str(self.data), *self._configuration_files()]
-
-    def _sockets(self) -> list[Path]:
-        return [self.session / "socket", self.session / f"socket-{self._state.generation}"]
-
-    def _settings(self) -> str:
-        """The text of its configuration file."""
+    def _files(self) -> dict[str, str]:
         if self._primary is not None:
             replication = settings_of_standby(self._primary, self.session, self._system.name)
         else:
             replication = settings_of_primary(self._role.standbys, self._role.synchronous)
         sockets = [str(path) for path in self._sockets()]
-        return roles.configuration(self._system.settings, sockets, replication, self._system.version)
+        replicas = f"local replication {roles.REPLICATION} scram-sha-256\n" if self._role.is_grouped else ""
+        texts = (
+            roles.configuration(self._system.settings, sockets, replication, self._system.version),
+            f"local all all scram-sha-256\n{replicas}local replication all reject\n",
+            "",
+        )
+        return dict(zip(CONFIGURATION.values(), texts, strict=True))
 
-    def _configuration_files(self) -> list[str]:
-        files = {"config_file": "postgresql.conf", "hba_file": "pg_hba.conf", "ident_file": "pg_ident.conf"}
-        return [word for name, file in files.items() for word in ("-c", f"{name}={self.session / file}")]
+    def _command(self) -> list[str]:
+        program = str(self._at.installation.programs / "postgres")
+        given = [word for name, file in CONFIGURATION.items() for word in ("-c", f"{name}={self.session / file}")]
+        return [program, "-D", str(self.data), *given]
+
+    def _sockets(self) -> list[Path]:
+        return [self.session / "socket", replication_socket(self.session, self._state)]
+
+    def replication_complaint(self) -> str:
+        """See `EmbeddedServer`; with its detail and context."""
+        return last_log_error(self.log, "logical replication")
 
     def _is_ready(self, pid: int) -> bool:
         """Whether postmaster.pid has this id in its first line and `ready` in its eighth."""
@@ -378,79 +236,119 @@ class Server(GroupServer[PostgresWorkspace]):
 
     # ---- a group of servers --------------------------------------------------------------------------------------
 
-    @property
-    def _programs(self) -> Programs:
-        return Programs(at=self._at, installation=self._at.installation)
-
     def _find_primary(self, endpoint: Endpoint) -> Primary:
-        session, folder, state = postgres_roles.found(endpoint)
+        session, folder, state = roles.found(endpoint)
         return Primary(session=session, folder=folder, state=state)
 
     def _copy_primary(self, primary: Primary) -> str:
-        self._programs.base_backup(primary, self.data)
+        partial = self._at.make_folder(self.data.with_name("data.new"))
+        passwords = self.session / PASSWORDS
+        conninfo = (
+            f"host={replication_socket(primary.session, primary.state)} port={roles.PORT} user={roles.REPLICATION}"
+            f" passfile={passwords}"
+        )
+        options = ["--checkpoint=fast", "--wal-method=stream", "--no-manifest", "--no-sync", "--no-password"]
+        argv = ["-D", str(partial), "-d", conninfo, *options]
+        self._run("pg_basebackup", argv, BACKUP_S, read=[passwords], write=[partial])
+        self._mark_standby(partial)
+        partial.rename(self.data)
         return f"a base backup of {primary.folder.name}"
+
+    def _mark_standby(self, data: Path) -> None:
+        """Make a server on `data` start as a standby. The server's user does it: `data` is that user's."""
+        self._tool("touch", str(data / SIGNAL), write=[data])
 
     def _adopt(self, primary: Primary) -> None:
         """Take the passwords of the primary, which are in its data, and follow it."""
         of = primary.state
         self._keep(password=of.password, administrator=of.administrator, replication=of.replication)
-        write_password(self._at, self.session / PASSWORDS, of.replication)
+        self._at.write_secret(PASSWORDS, password_file(of.replication))
         if self.data.is_dir():
-            self._programs.mark_standby(self.data)
+            self._mark_standby(self.data)
 
-    def _is_configured(self) -> bool:
-        try:
-            return (self.session / "postgresql.conf").read_text() == self._settings()
-        except OSError:
+    def _reach(self, primary: Primary) -> Callable[[], bool]:
+        (position,) = self._ask(primary.session, primary.state, "SELECT pg_current_wal_flush_lsn()")
+        if not _LSN.fullmatch(position):
+            raise TaskFault("fault", f"the primary answers {position[:80]!r} for the position of its log")
+        question = (
+            f"SELECT EXISTS (SELECT FROM pg_stat_wal_receiver WHERE status = 'streaming')"  # noqa: S608 - a position
+            f" AND pg_last_wal_replay_lsn() >= '{position}'"
+        )
+
+        def is_level() -> bool:
+            with contextlib.suppress(TaskFault):  # a standby refuses connections until its data is consistent
+                return self._ask(self.session, self._state, question) == ["t"]
             return False
-
-    def _reach(self, primary: Primary) -> Callable[[], bool | None]:
-        position = self._programs.position(primary)
-
-        def is_level() -> bool | None:
-            if self._programs.is_level(self.session, self._state.administrator, position):
-                return True
-            lines = log_lines(self.log, self._log_offset)
-            return None if any(text in line for line in lines for text in BROKEN) else False
 
         return is_level
 
     def _promote(self) -> Promotion:
-        return self._programs.promote(self.session, self._state.administrator)
+        requested_s, began_s = time.time(), time.monotonic()
+        done, newest_s = self._ask(
+            self.session,
+            self._state,
+            f"SELECT pg_promote(true, {PROMOTE_S})",
+            "SELECT coalesce(extract(epoch FROM pg_last_xact_replay_timestamp())::text, '')",
+        )
+        if done != "t":
+            raise TaskFault("timeout", f"the standby was not promoted within {PROMOTE_S} s")
+        staleness_s = max(requested_s - float(newest_s), 0.0) if newest_s else None
+        return Promotion(seconds=time.monotonic() - began_s, staleness_s=staleness_s)
 
     def _is_in_order(self, data: Path) -> bool:
-        return self._programs.is_shut_down(data)
+        shown = self._run("pg_controldata", ["-D", str(data)], ANSWER_S, read=[data], write=[])
+        return bool(re.search(r"^Database cluster state:\s+shut down( in recovery)?$", shown, re.MULTILINE))
 
     def _take_differences(self, source: Path) -> str:
         """pg_rewind needs a server that has stopped in order. It would recover a killed one in single-user mode, which
         refuses a user without a name: so the server runs without clients until it has recovered."""
-        if not self._programs.is_shut_down(self.data):
-            nowhere = self._programs.scratch()
-            self._launch([*self._configure(), "-c", f"unix_socket_directories={nowhere}"])
+        scratch = self.session / "socket-none"  # in which no client looks for a socket
+        scratch.mkdir(mode=0o700, exist_ok=True)
+        self._at.hand_over(scratch)
+        if not self._is_in_order(self.data):
+            self._launch("-c", f"unix_socket_directories={scratch}")
             self.stop()
-        self._programs.rewind(self.data, source)
+        self._tool("cp", "-p", str(self.data / KEPT), str(scratch), read=[self.data], write=[scratch])
+        argv = ["-D", str(self.data), f"--source-pgdata={source}", "--no-ensure-shutdown", "--no-sync"]
+        self._run("pg_rewind", argv, REWIND_S, read=[source], write=[self.data])
+        self._tool("cp", "-p", str(scratch / KEPT), str(self.data / KEPT), read=[scratch], write=[self.data])
         return "pg_rewind"
 
+    # ---- programs of the server's own installation, run as the server's user. TaskFault ---------------------------
 
-class EmbeddedPostgres(EmbeddedGroup[Server]):
-    """An embedded PostgreSQL for asyncio."""
+    def _ask(self, session: Path, state: data_store.State, *statements: str) -> list[str]:
+        """The first value of each statement, of the administrator of the server with that session."""
+        with self._at.secret("administrator.pass", password_file(state.administrator)) as path:
+            argv = ["-AtX", "--no-password", "-d", roles.administrator_conninfo(session, path)]
+            argv += [word for statement in statements for word in ("-c", statement)]
+            shown = self._run("psql", argv, ANSWER_S + PROMOTE_S, read=[path], write=[])
+        lines = shown.split("\n")
+        return lines + [""] * (len(statements) - len(lines))
 
-    def __init__(self, system: System, data_root: Path, *, on_death: Callable[[str], None] | None = None) -> None:
-        super().__init__(Server(system, data_root, on_death))
+    def _run(self, name: str, argv: list[str], limit_s: float, *, read: list[Path], write: list[Path]) -> str:
+        """A program of the installation."""
+        installation = self._at.installation
+        program = installation.programs / name
+        access = workspace.of_helper(program, read=[*read, *installation.libraries], write=write)
+        words = [str(program), *argv]
+        return self._at.supervisor.run(words, ENVIRONMENT, limit_s=limit_s, identity="server", access=access)
 
-    def replication_complaint(self) -> str:
-        """The last error of a replication worker in the server's log, with its detail and context; empty if there is
-        none."""
-        return last_log_error(self._server.log, "logical replication")
+    def _tool(self, name: str, *argv: str, read: list[Path] | None = None, write: list[Path]) -> None:
+        """A program of the system."""
+        program = shutil.which(name, path=ENVIRONMENT["PATH"])
+        if program is None:
+            raise TaskFault("missing", f"the program {name} is not on this host", way_out="install coreutils")
+        access = workspace.of_helper(Path(program), read=read or [], write=write)
+        self._at.supervisor.run([program, *argv], ENVIRONMENT, limit_s=ANSWER_S, identity="server", access=access)
 
 
-def embedded(system: System, data_root: Path, *, on_death: Callable[[str], None]) -> ProvisionedSystem:
+def embedded(system: System, data_root: Path, *, on_death: Callable[[str], None]) -> Embedded:
     """A server, or a pooler in front of one."""
     if system.in_front_of is None:
-        return EmbeddedPostgres(system, data_root, on_death=on_death)
-    from proveout.agent.engines.pgbouncer import EmbeddedPooler  # noqa: PLC0415 - few plans have one
+        return Embedded(Server(system, data_root, on_death))
+    from proveout.agent.engines.pgbouncer import Pooler  # noqa: PLC0415 - few plans have one
 
-    return EmbeddedPooler(system, data_root, on_death=on_death)
+    return Embedded(Pooler(system, data_root, on_death))
 
 
 def _works_in(pid: str, folder: Path) -> bool:

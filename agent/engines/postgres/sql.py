@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, LiteralString, TypeAlias
 
 import psycopg
@@ -17,7 +18,7 @@ from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
 from proveout.agent.engines.recording import tapped
 from proveout.agent.engines.sessions import CaptureConnection
-from proveout.agent.engines.statement_errors import text_of_plan
+from proveout.agent.engines.statement_errors import as_faults, text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
@@ -77,24 +78,22 @@ async def connected(endpoint: Endpoint, purpose: str) -> AsyncIterator[Connectio
     """`connect` for a `with` block; a database error inside it becomes a TaskFault as well."""
     connection = await connect(endpoint, purpose)
     try:
-        yield connection
-    except psycopg.Error as error:
-        raise statement_fault(endpoint, error) from None
+        with faults(endpoint):
+            yield connection
     finally:
         await connection.close()
+
+
+def faults(endpoint: Endpoint) -> contextlib.AbstractContextManager[None]:
+    """A block whose database errors become TaskFaults."""
+    return as_faults(psycopg.Error, partial(statement_fault, endpoint))
 
 
 @contextmanager
 def cursor(endpoint: Endpoint) -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
     """A cursor on a connection of its own, for tuning; a database error inside the block becomes a TaskFault."""
-    connection = connect_blocking(endpoint, "tuning")
-    try:
-        with connection.cursor() as opened:
-            yield opened
-    except psycopg.Error as error:
-        raise statement_fault(endpoint, error) from None
-    finally:
-        connection.close()
+    with contextlib.closing(connect_blocking(endpoint, "tuning")) as db, faults(endpoint), db.cursor() as opened:
+        yield opened
 
 
 def connection_fault(endpoint: Endpoint, error: psycopg.Error) -> TaskFault:
@@ -311,34 +310,31 @@ async def write_out(endpoint: Endpoint) -> None:
         raise
 
 
-class SizeCatalogue:
+class SizeCatalogue(CaptureSession):
     """The sizes of tables, toast tables and indexes; see `adapter.Catalogue`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._session = CaptureSession(endpoint, "sizes")
-        self.abort, self.close = self._session.abort, self._session.close
+        super().__init__(endpoint, "sizes")
 
     def parts(self) -> Sequence[Sequence[Any]] | None:
         """Return one row per part; None when the query fails."""
-        return self._session.rows(SIZES)
+        return self.rows(SIZES)
 
 
 class PostgresQueries:
     """See `adapter.QuerySession`."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, purpose: str = "query") -> None:
         self._endpoint = endpoint
-        self._connection = connect_blocking(endpoint, "query")
+        self._connection = connect_blocking(endpoint, purpose)
         self.number = self._connection.info.backend_pid
 
     def rows(self, query: str, most: int) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
         """Return names of columns and rows; none for a statement that returns no rows."""
-        try:
+        with faults(self._endpoint):
             cursor = self._connection.execute(query.encode())
             names = [column.name for column in cursor.description or ()]
             return names, cursor.fetchmany(most) if names else ()
-        except psycopg.Error as error:
-            raise statement_fault(self._endpoint, error) from None
 
     def abort(self) -> None:
         with contextlib.suppress(OSError, psycopg.Error):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import apsw
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
-from proveout.agent.engines.statement_errors import line_of
+from proveout.agent.engines.statement_errors import PLACEHOLDER, line_of
 from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Row, Statement
@@ -101,7 +100,6 @@ def authorize(action: int, first: Any, second: Any, database: Any, trigger: Any)
 # become a write transaction, SQLITE_BUSY is retryable.
 
 BUSY_TIMEOUT_MS = 1_000
-_PLACEHOLDER = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\$(\d+)")
 _EXTENDED: dict[int, str] = {
     code: str(name) for code, name in apsw.mapping_extended_result_codes.items() if isinstance(code, int)
 }
@@ -189,7 +187,7 @@ class SqliteDriver:
 
 def placeholders(text: str) -> str:
     """`$1` written as `?1`: SQLite takes `$1` for a name, numbered by where it first stands. Literals stay."""
-    return _PLACEHOLDER.sub(lambda match: f"?{match[1]}" if match[1] else match[0], text)
+    return PLACEHOLDER.sub(lambda match: f"?{match[1]}" if match[1] else match[0], text)
 
 
 def error_name(error: Any) -> str:
@@ -200,13 +198,7 @@ def error_name(error: Any) -> str:
 
 def _failure(error: Any, statement: Statement, text: str = "") -> StatementFailure:
     name, primary = error_name(error), getattr(error, "result", -1)
-    kind = FailureKind.ERROR
-    if name in statement.logical_errors:
-        kind = FailureKind.LOGICAL
-    elif primary in _RETRYABLE:
-        kind = FailureKind.RETRYABLE
-    elif primary in _LOST:
-        kind = FailureKind.LOST
+    kind = FailureKind.of(name, statement, retryable=primary in _RETRYABLE, lost=primary in _LOST)
     reason = f"{error} ({DENIED_HINT})" if isinstance(error, apsw.AuthError) else error
     line = line_of(text, getattr(error, "error_offset", None))
     return StatementFailure(name, f"statement {statement.name}: {reason}", kind, line)

@@ -11,16 +11,17 @@ that marks it, as tables of PostgreSQL have; only such tables are ever dropped. 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from proveout.agent.engines.adapter import RangeMark
 from proveout.agent.engines.row_values import plain_rows
 from proveout.agent.engines.sqlite.driver import open_database
-from proveout.agent.engines.table import COMMENT
+from proveout.agent.engines.statement_errors import as_faults
+from proveout.agent.engines.table import COMMENT, TableLoader, column_names
 from proveout.agent.errors import TaskFault
 from proveout.core.directories import describe
 from proveout.dsl.workloads.base import Population, Table
@@ -32,108 +33,70 @@ CHECKPOINT_PAGES = 16_384
 _CREATE = re.compile(
     r"(\s*CREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?)(\w+|\"[^\"]+\"|`[^`]+`|\[[^\]]+\])", re.IGNORECASE
 )
-OBJECTS = "SELECT type, name, sql FROM sqlite_schema WHERE type IN ('table', 'view')"
 _MARK = f" /* {COMMENT} */"
 
 
-class SqliteLoader:
-    """One connection. Methods block; an SQLite error comes out as a TaskFault with SQLite's own words."""
+class SqliteLoader(TableLoader):
+    """See `TableLoader`."""
 
     whole_number = "INTEGER"
+    DIALECT = "sqlite"
+    ELSEWHERE = "use another file, give the workload's table another name"
 
     def __init__(self, dsn: str, population: Population) -> None:
-        self._population = population
+        super().__init__(population)
         self._file = Path(dsn)
-        try:
+        self.PLACE = f"the file {self._file}"
+        with self._doing(f"open the SQLite file {dsn}"):
             self._connection = open_database(dsn)
             self._connection.set_busy_timeout(BUSY_MS)
             if self._connection.pragma("journal_mode") == "wal":
                 self._connection.pragma("synchronous", "NORMAL")
                 self._connection.wal_autocheckpoint(CHECKPOINT_PAGES)
-        except apsw.Error as error:
-            raise fault(f"open the SQLite file {dsn}", error, self._file) from None
 
     def prepare(self) -> None:
         """Drop our earlier tables, create new ones, empty, and mark them; in one transaction."""
         names = {table.name.lower() for table in self._population.tables}
-        try:
-            with self._connection:
-                self._refuse_foreign_tables()
-                for statement in self._population.drop["sqlite"]:
-                    self.execute(statement)
-                for statement in self._population.before["sqlite"]:
-                    self.execute(marked(statement, names))
-        except apsw.Error as error:
-            raise fault("commit the new tables", error, self._file) from None
-
-    def load(
-        self, table: Table, first: int, count: int, progress: Callable[[int], None], mark: RangeMark | None = None
-    ) -> int:
-        """Insert one slice in one transaction."""
-        marks, names = ", ".join("?" for _ in table.columns), ", ".join(name for name, _ in table.columns)
-        loaded = 0
-        try:
-            with self._connection:
-                if mark is not None:
-                    self._connection.execute(mark.claim)
-                for start in range(first, first + count, CHUNK_UNITS):
-                    rows = list(plain_rows(table, start, min(CHUNK_UNITS, first + count - start)))
-                    self._connection.executemany(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", rows)  # noqa: S608
-                    loaded += len(rows)
-                    progress(len(rows))
-                if mark is not None:
-                    self._connection.execute(mark.record.format(rows=loaded))
-        except apsw.Error as error:
-            raise fault(f"load table {table.name}", error, self._file) from None
-        return loaded
-
-    def execute(self, statement: str) -> None:
-        try:
-            self._connection.execute(statement)
-        except apsw.Error as error:
-            raise fault(f"run {statement[:100]!r}", error, self._file) from None
-
-    def count(self, table: str) -> int:
-        try:
-            return int(self._connection.execute(f"SELECT count(*) FROM {table}").get)  # noqa: S608
-        except apsw.Error as error:
-            raise fault(f"count the rows of {table}", error, self._file) from None
-
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        try:
-            return [tuple(row) for row in self._connection.execute(query)]
-        except apsw.Error as error:
-            raise fault("read the journal of the load", error, self._file) from None
+        with self._doing("commit the new tables"), self._transaction():
+            self._drop_ours()
+            for statement in self._population.before["sqlite"]:
+                self.execute(marked(statement, names))
 
     def table_exists(self, name: str) -> bool:
         return bool(self.rows(f"SELECT 1 FROM sqlite_master WHERE type = 'table' AND lower(name) = '{name.lower()}'"))  # noqa: S608
 
     def settle(self) -> None:
         """Everything into the file itself, and onto the disk."""
-        try:
+        with self._doing("write the load back into the file"):
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except apsw.Error as error:
-            raise fault("write the load back into the file", error, self._file) from None
-
-    def undo(self) -> None:
-        self._refuse_foreign_tables()
-        for statement in self._population.drop["sqlite"]:
-            self.execute(statement)
 
     def close(self) -> None:
         self._connection.close()
 
-    def _refuse_foreign_tables(self) -> None:
-        texts = {str(name).lower(): (kind, text) for kind, name, text in self.rows(OBJECTS)}
-        for table in self._population.tables:
-            kind, text = texts.get(table.name.lower(), ("", _MARK))
-            if _MARK not in (text or ""):
-                raise TaskFault(
-                    "refused",
-                    f"the file {self._file} has a {kind} {table.name} that proveout did not make, and a load would"
-                    " replace it",
-                    way_out=f"use another file, give the workload's table another name, or drop the {kind} yourself",
-                )
+    def _doing(self, what: str) -> AbstractContextManager[None]:
+        return as_faults(apsw.Error, lambda error: fault(what, error, self._file))
+
+    def _run(self, statement: str) -> None:
+        self._connection.execute(statement)
+
+    def _ask(self, query: str) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in self._connection.execute(query)]
+
+    def _transaction(self) -> apsw.Connection:
+        return self._connection
+
+    def _sent(self, table: Table, first: int, count: int) -> Iterator[int]:
+        marks = ", ".join("?" for _ in table.columns)
+        for start in range(first, first + count, CHUNK_UNITS):
+            rows = list(plain_rows(table, start, min(CHUNK_UNITS, first + count - start)))
+            text = f"INSERT INTO {table.name} ({column_names(table)}) VALUES ({marks})"  # noqa: S608
+            self._connection.executemany(text, rows)
+            yield len(rows)
+
+    def _foreign(self, table: Table) -> str:
+        objects = f"SELECT type, sql FROM sqlite_schema WHERE lower(name) = '{table.name.lower()}'"  # noqa: S608
+        found = self.rows(f"{objects} AND type IN ('table', 'view')")
+        return next((str(kind) for kind, text in found if _MARK not in (text or "")), "")
 
 
 def marked(statement: str, names: Collection[str]) -> str:

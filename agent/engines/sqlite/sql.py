@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,13 @@ import apsw
 from proveout.agent.engines.adapter import FileProblem
 from proveout.agent.engines.embedded.data_store import DatabaseFile, no_room
 from proveout.agent.engines.sqlite.driver import DENIED_HINT, error_name, open_database
-from proveout.agent.engines.statement_errors import line_of, text_of_plan
+from proveout.agent.engines.statement_errors import as_faults, line_of, text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.core.directories import is_used_up
 from proveout.proto.wire.tasks import Endpoint
 
 FINGERPRINT = ("page_size", "auto_vacuum", "encoding", "journal_mode", "synchronous")
 BUSY_MS = 10_000
-SIZES_BUSY_MS = 5_000
 SIZES = (
     "SELECT m.tbl_name, m.type, m.name, sum(s.pgsize) FROM dbstat s JOIN sqlite_schema m ON m.name = s.name"
     " WHERE m.tbl_name NOT LIKE 'sqlite^_%' ESCAPE '^' GROUP BY m.tbl_name, m.type, m.name"
@@ -36,29 +36,18 @@ SCHEMA = (
 
 def file_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
     """The fingerprint of an SQLite file: its settings and the library's version, sorted."""
-    connection = open_file(endpoint.dsn)
-    try:
+    with closing(open_file(endpoint.dsn)) as connection, faults(endpoint.dsn):
         found = [(name, str(connection.pragma(name))) for name in FINGERPRINT]
-    except apsw.Error as error:
-        raise file_fault(Path(endpoint.dsn), error) from None
-    finally:
-        connection.close()
     return tuple(sorted([*found, ("version", apsw.sqlite_lib_version())]))
 
 
 def run_statements(endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
     """Run each statement in its own transaction; rows returned, else affected, per statement."""
-    connection = open_file(endpoint.dsn)
     counts = []
-    try:
+    with closing(open_file(endpoint.dsn)) as connection:
         for number, statement in enumerate(statements):
-            with text_of_plan("sqlite", f"statements.{number}"):
-                try:
-                    counts.append(_run(connection, statement))
-                except apsw.Error as error:
-                    raise file_fault(Path(endpoint.dsn), error, statement) from None
-    finally:
-        connection.close()
+            with text_of_plan("sqlite", f"statements.{number}"), faults(endpoint.dsn, statement):
+                counts.append(_run(connection, statement))
     return tuple(counts)
 
 
@@ -78,21 +67,23 @@ def cursor(endpoint: Endpoint) -> Iterator[Any]:
     """A cursor on a connection of its own, for a `with` block; an SQLite error inside it becomes a TaskFault."""
     connection = open_file(endpoint.dsn)
     try:
-        yield connection.cursor()
-    except apsw.Error as error:
-        raise file_fault(Path(endpoint.dsn), error) from None
+        with faults(endpoint.dsn):
+            yield connection.cursor()
     finally:
         connection.close(True)
 
 
 def open_file(path: str, *, make: bool = False) -> apsw.Connection:
     """Open a file; `make`: it is made when it is missing. TaskFault."""
-    try:
+    with faults(path):
         connection = open_database(path, apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if make else 0))
         connection.set_busy_timeout(BUSY_MS)
-    except apsw.Error as error:
-        raise file_fault(Path(path), error) from None
     return connection
+
+
+def faults(path: str | Path, statement: str = "") -> AbstractContextManager[None]:
+    """A block whose SQLite errors, of a statement or of the file, become TaskFaults."""
+    return as_faults(apsw.Error, lambda error: file_fault(Path(path), error, statement))
 
 
 def file_fault(path: Path, error: Exception, statement: str = "") -> TaskFault:
@@ -108,16 +99,38 @@ def file_fault(path: Path, error: Exception, statement: str = "") -> TaskFault:
     return TaskFault("refused", f"SQLite file {path}: {error}", way_out=way_out, refusal=refusal, line=line)
 
 
-class SizeCatalogue:
+class SqliteQueries:
+    """See `adapter.QuerySession`."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._path = endpoint.dsn
+        self._connection = open_file(endpoint.dsn)
+        self.abort = self._connection.interrupt
+
+    def rows(self, query: str, most: int) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+        """Return the names of the columns, and the rows; the names are empty when the result has no rows."""
+        names: list[str] = []
+        with faults(self._path, query):
+            cursor = self._connection.cursor()
+            found = []
+            for row in islice(cursor.execute(query), most):
+                names = names or [str(column[0]) for column in cursor.get_description()]
+                found.append(row)
+            cursor.close(True)
+        return names, found
+
+    def close(self) -> None:
+        self._connection.close(True)
+
+
+class SizeCatalogue(SqliteQueries):
     """The sizes of tables and indexes, by dbstat; see `adapter.Catalogue`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         try:
-            self._connection = open_database(endpoint.dsn)
-            self._connection.set_busy_timeout(SIZES_BUSY_MS)
-        except apsw.Error as error:
-            raise TaskFault("unreachable", f"system {endpoint.system!r}: {error}") from None
-        self.abort = self._connection.interrupt
+            super().__init__(endpoint)
+        except TaskFault as fault:
+            raise TaskFault("unreachable", fault.what, way_out=fault.way_out) from None
 
     def parts(self) -> Sequence[Sequence[Any]] | None:
         """Return one row per part; None when the file cannot be read."""
@@ -125,37 +138,6 @@ class SizeCatalogue:
             return list(self._connection.execute(SIZES))
         except apsw.Error:
             return None
-
-    def close(self) -> None:
-        self._connection.close(True)
-
-
-class SqliteQueries:
-    """See `adapter.QuerySession`."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._path = Path(endpoint.dsn)
-        self._connection = open_file(endpoint.dsn)
-        self.abort = self._connection.interrupt
-
-    def rows(self, query: str, most: int) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
-        """Return the names of the columns, and the rows; the names are empty when the result has no rows."""
-        names: list[str] = []
-        try:
-            cursor = self._connection.cursor()
-            found = []
-            for row in cursor.execute(query):
-                names = names or [str(column[0]) for column in cursor.get_description()]
-                found.append(row)
-                if len(found) >= most:
-                    break
-            cursor.close(True)
-        except apsw.Error as error:
-            raise file_fault(self._path, error, query) from None
-        return names, found
-
-    def close(self) -> None:
-        self._connection.close(True)
 
 
 # The file keeps its inode, owner, permissions and settings: a restore writes the pages of the copy into it in one
@@ -274,29 +256,22 @@ class EmbeddedSqlite(DatabaseFile):
 
     def create(self) -> None:
         """Make the file with its settings; TaskFault `invalid` quotes SQLite."""
-        connection = open_file(str(self.file), make=True)
         try:
-            for name, value in self.system.settings:
-                connection.pragma(name, value)
-            connection.execute("VACUUM")
-            for name, value in self.system.settings:
-                _check_taken(connection, name, value)
-            connection.pragma("journal_mode", "wal")
-        except (apsw.Error, TaskFault) as error:
-            connection.close()
+            with closing(open_file(str(self.file), make=True)) as connection, faults(self.file):
+                for name, value in self.system.settings:
+                    connection.pragma(name, value)
+                connection.execute("VACUUM")
+                for name, value in self.system.settings:
+                    _check_taken(connection, name, value)
+                connection.pragma("journal_mode", "wal")
+        except TaskFault:
             self.file.unlink(missing_ok=True)
-            raise error if isinstance(error, TaskFault) else file_fault(self.file, error) from None
-        connection.close()
+            raise
 
     def fold(self) -> None:
         """Write the log back, and empty it."""
-        connection = open_file(str(self.file))
-        try:
+        with closing(open_file(str(self.file))) as connection, faults(self.file):
             blocked, _, _ = next(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
-        except apsw.Error as error:
-            raise file_fault(self.file, error) from None
-        finally:
-            connection.close()
         if blocked:
             raise TaskFault("refused", f"the SQLite file {self.file} is still in use", way_out="end what has it open")
 

@@ -9,10 +9,9 @@ from typing import Any
 import oracledb
 
 from proveout.agent.engines.adapter import SnapshotMark, Tick
-from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.oracle.captures import CaptureSession
-from proveout.agent.engines.oracle.driver import error_text, open_connection
-from proveout.agent.engines.oracle.sql import Opener, ReportConnection, connect_fault
+from proveout.agent.engines.oracle.driver import ErrorText, error_text, open_connection
+from proveout.agent.engines.oracle.sql import Opener, OracleConnection, opened
 from proveout.agent.engines.sessions import LagSessions
 from proveout.agent.engines.timesten.driver import open_thick, open_timesten
 from proveout.agent.errors import TaskFault
@@ -81,20 +80,10 @@ class ProbeObserver(LagSessions[CaptureSession]):
 def observer(source: Endpoint, sink: Endpoint, open_source: Callable[[str], Any] = open_timesten) -> ProbeObserver:
     """Connect to both ends. TaskFault where an end cannot be reached, or has no table for the probe."""
     return ProbeObserver(
-        CaptureSession(lambda: _opened(source, open_source)),
-        lambda: CaptureSession(lambda: _opened(sink, open_connection)),
+        CaptureSession(lambda: opened(source, "lag", lambda end, _: open_source(end.dsn))),
+        lambda: CaptureSession(lambda: opened(sink, "lag", lambda end, _: open_connection(end.dsn))),
         f"{source.system} to {sink.system}",
     )
-
-
-def _opened(endpoint: Endpoint, connect: Callable[[str], Any]) -> Any:
-    try:
-        return connect(endpoint.dsn)
-    except StatementFailure as failure:
-        code = "missing" if failure.code.startswith("DP") else "invalid"
-        raise TaskFault(code, f"system {endpoint.system!r}: {failure.what}") from None
-    except oracledb.Error as error:
-        raise connect_fault(endpoint.system, error_text(error)) from None
 
 
 # Not run on a TimesTen in the tests: a stand-in for the client shows the calls. Source: TimesTen PL/SQL Packages
@@ -108,37 +97,24 @@ LINES_MAX, LINE_MAX = 8192, 1024
 GRANT = "GRANT EXECUTE ON SYS.TT_STATS to the user of the dsn, as the instance administrator"
 
 
-class StatsSession(ReportConnection):
+class StatsSession(OracleConnection):
     """One connection that takes snapshots; see `adapter.ReportSession`."""
 
     def __init__(self, endpoint: Endpoint, container: str, open_one: Opener = open_thick) -> None:
         del container
-        self._system = endpoint.system
-        try:
-            self._connection = open_one(endpoint, "ttstats")
-        except StatementFailure as failure:
-            code = "missing" if failure.code.startswith("DPI-") else "invalid"
-            raise TaskFault(code, f"system {endpoint.system!r}: {failure.what}") from None
-        except oracledb.Error as error:
-            raise connect_fault(endpoint.system, error_text(error)) from None
+        super().__init__(endpoint, "ttstats", open_one)
 
     def take(self) -> SnapshotMark:
         """Take a snapshot. TaskFault."""
-        try:
-            with self._connection.cursor() as cursor:
-                return SnapshotMark(number=int(cursor.callfunc(TAKE, int, [LEVEL])))
-        except oracledb.Error as error:
-            raise self._fault(error) from None
+        with self._faults(), self._connection.cursor() as cursor:
+            return SnapshotMark(number=int(cursor.callfunc(TAKE, int, [LEVEL])))
 
     def report(self, first: SnapshotMark, second: SnapshotMark) -> Iterator[str]:
         """Return the lines of the report. TaskFault."""
-        try:
-            with self._connection.cursor() as cursor:
-                lines = cursor.arrayvar(str, LINES_MAX, LINE_MAX)
-                cursor.callproc(REPORT, [first.number, second.number, lines])
-                yield from ("" if line is None else str(line).rstrip("\n") for line in lines.getvalue())
-        except oracledb.Error as error:
-            raise self._fault(error) from None
+        with self._faults(), self._connection.cursor() as cursor:
+            lines = cursor.arrayvar(str, LINES_MAX, LINE_MAX)
+            cursor.callproc(REPORT, [first.number, second.number, lines])
+            yield from ("" if line is None else str(line).rstrip("\n") for line in lines.getvalue())
 
-    def _fault(self, error: oracledb.Error, way_out: str = GRANT) -> TaskFault:
-        return TaskFault("refused", f"system {self._system!r}: {error_text(error).text}", way_out=way_out)
+    def _fault(self, what: ErrorText, way_out: str) -> TaskFault:
+        return TaskFault("refused", f"{self._system}: {what.text}", way_out=way_out or GRANT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Literal
 
 import oracledb
@@ -15,8 +15,7 @@ from proveout.agent.engines.oracle import sql
 from proveout.agent.engines.oracle.driver import STATEMENT_CACHE, CursorSession, error_text, parts
 from proveout.agent.engines.oracle.populate import OracleLoader, insert_into
 from proveout.agent.engines.recording import tapped
-from proveout.agent.engines.table import probe
-from proveout.agent.errors import TaskFault
+from proveout.agent.engines.table import column_names
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Table
 from proveout.dsl.workloads.ddl import for_timesten
@@ -80,13 +79,8 @@ def open_thick(endpoint: Endpoint, work: str) -> Any:
     return open_timesten(endpoint.dsn)
 
 
-def cursor(endpoint: Endpoint) -> AbstractContextManager[Any]:
-    """See `oracle.sql.cursor`."""
-    return sql.cursor(endpoint, open_thick)
-
-
-def queries(endpoint: Endpoint) -> sql.OracleQueries:
-    return sql.OracleQueries(endpoint, open_thick)
+cursor = partial(sql.cursor, open_one=open_thick)
+queries = partial(sql.OracleQueries, open_one=open_thick)
 
 
 def ready(environment: Mapping[str, str]) -> None:
@@ -121,7 +115,7 @@ OURS = "proveout_tables"
 
 
 class TimesTenLoader(OracleLoader):
-    """One connection. Methods block; an error of TimesTen comes out as a TaskFault with its code and words."""
+    """See `TableLoader`; statements of a population are Oracle's."""
 
     def prepare(self) -> None:
         """Drop our earlier tables, create new ones, empty."""
@@ -135,7 +129,6 @@ class TimesTenLoader(OracleLoader):
             self.execute(statement)
 
     def execute(self, statement: str) -> None:
-        """Run one statement by itself; statements of a population are Oracle's."""
         if own := for_timesten(statement):
             super().execute(own)
 
@@ -145,7 +138,7 @@ class TimesTenLoader(OracleLoader):
         self.execute("CALL ttDurableCommit")
 
     def table_exists(self, name: str) -> bool:
-        return bool(self._ask("SELECT table_name FROM user_tables WHERE table_name = :name", {"name": name.upper()}))
+        return bool(self._noted("SELECT table_name FROM user_tables WHERE table_name = :name", name))
 
     def undo(self) -> None:
         """Remove the tables, where they are and ours."""
@@ -161,32 +154,27 @@ class TimesTenLoader(OracleLoader):
         with self._connection.cursor() as cursor:
             cursor.executemany(insert_into(table), rows)
 
-    def _drop_ours(self) -> None:
-        self._refuse_foreign_tables()
-        for statement in self._population.drop["oracle"]:
-            self._drop(for_timesten(statement))
-
     def _drop(self, statement: str) -> None:
-        if self.table_exists(statement.rpartition(" ")[2]):
-            self.execute(statement)
+        own = for_timesten(statement)
+        if self.table_exists(own.rpartition(" ")[2]):
+            self.execute(own)
 
-    def _refuse_foreign_tables(self) -> None:
-        known = self.table_exists(OURS)
-        names = {str(name).strip() for (name,) in self._ask(f"SELECT name FROM {OURS}", {})} if known else set()  # noqa: S608
-        for table in self._population.tables:
-            if self.table_exists(table.name) and not (table.name.upper() in names and self._has_columns(table)):
-                raise TaskFault(
-                    "refused",
-                    f"the schema has a table {table.name} that proveout did not make, and a load would replace it",
-                    way_out="point the system at a schema of its own, or drop the table yourself",
-                )
+    def _foreign(self, table: Table) -> str:
+        if not self.table_exists(table.name):
+            return ""
+        noted = f"SELECT name FROM {OURS} WHERE name = '{table.name.upper()}'"  # noqa: S608 - names of ours
+        is_ours = self.table_exists(OURS) and self.rows(noted) and self._has_columns(table)
+        return "" if is_ours else "table"
+
+    def _is_making(self) -> bool:
+        return False
 
     def _has_columns(self, table: Table) -> bool:
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(probe(table))
-                return True
-        except oracledb.Error as error:
-            if error_text(error).code != "ORA-00904":  # invalid column name
-                raise sql.statement_fault(f"cannot read table {table.name}", error_text(error)) from None
-            return False
+        with self._doing(f"read table {table.name}"):
+            try:
+                self._run(f"SELECT {column_names(table)} FROM {table.name}")  # noqa: S608 - names of the population
+            except oracledb.Error as error:
+                if error_text(error).code != "ORA-00904":  # invalid column name
+                    raise
+                return False
+        return True

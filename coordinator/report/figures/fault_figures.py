@@ -1,4 +1,4 @@
-"""Figures and tables of faults, and the figure of a load that changes in phases."""
+"""Figures and tables of faults."""
 
 from __future__ import annotations
 
@@ -11,43 +11,23 @@ from typing import Any
 from proveout.coordinator.measure.faults import number_of
 from proveout.coordinator.report.document import Block, Paragraph, Table
 from proveout.coordinator.report.figures.figure import (
-    INK,
-    PALE,
-    PALETTE,
     Figure,
     Spec,
     category,
-    course,
     grid,
-    joined,
     layer,
     panel,
     quantity,
     tips,
 )
 from proveout.coordinator.report.figures.grammar import figure
-from proveout.coordinator.report.figures.latency_figures import Choice, choices
-from proveout.coordinator.report.figures.rung_timeline import (
-    APART,
-    CHOICES_MAX,
-    WIDTH,
-    Rows,
-    ends_of,
-    left,
-    lines_of,
-    over_time,
-    responses,
-    throughput_rows,
-    time_axis,
-)
-from proveout.coordinator.report.figures.timeline import FaultWindow, LoadSeries, Points, Timeline, pieces
+from proveout.coordinator.report.figures.over_time_figures import lines_of, over_time
+from proveout.coordinator.report.figures.timeline import FaultWindow, Points, Timeline, pieces
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
-from proveout.core.data_classes import record
-from proveout.core.json_data import at_path, number_at
-from proveout.core.numbers import column, interval, number, percent, rung_name, safe, seconds
+from proveout.core.json_data import at_path
+from proveout.core.numbers import interval, number, percent, rung_name, safe
 from proveout.core.numbers import quantity as amount
 from proveout.dsl.metrics import FAULT_NUMBERS, FAULTS, LOADS
-from proveout.dsl.plan.phases import Level, edges_s
 from proveout.proto.events import FaultEffect, FaultMeasured, IterationFinished
 
 _FAULT_TABLE_HEADS = (
@@ -156,7 +136,7 @@ GAP = 1.5
 PARTS = ("before", "fault in place", "until recovered", "after", "outage")
 _SHADES = ("#e4ebf3", "#e3d6c3", "#dcebdc", "#eef3e4", "#e59a94")
 _TIME = "s after the begin of the fault"
-_TIMES = ("outage", "detection", "recovery")
+_OF_COMMITS = ("lost", "unknown", _STALENESS)
 _HEADS = (
     "occurrence", "begins", "detection", "outage", "recovery", "TPS before", "failed", "lost commits", "unknown",
     "staleness",
@@ -220,7 +200,6 @@ def fault_occurrences(results: RunResults, timeline: Timeline) -> Iterator[Figur
 
 
 def _by_fault(timeline: Timeline) -> dict[tuple[str, str], list[FaultWindow]]:
-    """The windows with samples, by stage and fault, in order."""
     found: dict[tuple[str, str], list[FaultWindow]] = {}
     for window in timeline.faults:
         if window.iteration.valid and window.answered:
@@ -235,30 +214,26 @@ def _name(results: RunResults, window: FaultWindow) -> str:
 
 
 def _in_words(window: FaultWindow) -> str:
-    """The times that the picture shows, as text."""
     found = window.fault
-    parts = [
-        f"{what} {_s(value)}"
-        for what, value in zip(_TIMES, (found.outage_s, found.detection_s, found.recovery_s), strict=True)
-        if value is not None
-    ]
+    known = {"outage": found.outage_s, "detection": found.detection_s, "recovery": found.recovery_s}
+    parts = [f"{what} {amount(value, 'outage_s')}" for what, value in known.items() if value is not None]
     if found.recovery_s is None and found.recovery_at_least_s is not None:
-        parts.append(f"not recovered within {_s(found.recovery_at_least_s)}")
+        parts.append(f"not recovered within {amount(found.recovery_at_least_s, 'recovery_s')}")
     return (", ".join(parts).capitalize() + ".") if parts else ""
 
 
 # ---- charts ------------------------------------------------------------------------------------------------------
 
 
-def _panels(window: FaultWindow) -> Iterator[tuple[str, Points, str]]:
-    """(title of the axis, points, colour) of each panel that has numbers."""
-    yield "transactions/s", window.answered, PALETTE[0]
+def _panels(window: FaultWindow) -> Iterator[tuple[str, Points]]:
+    """(title of the axis, points) of each panel that has numbers."""
+    yield "transactions/s", window.answered
     if any(value for _, value in window.failed):
-        yield "errors/s", window.failed, PALETTE[7]
+        yield "errors/s", window.failed
     if window.p99_ms:
-        yield "p99, ms", window.p99_ms, PALETTE[1]
+        yield "p99, ms", window.p99_ms
     if window.lag_s:
-        yield "lag, s", window.lag_s, PALETTE[3]
+        yield "lag, s", window.lag_s
 
 
 def _shades(window: FaultWindow) -> Iterator[Spec]:
@@ -276,258 +251,28 @@ def _shades(window: FaultWindow) -> Iterator[Spec]:
     edges = (first_s, 0.0, healed_s, recovered_s, last_s)
     spans = [(what, *span) for what, span in zip(PARTS, pairwise(edges), strict=False)]
     spans.append((PARTS[-1], *(window.outage or (0.0, 0.0))))
-    values = [
-        {"what": what, "start": round(start, 4), "end": round(end, 4)} for what, start, end in spans if end > start
-    ]
+    values = [{"what": what, "t": round(start, 4), "u": round(end, 4)} for what, start, end in spans if end > start]
     if values:
-        times = {"x": quantity("start", _TIME), "x2": {"field": "end"}}
         shade = category("what", scale={"domain": list(PARTS), "range": list(_SHADES)})
-        about = tips(what="time", start="from, s", end="to, s")
-        yield layer("rect", {"opacity": 0.6, "clip": True}, rows=values, **times, fill=shade, tooltip=about)
+        about = tips(what="time", t="from, s", u="to, s")
+        look = {"opacity": 0.6, "clip": True}
+        yield layer("rect", look, rows=values, x2={"field": "u"}, fill=shade, tooltip=about)
 
 
-def _around(window: FaultWindow, shown: tuple[str, Points, str], y: Spec, ends: Sequence[float]) -> list[Spec]:
+def _around(window: FaultWindow, shown: tuple[str, Points], y: Spec, ends: Sequence[float]) -> list[Spec]:
     """The times of a fault shaded, and the line of the points over them, with a gap where there is none for several
     times their usual distance."""
-    title, points, colour = shown
+    title, points = shown
     usual = min((after - before for (before, _), (after, _) in pairwise(points)), default=1.0)
-    values = [
-        {"t": round(at, 3), "value": float(f"{value:.6g}"), "shown": number(value), "piece": piece}
+    rows = [
+        {"t": round(at, 3), "v": float(f"{value:.6g}"), "what": title, "shown": number(value), "piece": piece}
         for at, value, piece in pieces(points, GAP * usual)
     ]
-    look = {"strokeWidth": 1.5, "color": colour, "interpolate": "step", "clip": True}
-    axes = {
-        "x": quantity("t", _TIME, axis={"grid": False}, scale={"domain": list(ends), "nice": False}),
-        "y": quantity("value", title, scale=y),
-    }
-    about = tips(t="s", shown=title)
-    return [*_shades(window), layer("line", look, rows=values, **axes, detail=category("piece"), tooltip=about)]
-
-
-# ---- the table ---------------------------------------------------------------------------------------------------
-
-
-def _s(value: float | None) -> str:
-    return "-" if value is None else amount(value, "outage_s")
+    line = lines_of(rows, (), quantity("v", title, scale=y), [title], what=title)
+    x = quantity("t", _TIME, axis={"grid": False}, scale={"domain": list(ends), "nice": False})
+    return over_time([*_shades(window), *line], x)
 
 
 def _row(results: RunResults, window: FaultWindow) -> tuple[str, ...]:
-    found = window.fault
-    recovery = _s(found.recovery_s)
-    if found.recovery_s is None and found.recovery_at_least_s is not None:
-        recovery = f"≥ {_s(found.recovery_at_least_s)}"
-    return (
-        _name(results, window),
-        _s(found.begins_s),
-        _s(found.detection_s),
-        outage_text(found),
-        recovery,
-        number(found.tps_before),
-        *(number(count) for count in (found.failed, found.lost, found.unknown)),
-        _s(found.staleness_s),
-    )
-
-
-POINTS_MAX = 240
-"""Points of the offered rate of a phase."""
-LETTER_PX = 6.5
-PHONE = 0.45
-"""The width of a panel on a phone, of `WIDTH`: names are shown where they fit there."""
-_PHASE_SHADES = PALE[:6]
-_RAMPS = PALE[6]
-_OFFERED = "offered"
-_BAND: Spec = {
-    "x2": {"field": "u"},
-    "color": {"field": "shade", "type": "nominal", "scale": None},
-    "tooltip": tips(what="", t="from, s", u="to, s"),
-}
-"""The channels of the bands of phases and ramps."""
-
-
-@record
-class _Phase:
-    """A phase of a rung: seconds of the measure window, its level, what ended in it, and when the load was back."""
-
-    name: str
-    begin_s: float
-    end_s: float
-    level: Level | None
-    series: LoadSeries
-    recovery_s: float | None
-
-    def inside(self, field: str) -> list[float]:
-        """A field of the points that lie in the phase, those without a number left out."""
-        points = (point for point in self.series.points if self.begin_s <= point.middle_s < self.end_s)
-        return [value for point in points if (value := getattr(point, field)) is not None]
-
-    @property
-    def completed(self) -> float | None:
-        """Transactions a second that ended in it."""
-        values = self.inside("tps")
-        return sum(values) / len(values) if values else None
-
-
-@figure("phases", "no ladder with `phases` has samples of a valid iteration")
-def phases(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
-    """Offered and completed rate, p50 and p99 over the time of the phases; the highest throughput first."""
-
-    def has(one: LoadSeries) -> bool:
-        return len(one.points) > 1 and bool(_windows(results, one))
-
-    for one in choices(results, timeline, CHOICES_MAX, has):
-        parts = [_phases(results, series) for series in one.shown]
-        name = one.labels[one.first]
-        yield Figure(
-            of=(one.group,),
-            title="Phases of the load: " + one.heading,
-            caption="Offered and completed transactions at each time, and the response of those completed. Of each "
-            "rung the repeat with the median throughput. Shaded: the phases; grey: the ramps. A dotted line: the load "
-            f"was back after a phase. The picture shows {name}.",
-            spec=_spec(one, parts, _unit(results, one.shown[0])),
-            heads=("rung", "phase", "from", "to", "offered", "completed", "p50, median", "p99, median", "p99, highest",
-            "back after"),
-            rows=tuple(row for label, of in zip(one.labels, parts, strict=True) for row in _rows(label, of)),
-            alt=f"{name}: {joined(_seen(parts[one.first], _unit(results, one.shown[one.first])))}",
-        )  # fmt: skip
-
-
-def _windows(results: RunResults, one: LoadSeries) -> list[tuple[str, float]]:
-    windows = results.plan_stage(one.stage).get("windows") or {}
-    return [(str(name), float(length)) for name, length in windows.get("phases") or ()]
-
-
-def _unit(results: RunResults, one: LoadSeries) -> str:
-    """The unit of the levels: `rate`, `threads`, or nothing."""
-    return str((results.plan_stage(one.stage).get("arrival") or {}).get("of", ""))
-
-
-def _phases(results: RunResults, one: LoadSeries) -> list[_Phase]:
-    levels = (results.plan_stage(one.stage).get("arrival") or {}).get("levels") or ()
-    known: list[Level | None] = [
-        Level(**{**data, "values": tuple(data["values"]), "at_s": tuple(data["at_s"])}) for data in levels
-    ]
-    edges = edges_s(_windows(results, one))
-    return [
-        _Phase(
-            name=safe(name),
-            begin_s=begin_s,
-            end_s=end_s,
-            level=level,
-            series=one,
-            recovery_s=number_at(one.iteration.metrics, "phases", name, "recovery_s"),
-        )
-        for (name, begin_s, end_s), level in zip(edges, known or [None] * len(edges), strict=False)
-    ]
-
-
-# ---- panels ------------------------------------------------------------------------------------------------------
-
-
-def _spec(choice: Choice, parts: Sequence[Sequence[_Phase]], unit: str) -> Spec:
-    only, bands = choice.only, _bands(choice.shown, parts)
-    offered = [
-        {
-            "of": at,
-            "t": round(part.begin_s + when, 3),
-            "v": float(f"{value:.5g}"),
-            "what": _OFFERED,
-            "shown": number(value),
-            "piece": 0,
-        }
-        for at, of in enumerate(parts)
-        for part in of
-        for when, value in (_course(part.level) if part.level is not None else ())
-    ]
-    backs = [
-        {"of": at, "t": round(part.end_s + part.recovery_s, 2), "what": f"after {part.name}",
-         "shown": seconds(part.recovery_s)}
-        for at, of in enumerate(parts)
-        for part in of
-        if part.recovery_s is not None
-    ]  # fmt: skip
-    shaded = layer("rect", {"opacity": 0.55, "clip": True}, rows=bands, only=only, **_BAND)
-    about = tips(what="", shown="back after")
-    look = {"strokeDash": [2, 3], "strokeWidth": 1.5, "color": INK}
-    under = [shaded, *([layer("rule", look, rows=backs, only=only, tooltip=about)] if backs else [])]
-    rows, (completed, *errors) = throughput_rows(choice.shown, "completed")
-    rated, up = offered if unit == "rate" else [], {"domainMin": 0, "nice": True}
-    names = [completed, *([_OFFERED] if rated else []), *errors]
-    y = left("v", "per second", scale=up)
-    ended = lines_of(rows, only, y, names, what="per second")
-    panels = [(150, [*under, *ended, *lines_of(rated, only, y, names, what="per second", shape="linear")])]
-    if offered and not rated:
-        y = left("v", "active threads", ticks=3, scale=up)
-        panels.append((70, [shaded, *lines_of(offered, only, y, [_OFFERED], what="threads", shape="linear")]))
-    if times := responses(choice):
-        panels.append((130, [*under, *times]))
-    charts = [_ribbon(bands, only)]
-    for at, (height, layers) in enumerate(panels, 1):
-        charts.append(panel(over_time(layers, time_axis(titled=at == len(panels))), WIDTH, height))
-    return grid(charts, columns=1, spacing=6, resolve=APART, **choice.params)
-
-
-def _bands(shown: Sequence[LoadSeries], parts: Sequence[Sequence[_Phase]]) -> Rows:
-    """The phases and the ramps around them; they also give every panel the same ends."""
-    rows: Rows = []
-    for at, (one, of) in enumerate(zip(shown, parts, strict=True)):
-        first_s, last_s = ends_of(one)
-        px_per_s = PHONE * WIDTH / max(last_s - first_s, 1e-9)
-        begin_s, end_s = of[0].begin_s, of[-1].end_s
-        ramps = [("ramp-up", first_s, begin_s), ("ramp-down", end_s, max(last_s, end_s))]
-        spans = [*((part.name, part.begin_s, part.end_s) for part in of), *ramps]
-        for place, (name, start, end) in enumerate(spans):
-            if end > start:
-                fits = len(name) * LETTER_PX < (end - start) * px_per_s
-                shade = _PHASE_SHADES[place % len(_PHASE_SHADES)] if place < len(of) else _RAMPS
-                rows.append({"of": at, "t": round(start, 2), "u": round(end, 2), "what": name, "shade": shade,
-                             "label": name if fits and place < len(of) else "",
-                             "middle": round((start + end) / 2.0, 2)})  # fmt: skip
-    return rows
-
-
-def _ribbon(bands: Rows, only: Sequence[Spec]) -> Spec:
-    """The names of the phases; a name that does not fit is in the tooltip alone."""
-    text = {"x": {"field": "middle"}, "text": {"field": "label", "type": "nominal"}}
-    layers = [
-        layer("rect", {"clip": True}, **_BAND),
-        layer("text", {"fontSize": 12, "color": INK, "clip": True}, **text),
-    ]
-    return {**panel(over_time(layers, time_axis(titled=False)), WIDTH, 20, rows=bands), "transform": list(only)}
-
-
-def _course(level: Level) -> list[tuple[float, float]]:
-    """(seconds, level) of its straight parts; of a sine, or of more than `POINTS_MAX` of them, at equal distances."""
-    lines = [] if level.amplitude else list(level.lines())
-    if 0 < len(lines) <= POINTS_MAX // 2:
-        return [point for begin, end, low, high in lines for point in ((begin, low), (end, high))]
-    places = [level.for_s * at / (POINTS_MAX - 1) for at in range(POINTS_MAX)]
-    return [(place, level.at(place)) for place in places]
-
-
-# ---- words -------------------------------------------------------------------------------------------------------
-
-
-def _rows(label: str, of: Sequence[_Phase]) -> Iterator[tuple[str, ...]]:
-    for part in of:
-        p50, p99 = part.inside("p50_ms"), part.inside("p99_ms")
-        times = [median(p50), median(p99), max(p99)] if p50 and p99 else [None] * 3
-        yield (
-            label,
-            part.name,
-            seconds(part.begin_s),
-            seconds(part.end_s),
-            "-" if part.level is None else number(part.level.mean),
-            number(part.completed),
-            *column("_us", [None if ms is None else ms * 1e3 for ms in times]),
-            seconds(part.recovery_s),
-        )
-
-
-def _seen(of: Sequence[_Phase], unit: str) -> Iterator[str]:
-    """The levels, throughput and p99 by phase."""
-    offered = [(part.name, part.level.mean) for part in of if part.level is not None]
-    if offered:
-        yield course("offered", "tps", offered) if unit == "rate" else course("active threads", "threads", offered)
-    yield course("completed", "tps", [(part.name, part.completed) for part in of if part.completed is not None])
-    tails = [(part.name, median(p99) * 1e3) for part in of if (p99 := part.inside("p99_ms"))]
-    yield course("p99 response", "_us", tails)
+    fault = window.fault
+    return (_name(results, window), amount(fault.begins_s, "begins_s"), *_cells(fault, _OF_COMMITS))

@@ -12,7 +12,7 @@ import copy
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -27,66 +27,23 @@ LETTERS_MAX = 900
 CAPTION_WORDS = 20
 """Words that stand below the title of a figure; the others are behind a question mark."""
 _SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z0-9])")
-FLAT = 0.02
-"""A smaller change, as a fraction of the largest value, counts as none."""
 
 
-def course(what: str, metric: str, points: Sequence[tuple[str, float]]) -> str:
-    """Describe the course of a number along an axis: `points` are (place, value), `metric` gives the unit.
+def seen(what: str, metric: str, points: Sequence[tuple[str, float]]) -> str:
+    """A series in words: its first and last number along the axis, the highest and the lowest. `points` are (place,
+    value), `metric` gives the unit.
 
-    >>> course("TPS", "tps", [("1 thread", 100.0), ("8", 450.0), ("16", 400.0)])
-    'TPS rises from 100/s at 1 thread to 450/s at 8, then falls to 400/s at 16.'
+    >>> seen("TPS", "tps", [("1", 100.0), ("4", 300.0), ("8", 450.0), ("16", 400.0)])
+    'TPS: 100/s (lowest) at 1, 450/s (highest) at 8, 400/s at 16.'
     """
-    known = [(safe(place), value) for place, value in points if value is not None]
-    if not known:
+    values = [value for _, value in points]
+    if not values:
         return f"{what}: no number."
-    words = notation(metric, *(value for _, value in known))
-    first, last = known[0], known[-1]
-    if len(known) == 1:
-        return f"{what} is {words.text(first[1])} at {first[0]}."
-    legs = _legs([value for _, value in known])
-    if not legs:
-        return f"{what} stays near {words.text(first[1])} from {first[0]} to {last[0]}."
-    text = f"{what} {legs[0][1]} from {words.text(first[1])} at {first[0]}"
-    parts = [f"{'' if at == 0 else f'{verb} '}to {words.text(known[to][1])} at {known[to][0]}"
-             for at, (to, verb) in enumerate(legs[:3])]  # fmt: skip
-    text = f"{text} {', then '.join(parts)}"
-    if len(legs) > 3:
-        return f"{text}, and goes on up and down to {words.text(last[1])} at {last[0]}."
-    return f"{text}."
-
-
-def _legs(values: Sequence[float]) -> list[tuple[int, str]]:
-    """(index of its end, verb) of each rise and fall; changes below `FLAT` of the largest value do not count."""
-    least = FLAT * max(map(abs, values)) or 0.0
-    legs: list[tuple[int, str]] = []
-    turn = values[0]
-    for index, value in enumerate(values[1:], 1):
-        if abs(value - turn) < least or value == turn:
-            continue
-        verb = "rises" if value > turn else "falls"
-        if legs and legs[-1][1] == verb:
-            legs[-1] = (index, verb)
-        else:
-            legs.append((index, verb))
-        turn = value
-    return legs
-
-
-def ends(what: str, metric: str, points: Sequence[tuple[str, float]]) -> str:
-    """The highest and the lowest of places without an order.
-
-    >>> ends("mean response", "avg_us", [("A", 3000.0), ("B", 12000.0)])
-    'mean response: highest 12.0 ms at B, lowest 3.00 ms at A.'
-    """
-    known = [(safe(place), value) for place, value in points if value is not None]
-    if not known:
-        return f"{what}: no number."
-    words = notation(metric, *(value for _, value in known))
-    if len(known) == 1:
-        return f"{what}: {words.text(known[0][1])} at {known[0][0]}."
-    high, low = max(known, key=lambda one: one[1]), min(known, key=lambda one: one[1])
-    return f"{what}: highest {words.text(high[1])} at {high[0]}, lowest {words.text(low[1])} at {low[0]}."
+    words, least, most = notation(metric, *values), min(values), max(values)
+    marks = {values.index(least): " (lowest)", values.index(most): " (highest)"} if most > least else {}
+    shown = sorted({0, len(points) - 1, *marks})
+    texts = (f"{words.text(values[at])}{marks.get(at, '')} at {safe(points[at][0])}" for at in shown)
+    return f"{what}: {', '.join(texts)}."
 
 
 def joined(sentences: Iterable[str]) -> str:
@@ -97,16 +54,6 @@ def joined(sentences: Iterable[str]) -> str:
         kept.pop()
     more = len(every) - len(kept)
     return " ".join([*kept, *([f"{more} more in the table."] if more else [])])[: 2 * LETTERS_MAX]
-
-
-def told(
-    how: Callable[[str, str, Sequence[tuple[str, float]]], str], metric: str, found: Iterable[tuple[str, str, Any]]
-) -> str:
-    """Several series by `course` or `ends`: `found` are (series, place, value)."""
-    series: dict[str, list[tuple[str, float]]] = {}
-    for name, place, value in found:
-        series.setdefault(name, []).append((place, value))
-    return joined(how(name, metric, points) for name, points in series.items())
 
 
 def intervals(estimates: Iterable[Mapping[str, Any]]) -> str:
@@ -221,14 +168,9 @@ def panel(
     return {**({"title": head} if title else {}), **own, "width": width, "height": height, "layer": list(layers)}
 
 
-def ends_of(estimate: Mapping[str, Any], by: float = 1.0) -> dict[str, float | None]:
-    """The ends of an interval in a row, divided by the factor of its axis; None where it has none."""
-    return {end: None if estimate.get(end) is None else estimate[end] / by for end in ("lower", "upper")}
-
-
 def chart(values: Rows, layers: Sequence[Spec], *, height: int = 300, **more: Any) -> Spec:
     """A layered chart over one list of rows, as wide as its container."""
-    spec = {
+    return {
         "$schema": _SCHEMA,
         "config": _CONFIG,
         "data": {"values": [dict(value) for value in values]},
@@ -238,15 +180,13 @@ def chart(values: Rows, layers: Sequence[Spec], *, height: int = 300, **more: An
         "layer": list(layers),
         **more,
     }
-    return _rounded(spec, frozenset())
 
 
 def grid(charts: Sequence[Spec], *, columns: int, spacing: int = 28, **more: Any) -> Spec:
     """Charts with data, widths and heights of their own, in rows of `columns`; colours are shared."""
-    spec = {
+    return {
         "$schema": _SCHEMA, "config": _CONFIG, "columns": columns, "spacing": spacing, "concat": list(charts), **more,
     }  # fmt: skip
-    return _rounded(spec, frozenset())
 
 
 def quantity(field: str, title: str, **more: Any) -> Spec:
@@ -278,7 +218,8 @@ def logarithmic(field: str, title: str, values: Sequence[float], *, margin: floa
         if len(ticks) <= TICKS_MAX:
             break
     # Vega writes no more labels at a logarithmic axis than `tickCount`, also of given values
-    axis = {"values": ticks, "format": "~r", "tickCount": 10 * TICKS_MAX, **more.pop("axis", {})}
+    few = {} if len(ticks) > 1 else {"values": None, "tickCount": 5}
+    axis = {"values": ticks, "format": "~r", "tickCount": 10 * TICKS_MAX, **few, **more.pop("axis", {})}
     scale = {"type": "log", "domain": [least, most], "nice": False}
     return quantity(field, title, scale=scale, axis=axis, **more)
 
@@ -310,56 +251,6 @@ def whiskers(shared: Spec, across: str, number: Spec, colour: Spec, *, size: int
         "transform": [{"filter": "isValid(datum.lower) && isValid(datum.upper)"}],
         "layer": [layer("rule", {"strokeWidth": 1.5, "clip": True}, **shared, **span, **colour), *caps, *arrows],
     }
-
-
-def ratio_layers(values: Rows, x: Spec, y: Spec, about: Sequence[Spec], *, size: int, **styles: Spec) -> list[Spec]:
-    """Ratios with their intervals on a logarithmic axis, and a rule at 1."""
-    one = [{x["field"]: 1}]
-    colour = {"color": styles["color"]}
-    dot = {"filled": True, "size": size, "opacity": 1}
-    bounded = any(value["lower"] is not None for value in values)
-    return [
-        layer("rule", {"strokeDash": [4, 3], "color": GREY}, rows=one, x=x),
-        *([whiskers({"y": y}, "x", x, colour)] if bounded else []),
-        layer("point", dot, y=y, x=x, tooltip=about, **styles),
-    ]
-
-
-def _rounded(spec: Spec, known: frozenset[str]) -> Spec:
-    """The chart with the numbers of its tooltips rounded to 4 digits, shares to 3; `known` are numbers of an outer
-    chart."""
-    numbers = known | set(_numbers(spec))
-    made: Spec = {name: [_rounded(one, numbers) for one in spec[name]] for name in ("layer", "concat") if name in spec}
-    encoding = spec.get("encoding") or {}
-    if "tooltip" in encoding:
-        shares = {
-            channel.get("field") for channel in encoding.values() if isinstance(channel, Mapping) and _is_share(channel)
-        }
-        shown = [_tip(item, numbers, shares) for item in encoding["tooltip"]]
-        made["encoding"] = {**encoding, "tooltip": shown}
-    return {**spec, **made}
-
-
-def _numbers(spec: Spec) -> Iterator[str]:
-    """The fields that are numbers with a fraction, in all rows: a missing one would be shown as 0."""
-    rows = (spec.get("data") or {}).get("values") or []
-    for name in rows[0] if rows else ():
-        found = [row.get(name) for row in rows]
-        if all(isinstance(value, float | int) for value in found) and any(isinstance(value, float) for value in found):
-            yield name
-    for step in spec.get("transform") or ():
-        if "fold" in step:
-            yield step["as"][1]
-
-
-def _is_share(channel: Mapping[str, Any]) -> bool:
-    return "%" in str((channel.get("axis") or {}).get("format", ""))
-
-
-def _tip(item: Spec, numbers: frozenset[str], shares: set[Any]) -> Spec:
-    if "format" in item or item["field"] not in numbers:
-        return item
-    return {**item, "type": "quantitative", "format": ".3~p" if item["field"] in shares else ",.4~r"}
 
 
 WIDTH = 760

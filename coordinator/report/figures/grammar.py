@@ -10,25 +10,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from proveout.coordinator.report.figures.figure import (
     DASHES,
+    GREY,
     INK,
     PALETTE,
     Figure,
     Spec,
     category,
     chart,
-    course,
-    ends,
-    ends_of,
     grid,
     intervals,
     joined,
     layer,
+    logarithmic,
     panel,
     quantity,
+    seen,
     tips,
     whiskers,
 )
@@ -37,7 +37,8 @@ from proveout.coordinator.report.summary import ladder_comparisons
 from proveout.coordinator.report.tables import cell_of, climbing, ladders, on_target, titled
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import record
-from proveout.core.numbers import axis_unit, half_width, level, notation, rung_name, safe
+from proveout.core.json_data import at_path
+from proveout.core.numbers import RATIO, axis_unit, half_width, level, notation, rung_name, safe
 from proveout.dsl.plan.stages import Cell, label_text, written
 from proveout.dsl.schema.models import FigureName
 
@@ -110,12 +111,6 @@ def named_apart(events: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], s
     return {
         (event, kind): f"{event} ({kind})" if counted[event.lower()] > 1 and kind else event for event, kind in known
     }
-
-
-def legend(values: Sequence[Mapping[str, Any]], **more: Any) -> Spec:
-    """A legend of ladders in as many columns as their names leave room for."""
-    longest = max((len(str(value["ladder"])) for value in values), default=1)
-    return {"columns": max(1, min(4, LEGEND_LETTERS // (longest + 4))), **more}
 
 
 # - In a matrix the series is the label of the first axis, the place the labels of the others; a matrix of one axis has
@@ -206,8 +201,6 @@ def _place(cell: Cell, rest: int, rung: str) -> str:
     return ", ".join(filter(None, (label_text(labels), rung)))
 
 
-Mark: TypeAlias = Literal["bar", "line"]
-
 WIDTH = 700
 """Pixels that the panels of a row share."""
 COLUMNS_MAX = 3
@@ -215,8 +208,27 @@ LETTER = 7
 """Pixels of a letter of a label, about."""
 BEYOND = 2.0
 """An interval that reaches beyond this many times the largest number is cut at the edge of its panel."""
+HEADROOM = 1.3
+"""The end of an axis beside which a dashed line goes on, times the largest number."""
+BELOW = 120
+"""Pixels of the height of panels below the first one."""
 FAR = 10.0
 """Ends are drawn up to this many times the largest number: pictures with places far outside cannot be made as PNG."""
+TONES: Mapping[str, tuple[str, str]] = {
+    "better": ("triangle-up", PALETTE[2]),
+    "worse": ("triangle-down", PALETTE[7]),
+    "changed": ("diamond", PALETTE[1]),
+    "equal": ("square", PALETTE[0]),
+}
+"""The shape and the colour of ratios by the word that is their series; those of other words are grey circles."""
+FARTHEST = 20.0
+"""The axis of ratios ends at this one at most, and at 1 over it."""
+WIDEST = 1.5
+"""An end of an interval that is this many times its ratio away does not make the axis longer: it has an arrow."""
+LEAST = 1.05
+_RATIO_TICKS = (0.05, 0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0,
+                20.0)  # fmt: skip
+_TICKS_A_SIDE = 3
 _UNITLESS = ("", "%", "1/s")
 """Units that an axis does not name: its numbers or the heading of its panel say enough."""
 
@@ -226,8 +238,10 @@ class Point:
     """A number of a figure: `estimate` has `mean` and, where known, `lower`, `upper`, `n`.
 
     `panel` is the heading of its chart and `metric` the name whose ending is its unit; `at` is the place on the axis;
-    `series` the colour, "" for a single one. `tick`: a second number of the same unit, drawn as a tick.
-    `published`: the number of a publication for it, drawn hollow, with its `source` in the legend.
+    `series` the colour, "" for a single one. `line`: drawn as a line over the places and not as a bar. `tick`: a second
+    number of the same unit, drawn as a tick; beside lines as a dashed line, which the axis cuts.
+    `published`: the number of a publication for it, drawn hollow, with its `source` in the legend. A figure whose
+    metric is `RATIO` has dots on a logarithmic axis, of the `TONES` of their series.
     """
 
     panel: str
@@ -235,9 +249,29 @@ class Point:
     at: str
     estimate: Mapping[str, Any]
     series: str = ""
+    line: bool = False
     tick: float | None = None
     published: float | None = None
     source: str = ""
+
+
+Numbers: TypeAlias = tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]
+"""The heads and the rows of a table, as text."""
+
+
+def scaled(estimate: Mapping[str, Any], unit: float) -> dict[str, Any]:
+    """The estimate in units of a number."""
+    known = {name: estimate[name] / unit for name in ("mean", "median", "lower", "upper") if estimate.get(name)}
+    return {**estimate, **known}
+
+
+def response_lines(rung: RungResult, series: str, *names: str) -> Iterator[Point]:
+    """The response times of a rung that are known, such as `avg` and `p99`, each in a panel."""
+    for name in names:
+        found = at_path(rung.tree, "response", f"{name}_us")
+        if isinstance(found, Mapping) and "mean" in found:
+            yield Point(panel=f"response {name}", metric=f"{name}_us", at=str(rung.threads), series=series,
+                        estimate=found, line=True)  # fmt: skip
 
 
 def of_points(
@@ -247,40 +281,48 @@ def of_points(
     place: str,
     *,
     of: tuple[str, ...] = (),
-    mark: Mark = "bar",
+    columns: int = COLUMNS_MAX,
+    stacked: bool = False,
+    log: bool = False,
     series: str = "series",
     tick: str = "",
     head: str | None = None,
+    numbers: Numbers | None = None,
 ) -> Figure:
     """A figure of points: its chart, table and words. `{}` in the caption stands for their intervals; `place` is the
-    title of the axis; `series`, `tick` and `head`, which is the place without it, are heads of the table."""
-    heads, rows = table(points, place=place if head is None else head, series=series, tick=tick)
+    title of the axis; `columns` panels at most are beside each other; `stacked`: the series are on top of each
+    other; `log`: the axis is logarithmic. `numbers` is the table, by default that of the points, whose heads are
+    `series`, `tick` and `head`, or the place without it."""
+    heads, rows = numbers or table(points, place=place if head is None else head, series=series, tick=tick)
     return Figure(
         of=of,
         title=title,
         caption=caption.replace("{}", intervals(point.estimate for point in points)),
-        spec=panels(points, place=place, mark=mark),
+        spec=panels(points, place=place, columns=columns, stacked=stacked, log=log),
         heads=heads,
         rows=rows,
         alt=described(points),
     )
 
 
-def panels(points: Sequence[Point], *, place: str, mark: Mark = "bar") -> Spec:
+def panels(
+    points: Sequence[Point], *, place: str, columns: int = COLUMNS_MAX, stacked: bool = False, log: bool = False
+) -> Spec:
     """The chart: one panel as wide as its container, several beside each other. `place` is the title of the axis."""
     by_panel = _by_panel(points)
-    across = max(1, min(COLUMNS_MAX, len(by_panel)))
-    lying = mark == "bar" and any(_too_long(found, across) for found in by_panel.values())
-    across = min(across, 2) if lying or mark == "line" else across
-    color = _color(points)
-    drawn = [_panel(found, place, mark, color, lying=lying, several=len(by_panel) > 1) for found in by_panel.values()]
+    across, ratios = min(columns, len(by_panel)), points[0].metric == RATIO
+    lying = ratios or any(not found[0].line and _too_long(found, across) for found in by_panel.values())
+    across = min(across, 2) if lying or any(found[0].line for found in by_panel.values()) else across
+    look = _Look(place=place, color=_color(points), ratios=_ratio_axis(points) if ratios else None, stacked=stacked,
+                 log=log, lying=lying, several=len(by_panel) > 1)  # fmt: skip
+    drawn = [_panel(found, look) for found in by_panel.values()]
     if len(drawn) == 1:
         values, layers, height = drawn[0]
         return chart(values, layers, height=height)
     width = WIDTH // across - (130 if lying else 60)
     charts = [
-        panel(layers, width, height, safe(name), values, limit=width + 40)
-        for name, (values, layers, height) in zip(by_panel, drawn, strict=True)
+        panel(layers, width, height if lying or across > 1 or at == 0 else BELOW, safe(name), values, limit=width + 40)
+        for at, (name, (values, layers, height)) in enumerate(zip(by_panel, drawn, strict=True))
     ]
     return grid(charts, columns=across)
 
@@ -309,30 +351,52 @@ def _margin(places: int) -> float:
     return max(0.3, (4 - places) / 2)
 
 
+def _series_of(points: Sequence[Point]) -> list[str]:
+    return list(dict.fromkeys(point.series for point in points))
+
+
 def _color(points: Sequence[Point]) -> Spec:
     """The channel of the series: the same colour for a series in every panel."""
-    names = [safe(name) for name in dict.fromkeys(point.series for point in points)]
-    if len(names) < 2:
+    names = [safe(name) for name in _series_of(points)]
+    if names == [""]:
         return {"value": PALETTE[0]}
     columns = LEGEND_LETTERS // (max(map(len, names)) + 4)
     legend = {"columns": max(1, columns)} if columns < 4 else {}  # else as the page has room for
-    return category("series", scale={"domain": names}, legend=legend)
+    return category("series", scale={"domain": names}, legend=legend if len(names) > 1 else None)
 
 
 _Drawn: TypeAlias = tuple[list[dict[str, Any]], list[Spec], int]
 
 
-def _panel(points: Sequence[Point], place: str, mark: Mark, color: Spec, *, lying: bool, several: bool) -> _Drawn:
+@record
+class _Look:
+    """The parts that the panels of a figure share; `ratios` is the axis of ratios."""
+
+    place: str
+    color: Spec
+    ratios: Spec | None
+    stacked: bool
+    log: bool
+    lying: bool
+    several: bool
+
+
+def _panel(points: Sequence[Point], look: _Look) -> _Drawn:
     """The values, layers and height of one panel."""
-    metric = points[0].metric
+    metric, line = points[0].metric, points[0].line
     factor, unit = axis_unit(metric, [_centre(point) for point in points])
-    words = notation(metric, *(point.estimate for point in points))
+    words, ranks = notation(metric, *(point.estimate for point in points)), _series_of(points)
     values: list[dict[str, Any]] = [
         {
             "at": safe(point.at) or "all",
             "series": safe(point.series),
+            "rank": ranks.index(point.series),
             "value": _centre(point) / factor,
-            **ends_of(point.estimate, factor),
+            **{
+                end: None if at is None else at / factor
+                for end in ("lower", "upper")
+                for at in [point.estimate.get(end)]
+            },
             "tick": None if point.tick is None else point.tick / factor,
             "published": None if point.published is None else point.published / factor,
             "source": safe(point.source),
@@ -341,16 +405,71 @@ def _panel(points: Sequence[Point], place: str, mark: Mark, color: Spec, *, lyin
         }
         for point in points
     ]
+    if look.ratios is not None:
+        return values, _dots(values, look.ratios), max(50, 34 * len({value["at"] for value in values}))
     far = FAR * max(abs(value["value"]) for value in values)
     for value in values:
         if far and value["lower"] is not None and value["upper"] is not None:
             value.update(lower=max(value["lower"], -far), upper=min(value["upper"], far))
-    title = unit if unit not in _UNITLESS else "" if several else _plain(points[0].panel)
-    number = quantity("value", title, scale=_domain(values), **({"axis": {"format": "%"}} if unit == "%" else {}))
+        if line and value["tick"] is not None:
+            value["tick"] = min(value["tick"], far)
+    title = unit if unit not in _UNITLESS else "" if look.several else _plain(points[0].panel)
+    scale = _domain(values, line=line)
+    number = quantity("value", title, scale=scale, **({"axis": {"format": "%"}} if unit == "%" else {}))
+    if look.log:
+        reach = [
+            min(max(end, value["value"] / WIDEST), value["value"] * WIDEST)
+            for value in values
+            for end in (value[name] or value["value"] for name in ("value", "lower", "upper"))
+        ]
+        number = logarithmic("value", title, reach, margin=max(1.01, (max(reach) / min(reach)) ** 0.1))
     places = {value["at"] for value in values}
-    bars = max(sum(value["at"] == at for value in values) for at in places)
-    height = max(90, len(places) * (16 + 15 * bars)) if lying else 230
-    return values, _layers(values, number, place, mark, color, lying=lying, side=bars > 1), height
+    bars = 1 if look.stacked else max(sum(value["at"] == at for value in values) for at in places)
+    height = max(90, len(places) * (16 + 15 * bars)) if look.lying else 230
+    return values, _layers(values, number, look, line=line, side=bars > 1), height
+
+
+def _ratio_axis(points: Sequence[Point]) -> Spec:
+    """A logarithmic axis around 1 for all ratios, from the least to the largest end that is not too far away."""
+    reach = [
+        min(max(end, mean / WIDEST, 1.0 / FARTHEST), mean * WIDEST, FARTHEST)
+        for point in points
+        for mean in (_centre(point),)
+        for end in (point.estimate.get(name) or mean for name in ("mean", "lower", "upper"))
+    ]
+    reach += [LEAST, 1.0 / LEAST]
+    low, high = min(reach), max(reach)
+    below = [tick for tick in _RATIO_TICKS if low <= tick < 1.0][:_TICKS_A_SIDE]
+    above = [tick for tick in _RATIO_TICKS if 1.0 < tick <= high][-_TICKS_A_SIDE:]
+    axis = {"values": [*below, 1.0, *above], "labelExpr": "datum.label + ' ×'"}
+    return logarithmic("value", "", reach, margin=(high / low) ** 0.06) | {
+        "title": None,
+        "axis": {**axis, "format": "~r"},
+    }
+
+
+def _dots(values: Sequence[dict[str, Any]], x: Spec) -> list[Spec]:
+    """Ratios with their intervals, their numbers above them, and a rule at 1; an end beyond the axis has an arrow."""
+    low, high = x["scale"]["domain"]
+    for value in values:
+        value["value"] = min(max(value["value"], low), high)
+        for end, choose, most in (("lower", max, low / 2.0), ("upper", min, high * 2.0)):
+            value[end] = None if value[end] is None else choose(value[end], most)
+    places, words = (list(dict.fromkeys(value[name] for value in values)) for name in ("at", "series"))
+    y = category("at", axis={"labelLimit": 190, "grid": False}, scale={"domain": places})
+    looks = zip(*(TONES.get(word, ("circle", GREY)) for word in words), strict=True)
+    shape, color = (
+        category("series", scale={"domain": words, "range": list(kinds)}, legend={"columns": 4}) for kinds in looks
+    )
+    about = tips(at="", shown="ratio", interval="CI", series="")
+    dot = {"filled": True, "size": 90, "opacity": 1}
+    bounded = any(value["lower"] is not None for value in values)
+    return [
+        layer("rule", {"strokeDash": [4, 3], "color": GREY}, rows=[{"value": 1}], x=x),
+        *([whiskers({"y": y}, "x", x, {"color": color})] if bounded else []),
+        layer("point", dot, y=y, x=x, tooltip=about, color=color, shape=shape),
+        layer("text", {"dy": -11, "fontSize": 11, "color": INK}, y=y, x=x, text={"field": "shown"}),
+    ]
 
 
 def _plain(text: str) -> str:
@@ -358,35 +477,43 @@ def _plain(text: str) -> str:
     return "".join(letter if letter.isalnum() or letter in " -_,./%" else "?" for letter in text)
 
 
-def _domain(values: Sequence[Mapping[str, Any]]) -> Spec:
-    """The ends of an axis: with 0 for numbers that are not negative, without the far ends of wide intervals."""
-    most = max(max(value["value"], value["tick"] or 0.0, value["published"] or 0.0) for value in values)
+def _domain(values: Sequence[Mapping[str, Any]], *, line: bool) -> Spec:
+    """The ends of an axis: with 0 for numbers that are not negative, without the far ends of wide intervals and of
+    dashed lines."""
+    ticks = [value["tick"] or 0.0 for value in values]
+    most = max(max(value["value"], value["published"] or 0.0) for value in values)
+    most = most if line else max(most, *ticks)
     least = min(value["value"] for value in values)
     ends = [value["upper"] for value in values if value["upper"] is not None]
     found: Spec = {"domainMin": 0} if least >= 0.0 else {}
     if most > 0.0 and max(ends, default=0.0) > BEYOND * most:
         return found | {"domainMax": 1.5 * most}
+    if line and max(ticks) > HEADROOM * most > 0.0:
+        return found | {"domainMax": max(HEADROOM * most, *ends)}
     return found | {"nice": True}
 
 
-def _layers(
-    values: Sequence[Mapping[str, Any]], number: Spec, place: str, mark: Mark, color: Spec, *, lying: bool, side: bool
-) -> list[Spec]:
-    along, across, offset = ("y", "x", "yOffset") if lying else ("x", "y", "xOffset")
+def _layers(values: Sequence[Mapping[str, Any]], number: Spec, of: _Look, *, line: bool, side: bool) -> list[Spec]:
+    color, along, across, offset = of.color, *(("y", "x", "yOffset") if of.lying else ("x", "y", "xOffset"))
     order = list(dict.fromkeys(value["at"] for value in values))  # a layer that begins elsewhere would change it
-    gaps = {"paddingInner": 0.35, "paddingOuter": 0.3 if lying else _margin(len(order))}
-    axis = {"labelLimit": 190} if lying else {"labelAngle": 0, "labelOverlap": True}
-    position = category("at", _plain(place) or None, axis=axis, scale={"type": "band", "domain": order, **gaps})
+    gaps = {"paddingInner": 0.35, "paddingOuter": 0.3 if of.lying else _margin(len(order))}
+    axis = {"labelLimit": 190} if of.lying else {"labelAngle": 0, "labelOverlap": True}
+    position = category("at", _plain(of.place) or None, axis=axis, scale={"type": "band", "domain": order, **gaps})
     domain = {"domain": list(dict.fromkeys(value["series"] for value in values))}
-    beside = {offset: category("series", scale=domain)} if side and mark == "bar" else {}
+    beside = {offset: category("series", scale=domain)} if side and not line else {}
     shared = {along: position, **beside}
     about = tips(series="series", at="at", shown="mean", interval="CI")
-    encoding = {**shared, across: number, "color": color, "tooltip": about}
+    encoding: Spec = {**shared, across: number, "color": color, "tooltip": about}
+    if of.stacked:
+        encoding |= {across: {**number, "stack": "zero"}, "order": {"field": "rank", "type": "quantitative"}}
     bounded = any(value["lower"] is not None and value["upper"] is not None for value in values)
-    shade = {"color": color if mark == "line" else {"value": INK}}
+    shade = {"color": color if line else {"value": INK}}
     interval = [whiskers(shared, across, number, shade, size=9 if len(values) < 24 else 5)] if bounded else []
+    ticks = {**shared, across: {**number, "field": "tick"}}
     layers = [layer("bar", {"opacity": 0.85}, **encoding), *interval]
-    if mark == "line":
+    look: Spec = {"thickness": 3, "color": INK, **({"size": 12 if len(values) <= 12 else 7} if side else {})}
+    second = layer("tick", look, only=[{"filter": "isValid(datum.tick)"}], **ticks)
+    if line:
         dashes = {**domain, "range": [DASHES[at % len(DASHES)] for at in range(len(domain["domain"]))]}
         dash, form = (category("series", scale=one, legend=color.get("legend")) for one in (dashes, domain))
         dot = {"size": 60, "fill": "white", "opacity": 1, "strokeWidth": 2.5}
@@ -395,6 +522,8 @@ def _layers(
             layer("line", {"strokeWidth": 2.5}, **encoding, **({"strokeDash": dash} if side else {})),
             layer("point", dot, **encoding, **({"shape": form} if side else {})),
         ]
+        look = {"strokeWidth": 1.5, "strokeDash": [6, 4], "opacity": 0.8, "clip": True}
+        second = layer("line", look, only=[{"filter": "isValid(datum.tick)"}], **ticks, color=color)
     if sources := list(dict.fromkeys(value["source"] for value in values if value["published"] is not None)):
         look = {"shape": "diamond", "fill": "white", "fillOpacity": 0.6, "strokeWidth": 2, "size": 110, "opacity": 1}
         scale = {"domain": sources, "range": [INK, *PALETTE[::-1]][: len(sources)]}
@@ -402,68 +531,58 @@ def _layers(
         about = tips(source="source", series="series", at="at", published="published")
         channels: Spec = {**shared, across: {**number, "field": "published"}, "stroke": drawn, "tooltip": about}
         layers.append(layer("point", look, only=[{"filter": "isValid(datum.published)"}], **channels))
-    if any(value["tick"] is not None for value in values):
-        look = {"thickness": 3, "color": INK, **({"size": 12 if len(values) <= 12 else 7} if side else {})}
-        ticks = {**shared, across: {**number, "field": "tick"}}
-        layers.append(layer("tick", look, only=[{"filter": "isValid(datum.tick)"}], **ticks))
-    return layers
+    return [*layers, second] if any(value["tick"] is not None for value in values) else layers
 
 
 # ---- words -------------------------------------------------------------------------------------------------------
 
 
 def described(points: Sequence[Point]) -> str:
-    """The numbers in words: the course of each series over places that are numbers, else its ends."""
+    """The numbers in words, series by series."""
     series: dict[tuple[str, str], list[Point]] = {}
     for one in (point for found in _by_panel(points).values() for point in found):
         series.setdefault((one.panel, one.series), []).append(one)
     sentences = []
     for names, shown in series.items():
-        ordered = len(shown) > 1 and all(point.at.replace(".", "", 1).isdigit() for point in shown)
         places = [(point.at or "all", _centre(point)) for point in shown]
         what = safe(", ".join(filter(None, names)))
-        sentences.append((course if ordered else ends)(what, shown[0].metric, places))
+        sentences.append(seen(what, shown[0].metric, places))
     return joined(sentences)
 
 
 # ---- table -------------------------------------------------------------------------------------------------------
 
 
-def table(
-    points: Sequence[Point], *, place: str, series: str = "series", tick: str = ""
-) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """(heads, rows) of the points in their order: place, series, metric, mean, interval, repeats.
+def table(points: Sequence[Point], *, place: str, series: str = "series", tick: str = "") -> Numbers:
+    """The points in their order: place, series, metric, mean, interval, repeats.
 
     `place`, `series` and `tick` are heads; a series, a metric and a tick have a column where there are several, or any.
     """
-    several = any(point.series for point in points)
-    named = len({point.panel for point in points}) > 1
+    by_panel = _by_panel(points)
+    found = [
+        (point, words)
+        for of in by_panel.values()
+        for words in [notation(of[0].metric, *(point.estimate for point in of), *(point.tick for point in of))]
+        for point in of
+    ]
     levels = {level(point.estimate) for point in points if point.estimate.get("lower") is not None}
-    interval = f"{', '.join(sorted(levels))} CI" if levels else "CI"
-    cited = any(point.published is not None for point in points)
-    optional = ([series] if several else [], ["metric"] if named else [], [tick] if tick else [])
-    heads = (place or "case", *optional[0], *optional[1], "mean", interval, *optional[2], "repeats")
-    heads += ("published", "source") if cited else ()
-    rows: list[tuple[str, ...]] = []
-    for found in _by_panel(points).values():
-        ticks = [point.tick for point in found]
-        words = notation(found[0].metric, *(point.estimate for point in found), *ticks)
-        for point in found:
-            lower, upper = point.estimate.get("lower"), point.estimate.get("upper")
-            rows.append(
-                (
-                    safe(point.at) or "all",
-                    *([safe(point.series)] if several else []),
-                    *([safe(point.panel)] if named else []),
-                    words.text(_centre(point), half_width(point.estimate)),
-                    words.bounds(lower, upper),
-                    *([words.text(point.tick)] if tick else []),
-                    str(round(float(point.estimate.get("n", 1)))),
-                    *(
-                        ("-" if point.published is None else words.text(point.published), safe(point.source))
-                        if cited
-                        else ()
-                    ),
-                )
-            )
-    return heads, tuple(rows)
+    columns = [(place or "case", [safe(point.at) or "all" for point, _ in found])]
+    if any(point.series for point in points):
+        columns.append((series, [safe(point.series) for point, _ in found]))
+    if len(by_panel) > 1:
+        columns.append(("metric", [safe(point.panel) for point, _ in found]))
+    columns += [
+        ("mean", [words.text(_centre(point), half_width(point.estimate)) for point, words in found]),
+        (
+            f"{', '.join(sorted(levels))} CI".lstrip(),
+            [words.bounds(point.estimate.get("lower"), point.estimate.get("upper")) for point, words in found],
+        ),
+    ]
+    if tick:
+        columns.append((tick, [words.text(point.tick) for point, words in found]))
+    columns.append(("repeats", [str(round(float(point.estimate.get("n", 1)))) for point, _ in found]))
+    if any(point.published is not None for point in points):
+        cited = ["-" if point.published is None else words.text(point.published) for point, words in found]
+        columns += [("published", cited), ("source", [safe(point.source) for point, _ in found])]
+    heads, cells = zip(*columns, strict=True)
+    return heads, tuple(zip(*cells, strict=True))

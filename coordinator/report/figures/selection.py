@@ -15,10 +15,9 @@ from typing import Any
 
 from proveout.coordinator.report.figures import (
     fault_figures,
-    latency_figures,
     load_figures,
     matrix_figures,
-    rung_timeline,
+    over_time_figures,
     stage_figures,
     system_figures,
 )
@@ -35,24 +34,19 @@ from proveout.dsl.schema.models import FIGURES, OTHERS
 
 MODULES: Mapping[str, ModuleType] = {
     "Throughput and loads": load_figures,
-    "Response times": latency_figures,
+    "Response times and rungs over time": over_time_figures,
     "Hosts, waits and replication": system_figures,
-    "One rung over time": rung_timeline,
     "Stages and query sets": stage_figures,
     "Matrices and searches": matrix_figures,
     "Faults": fault_figures,
 }
 """The modules that draw, by their subject."""
-DECLARED: Mapping[str, Declared] = {
-    one.name: one for module in MODULES.values() for one in vars(module).values() if isinstance(one, Declared)
-}
+_FOUND = [
+    (subject, one) for subject, module in MODULES.items() for one in vars(module).values() if isinstance(one, Declared)
+]
+DECLARED: Mapping[str, Declared] = {one.name: one for _, one in _FOUND}
 """Every figure by its name."""
-_SUBJECTS: Mapping[str, str] = {
-    one.name: subject
-    for subject, module in MODULES.items()
-    for one in vars(module).values()
-    if isinstance(one, Declared)
-}
+_SUBJECTS: Mapping[str, str] = {one.name: subject for subject, one in _FOUND}
 SHOWN_MAX = 6
 """Figures that a page shows beside the charts of the plan, or all that the plan names; it folds the others."""
 

@@ -7,26 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proveout.coordinator.report.figures.figure import (
-    INK,
-    PALETTE,
-    Figure,
-    Rows,
-    Spec,
-    category,
-    chart,
-    course,
-    ends,
-    ends_of,
-    intervals,
-    layer,
-    quantity,
-    tips,
-    told,
-    whiskers,
+from proveout.coordinator.report.figures.figure import Figure
+from proveout.coordinator.report.figures.grammar import (
+    Point,
+    cases,
+    figure,
+    named,
+    of_points,
+    response_lines,
+    scaled,
 )
-from proveout.coordinator.report.figures.grammar import BEYOND, Point, cases, figure, named, of_points
-from proveout.coordinator.report.figures.load_figures import bars_and_times, only_with, rungs_axis, times_ms
 from proveout.coordinator.report.figures.timeline import Timeline
 from proveout.coordinator.report.tables import (
     STEP,
@@ -40,7 +30,7 @@ from proveout.coordinator.report.tables import (
     tools,
 )
 from proveout.coordinator.results.estimates import value_estimates
-from proveout.coordinator.results.results import FUNCTIONS, RungResult, RunResults, StageResult, environment
+from proveout.coordinator.results.results import FUNCTIONS, RunResults, StageResult, environment
 from proveout.core.json_data import number_at
 from proveout.core.numbers import bounds, half_width, number, percent, safe
 from proveout.dsl.expr import evaluation
@@ -135,37 +125,28 @@ def iops_by_queue_depth(results: RunResults, _: Timeline) -> Iterator[Figure]:
     for stage in tools(results):
         job = results.plan_stage(stage.id).get("job") or {}
         unit = "MB/s" if float(job.get("block_bytes", 0)) >= LARGE_BYTES else "IOPS"
-        rungs = [rung for rung in stage.rungs if number_at(rung.tree, "iops")]
+        rungs = [rung for rung in stage.rungs if "iops" in rung.tree]
+        bars = [
+            Point(panel=unit, metric="", at=str(rung.threads), estimate=_moved(rung.tree, in_mb=unit == "MB/s"))
+            for rung in rungs
+        ]
         heads, _layouts, cells = zip(*io_columns(stage), strict=True)
-        yield Figure(
+        yield of_points(
+            [*bars, *(point for rung in rungs for point in response_lines(rung, "", "avg", "p99"))],
+            f"{unit} by I/O depth: {tool_title(results, stage)}",
+            f"Bars: {unit} of all hosts, with {{}}. Below: response time of an I/O, mean and 99th percentile. The "
+            "depth is that of each job.",
+            "I/O depth of each job",
             of=(stage.id,),
-            title=f"{unit} by I/O depth: {tool_title(results, stage)}",
-            caption=f"Bars: {unit} of all hosts, with {intervals(rung.tree.get('iops', {}) for rung in stage.rungs)}. "
-            "Below: response time of an I/O, mean and 99th percentile. The depth is that of each job.",
-            spec=_drawn(rungs, unit),
-            heads=heads,
-            rows=tuple(zip(*cells, strict=True)),
-            alt=course("IOPS", "iops", [(f"depth {rung.threads}", rung.tree["iops"]["mean"]) for rung in rungs]),
+            columns=1,
+            numbers=(heads, tuple(zip(*cells, strict=True))),
         )
 
 
-def _drawn(rungs: Sequence[RungResult], unit: str) -> Spec:
-    values = []
-    for rung in rungs:
-        iops = rung.tree["iops"]
-        shown = iops["mean"] if unit == "IOPS" else number_at(rung.tree, "mb_per_s")
-        factor = (shown or 0.0) / iops["mean"]  # bounds move with a bar that is drawn in MB/s
-        lower, upper = (None if end is None else max(end * factor, 0.0) for end in ends_of(iops).values())
-        values.append({"depth": rung.threads, "shown": shown, "lower": lower, "upper": upper, **times_ms(rung.tree)})
-    shared, about = {"x": rungs_axis("depth", "I/O depth of each job", len(values))}, {"depth": "I/O depth"}
-    y = quantity("shown", unit, scale={"domainMin": 0})
-    look = {"opacity": 0.75, "color": PALETTE[0]}
-    interval = whiskers(shared, "y", quantity("shown", unit), {"color": {"value": INK}})
-    bars = [
-        layer("bar", look, **shared, y=y, tooltip=tips(**about, shown=unit)),
-        *only_with(interval, values, "lower"),
-    ]
-    return bars_and_times(values, bars, shared, about)
+def _moved(tree: Mapping[str, Any], *, in_mb: bool) -> Mapping[str, Any]:
+    """I/Os a second, or with their interval the MB a second."""
+    iops, mb = tree["iops"], number_at(tree, "mb_per_s")
+    return scaled(iops, iops["mean"] / mb) if in_mb and mb else iops
 
 
 SOLVE_HEADS = ("mode", "at", "time to solve, s", "CI", "geometric mean, s", "speed, relative", "CI")
@@ -217,43 +198,23 @@ def _times(factor: float | None) -> str:
 def time_to_solve(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Bars of the speed of the set, the first mode being 100 % in each case; a figure a matrix."""
     for of, rows in solve_rows(results).items():
-        values = [
-            {"mode": safe(row.mode), "at": safe(row.at) or "all queries", "relative": mean, **ends_of(row.relative),
-             "seconds": number(row.solve.get("mean"), half_width(row.solve))}
+        points = [
+            Point(panel="speed, relative", metric="fraction", at=row.at or "all queries", series=row.mode,
+                  estimate=row.relative)
             for row in rows
-            if (mean := row.relative.get("mean")) is not None
+            if "mean" in row.relative
         ]  # fmt: skip
-        if not values:
-            continue
-        yield Figure(
-            of=(of,),
-            title=f"Time to solve{named(of)}",
-            caption=f"The speed of one pass over the set of queries, with {safe(rows[0].mode)} = 100 % in each case. "
-            f"Half its time is 200 %. Whiskers: {intervals(row.relative for row in rows)} "
-            "of the quotient over the repeats. The time is the sum of the queries' mean response times, run in "
-            "order. Higher is better.",
-            spec=_solve_chart(values),
-            heads=SOLVE_HEADS,
-            rows=tuple(solve_table(rows)),
-            alt=told(ends, "solve_s", (
-                (f"{row.mode}, time to solve", row.at or "all queries", row.solve.get("mean")) for row in rows
-            )),
-        )  # fmt: skip
-
-
-def _solve_chart(values: Rows) -> Spec:
-    # as in `panels`: an interval that reaches far beyond the bars is cut at the edge
-    highest = BEYOND * max(value["relative"] for value in values)
-    cut = any((value["upper"] or 0.0) > highest for value in values)
-    scale = {"domainMin": 0, "domainMax": highest, "nice": False} if cut else {"domainMin": 0}
-    cases = len({value["at"] for value in values})
-    x = category("at", axis={"labelAngle": 0}, scale={"paddingInner": 0.35, "paddingOuter": max(0.3, (4 - cases) / 2)})
-    y = quantity("relative", "speed, relative", axis={"format": "%"}, scale=scale)
-    shared, colour = {"x": x, "xOffset": category("mode")}, category("mode", legend={"symbolType": "square"})
-    about = tips(mode="mode", at="at", seconds="s", relative="relative")
-    interval = whiskers(shared, "y", y, {"color": {"value": INK}})
-    bar = layer("bar", {"opacity": 0.85}, **shared, y=y, color=colour, tooltip=about)
-    return chart(values, [bar, *only_with(interval, values, "lower")])
+        if points:
+            yield of_points(
+                points,
+                f"Time to solve{named(of)}",
+                f"The speed of one pass over the set of queries, with {safe(rows[0].mode)} = 100 % in each case. Half "
+                "its time is 200 %. Whiskers: {} of the quotient over the repeats. The time is the sum of the queries' "
+                "mean response times, run in order. Higher is better.",
+                "",
+                of=(of,),
+                numbers=(SOLVE_HEADS, tuple(solve_table(rows))),
+            )
 
 
 # ---- time to update ----------------------------------------------------------------------------------------------
@@ -290,41 +251,21 @@ def update_time(results: RunResults, _: Timeline) -> Iterator[Figure]:
 def sizes_compression(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Bars of the size of each table in each mode, and of all tables; a figure a matrix."""
     for of, rows in size_rows(results).items():
-        yield Figure(
+        points = [
+            Point(panel="size", metric="total_bytes", at=row.table or "all", series=row.mode,
+                  estimate={"mean": row.total_bytes}, tick=row.table_bytes)
+            for row in rows
+        ]  # fmt: skip
+        yield of_points(
+            points,
+            f"Sizes and compression{named(of)}",
+            "Size of tables with their indexes; ticks: without these. At the end of the load, or as queries gave it. "
+            f"The factor is the size of the table without indexes in {safe(rows[0].mode)} over that in the mode: above "
+            "1, the mode is smaller.",
+            "",
             of=(of,),
-            title=f"Sizes and compression{named(of)}",
-            caption="Size of tables, and pale behind it that of their indexes, in MB (10^6 bytes). At the end of the "
-            f"load, or as queries gave it. The factor is the size of the table without indexes in "
-            f"{safe(rows[0].mode)} over that in the mode: above 1, the mode is smaller.",
-            spec=_size_chart(rows),
-            heads=SIZE_HEADS,
-            rows=tuple(size_table(rows)),
-            alt=told(ends, "total_bytes", ((f"{row.mode}, size", row.table or "all", row.total_bytes) for row in rows)),
+            numbers=(SIZE_HEADS, tuple(size_table(rows))),
         )
-
-
-def _size_chart(rows: Sequence[SizeRow]) -> Spec:
-    values = [
-        {
-            "table": safe(row.table) or "all",
-            "mode": safe(row.mode),
-            "mb": row.table_bytes / MB,
-            "whole": row.total_bytes / MB,
-            "factor": "" if row.table_factor is None else _times(row.table_factor),
-        }
-        for row in rows
-    ]
-    shared = {"y": category("table", axis={"labelLimit": 190}), "yOffset": category("mode")}
-    x, whole = quantity("mb", "MB"), quantity("whole", "MB")
-    colour = category("mode", legend={"symbolType": "square"})
-    about = tips(table="table", mode="mode", mb="table, MB", whole="with indexes, MB", factor="factor")
-    layers = [
-        layer("bar", {"opacity": 0.85}, **shared, x=x, color=colour, tooltip=about),
-        layer("bar", {"opacity": 0.3}, **shared, x=x, x2={"field": "whole"}, color=colour, tooltip=about),
-        layer("text", {"align": "left", "dx": 4, "fontSize": 11}, **shared, x=whole, text={"field": "factor"}),
-    ]
-    tables, modes = (len({value[name] for value in values}) for name in ("table", "mode"))
-    return chart(values, layers, height=max(120, tables * (14 + 18 * modes)))
 
 
 NAME = "chart"
@@ -371,7 +312,6 @@ def _drawn_charts(
             + f"Means over the repeats{', ' * bool(ratio)}{ratio}{'. Whiskers:' if ratio else ', with'} {{}}.{remarks}",
             str(one.get("place", "")),
             of=(name,),
-            mark="line" if one.get("lines") else "bar",
         )
         drawn.append(replace(made, name=NAME))
     return drawn, missing
@@ -420,5 +360,12 @@ def _chart_points(
             panel, metric, at, series = (str(one.get(name, "")) for name in ("panel", "metric", "at", "series"))
             value, source = published.get(_plain(text), (None, ""))
             yield Point(
-                panel=panel, metric=metric, at=at, series=series, estimate=estimate, published=value, source=source
+                panel=panel,
+                metric=metric,
+                at=at,
+                series=series,
+                estimate=estimate,
+                line=bool(chart.get("lines")),
+                published=value,
+                source=source,
             )

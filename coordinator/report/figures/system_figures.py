@@ -17,16 +17,15 @@ from proveout.coordinator.report.figures.figure import (
     Spec,
     category,
     chart,
-    ends,
     grid,
     joined,
     layer,
     panel,
     quantity,
+    seen,
     tips,
 )
 from proveout.coordinator.report.figures.grammar import (
-    LETTER,
     Point,
     cases,
     figure,
@@ -38,17 +37,26 @@ from proveout.coordinator.report.figures.grammar import (
     of_points,
 )
 from proveout.coordinator.report.figures.timeline import GAP_S, Line, Timeline, pieces
-from proveout.coordinator.report.section_tables import currency_of, has_cost
-from proveout.coordinator.report.section_tables import label as cost_label
-from proveout.coordinator.report.tables import CPU_NUMBERS, cell_of, climbing, columns, host_trees, ladders, machines
-from proveout.coordinator.results.published import WaitRow, wait_rows, wait_systems
+from proveout.coordinator.report.tables import (
+    CPU_NUMBERS,
+    cell_of,
+    climbing,
+    columns,
+    cost_label,
+    currency_of,
+    has_cost,
+    host_trees,
+    ladders,
+    machines,
+)
+from proveout.coordinator.results.published import wait_rows, wait_systems
 from proveout.coordinator.results.results import RunResults, StageResult
 from proveout.core.data_classes import record
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import bounds, half_width, number, percent, rung_name, safe, seconds, threads
 from proveout.core.numbers import quantity as amount
 from proveout.dsl.metrics import COST
-from proveout.proto.events import IterationFinished
+from proveout.proto.events import IterationFinished, WaitLine
 
 ACROSS = 3
 PANELS_MAX = 12
@@ -95,7 +103,7 @@ _LAG_HEADS = ("iteration", "rate", "mean", "p99", "largest", "at the end", "slop
 
 
 def _mean_lags(found: _Readings, kind: str) -> str:
-    return ends("mean lag", "avg_s", [
+    return seen("mean lag", "avg_s", [
         (iteration_name(line.iteration, kind), mean)
         for line, _ in found
         if (mean := number_at(line.iteration.metrics, "lag", "avg_s")) is not None
@@ -103,52 +111,25 @@ def _mean_lags(found: _Readings, kind: str) -> str:
 
 
 def _lag_of_search(results: RunResults, stage: StageResult, found: _Readings) -> Figure:
-    """The probes of a search beside each other in one strip: of each the range of its lag and the mean."""
+    """The probes of a search beside each other: of each the range of its lag and the mean; those that were not accepted
+    have a mark in their name."""
     outcomes = {probe.probe: "accepted" if probe.accepted else "refused" for probe in stage.probes}
-    values = [
-        {
-            "probe": line.iteration.id.repeat,
-            "low": min(lags),
-            "high": max(lags),
-            "mean": float(f"{fmean(lags):.5g}"),
-            "rate": "" if line.iteration.rate is None else f"{number(line.iteration.rate)}/s",
-            "outcome": outcomes.get(line.iteration.id.repeat, "not judged") if line.iteration.valid else "void",
-        }
-        for line, inside in found
-        for lags in [[float(f"{value * 1e3:.5g}") for _, value in inside]]
-    ]
-    x = {"field": "probe", "type": "ordinal", "title": "probe", "axis": {"labelAngle": 0}}
-    y = quantity("low", "lag, ms", scale={"domainMin": 0})
-    forms = {word: form for word, form in PROBE_FORMS.items() if any(value["outcome"] == word for value in values)}
-    colour, shape = (
-        category("outcome", scale={"domain": [*forms], "range": list(kinds)})
-        for kinds in zip(*forms.values(), strict=True)
-    )
-    about = tips(probe="probe", rate="rate", low="least, ms", mean="mean, ms", high="largest, ms", outcome="")
-    layers = [
-        layer("rule", {"strokeWidth": 3, "opacity": 0.5}, x=x, y=y, y2={"field": "high"}, color=colour),
-        layer("point", {"filled": True, "size": 80, "opacity": 1}, x=x, y={**y, "field": "mean"}, color=colour,
-              shape=shape, tooltip=about),
-    ]  # fmt: skip
-    return Figure(
+    points = []
+    for line, inside in found:
+        probe, lags = line.iteration.id.repeat, [value for _, value in inside]
+        outcome = outcomes.get(probe, "not judged") if line.iteration.valid else "void"
+        estimate = {"mean": fmean(lags), "lower": min(lags), "upper": max(lags)}
+        at = str(probe) if outcome == "accepted" else f"{probe} ✗"
+        points.append(Point(panel="lag", metric="lag_s", at=at, series=outcome, estimate=estimate))
+    return of_points(
+        points,
+        f"Replication lag: {label(results, stage)}",
+        "Each probe's lag in its measure window: the mean, and from the least to the largest. The search accepts a "
+        "probe by the bounds of the slope, which the table has, and not by the height.",
+        "probe",
         of=(stage.id,),
-        title=f"Replication lag: {label(results, stage)}",
-        caption="Each probe's lag in its measure window: from the least to the largest, and the mean. The search "
-        "accepts a probe by the bounds of the slope, which the table has, and not by the height.",
-        spec=chart(values, layers, height=200),
-        heads=_LAG_HEADS,
-        rows=tuple(_row(line.iteration, stage.kind) for line, _ in found),
-        alt=_mean_lags(found, stage.kind),
+        numbers=(_LAG_HEADS, tuple(_row(line.iteration, stage.kind) for line, _ in found)),
     )
-
-
-PROBE_FORMS = {
-    "accepted": (PALETTE[2], "circle"),
-    "refused": (PALETTE[7], "cross"),
-    "not judged": (GREY, "square"),
-    "void": (GREY, "square"),
-}
-"""The colour and the shape of a probe by its outcome."""
 
 
 def _lag_spec(drawn: _Readings, kind: str) -> Spec:
@@ -201,7 +182,7 @@ def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
     if not timeline.cpu:
         return
     points = [
-        {"t": round(at, 3), "busy": round(value, 4), "machine": name, "piece": piece}
+        {"t": round(at, 3), "busy": round(value, 4), "shown": percent(value), "machine": name, "piece": piece}
         for name, found in read.items()
         for at, value, piece in pieces(sorted(found), GAP_S)
     ]
@@ -254,7 +235,7 @@ def _cpu_chart(points: Rows, spans: Rows) -> Spec:
         "y": quantity("busy", "CPU busy", axis={"format": "%"}, scale={"domain": [0, 1]}),
         "stroke": category("machine"),
         "detail": category("piece"),
-        "tooltip": tips(machine="machine", t="s", busy="busy"),
+        "tooltip": tips(machine="machine", t="s", shown="busy"),
     }
     layers = [
         layer("rect", rows=spans, **time, fill=shade, tooltip=tips(what="measured")),
@@ -300,8 +281,6 @@ OTHERS = "other events"
 BARS_MAX = 40
 """Rungs that are drawn; the table has all."""
 _ALL = 1000
-NAMES_MAX = 300
-"""Pixels of the names at the left of bars."""
 
 
 @record
@@ -310,44 +289,45 @@ class _Bar:
     of its events are `named_apart`."""
 
     place: str
-    rows: tuple[WaitRow, ...]
+    rows: tuple[WaitLine, ...]
     seconds: float
     transactions: float
 
-    def sessions(self, *rows: WaitRow) -> float:
+    def sessions(self, *rows: WaitLine) -> float:
         return sum(row.seconds / self.seconds for row in rows)
 
-    def per_transaction_us(self, *rows: WaitRow) -> float | None:
+    def per_transaction_us(self, *rows: WaitLine) -> float | None:
         return sum(row.seconds / self.transactions * 1e6 for row in rows) if self.transactions else None
 
 
 @figure("wait-events", "no ladder has samples of a `waits` capture")
 def wait_events(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Where the sessions spend their time at each rung, the ladders that are compared below each other."""
+    names = named_apart(events(results))
     for stages in groups(results):
-        bars = [bar for stage in stages for bar in _bars(results, stage, alone=len(stages) == 1)]
+        bars = [bar for stage in stages for bar in _bars(results, stage, names, alone=len(stages) == 1)]
         if not bars:
             continue
         having = [stage for stage in stages if any(wait_systems(rung.iterations) for rung in stage.rungs)]
         cut = f" The first {BARS_MAX} of {len(bars)} are drawn." if len(bars) > BARS_MAX else ""
-        yield Figure(
+        yield of_points(
+            [*_stacked(bars[:BARS_MAX])],
+            "Waits: " + heading(results, having),
+            "Above: average active sessions. Below: the same time per transaction, which grows with what stops the "
+            "load. A session is active in the seconds in which it waited or used a CPU, in the measure windows of all "
+            f"repeats.{cut}",
+            "",
             of=(stages[0].id,),
-            title="Waits: " + heading(results, having),
-            caption="Above: average active sessions. Below: the same time per transaction, which grows with what stops "
-            "the load. A session is active in the seconds in which it waited or used a CPU, in the measure windows of "
-            f"all repeats.{cut}",
-            spec=_spec(bars[:BARS_MAX]),
-            heads=("at", "event", "class", "active sessions", "per transaction", "DB time"),
-            rows=tuple(
-                (bar.place, safe(row.event), safe(row.wait_class), number(bar.sessions(row)),
-                 amount(bar.per_transaction_us(row), "_us"), percent(row.db_time_fraction))
-                for bar in bars
-                for row in bar.rows
-            ),
-            alt=joined(
-                f"{bar.place}: {number(bar.sessions(*bar.rows))} active sessions, "
-                f"{percent(bar.rows[0].db_time_fraction)} in {safe(bar.rows[0].event)}."
-                for bar in bars
+            columns=1,
+            stacked=True,
+            numbers=(
+                ("at", "event", "class", "active sessions", "per transaction", "DB time"),
+                tuple(
+                    (bar.place, safe(row.event), safe(row.wait_class), number(bar.sessions(row)),
+                     amount(bar.per_transaction_us(row), "_us"), percent(row.db_time_fraction))
+                    for bar in bars
+                    for row in bar.rows
+                ),
             ),
         )  # fmt: skip
 
@@ -358,8 +338,9 @@ def events(results: RunResults) -> set[tuple[str, str]]:
     return {(line.event, line.wait_class) for rung in rungs for item in rung.iterations for line in item.waits}
 
 
-def _bars(results: RunResults, stage: StageResult, *, alone: bool) -> Iterator[_Bar]:
-    names = named_apart(events(results))
+def _bars(
+    results: RunResults, stage: StageResult, names: Mapping[tuple[str, str], str], *, alone: bool
+) -> Iterator[_Bar]:
     for rung in stage.rungs:
         for system in wait_systems(rung.iterations):
             found = wait_rows(rung.iterations, most=_ALL, system=system)
@@ -372,45 +353,25 @@ def _bars(results: RunResults, stage: StageResult, *, alone: bool) -> Iterator[_
                 yield _Bar(place=place, rows=tuple(rows), seconds=measured, transactions=ended)
 
 
-def _spec(bars: Sequence[_Bar]) -> Spec:
+def _stacked(bars: Sequence[_Bar]) -> Iterator[Point]:
+    """The events with the most time, and the sum of the others."""
     spent: dict[str, float] = {}
     for bar in bars:
         for row in bar.rows:
             spent[row.event] = spent.get(row.event, 0.0) + bar.sessions(row)
-    ranked = sorted(spent, key=lambda event: -spent[event])
-    named = ranked[:EVENTS_MAX]
-    domain = [safe(event) for event in named] + ([OTHERS] if len(ranked) > EVENTS_MAX else [])
-    colour = category("event", scale={"domain": domain}, legend={"columns": 3, "symbolType": "square"})
-    values = [value for bar in bars for value in _values(bar, named)]
-    longest = max((bar.place for bar in bars), key=len)
-    width, height = WIDTH - max(60, min(NAMES_MAX, LETTER * len(longest))), max(50, 24 * len(bars))
-    places = {"domain": list(dict.fromkeys(bar.place for bar in bars)), "paddingInner": 0.25}
-    y, order = category("at", axis={"labelLimit": NAMES_MAX}, scale=places), {"field": "rank", "type": "quantitative"}
-    charts = []
-    for field, title, unit in (("sessions", "average active sessions", ""), ("us", "time per transaction", "µs")):
-        if found := [value for value in values if value[field] is not None]:
-            x = quantity(field, unit, stack="zero", scale={"domainMin": 0})
-            about = tips(**{"at": "at", "event": "event", f"{field}_shown": "value", "share": "share of DB time"})
-            stacked = layer("bar", y=y, x=x, color=colour, order=order, tooltip=about)
-            charts.append(panel([stacked], width, height, title, found))
-    return grid(charts, columns=1)
-
-
-def _values(bar: _Bar, named: Sequence[str]) -> Iterator[dict[str, Any]]:
-    others = [row for row in bar.rows if row.event not in named]
-    parts = [(safe(row.event), [row]) for row in bar.rows if row.event in named]
-    for event, rows in [*parts, *([(OTHERS, others)] if others else [])]:
-        sessions, spent = bar.sessions(*rows), bar.per_transaction_us(*rows)
-        yield {
-            "at": bar.place,
-            "event": event,
-            "rank": named.index(rows[0].event) if rows[0].event in named else len(named),
-            "sessions": float(f"{sessions:.5g}"),
-            "us": None if spent is None else float(f"{spent:.5g}"),
-            "sessions_shown": number(sessions),
-            "us_shown": amount(spent, "_us"),
-            "share": percent(sum(row.db_time_fraction for row in rows)),
-        }
+    named = sorted(spent, key=lambda event: -spent[event])[:EVENTS_MAX]
+    for bar in bars:
+        by_event = {event: [row for row in bar.rows if row.event == event] for event in named}
+        by_event[OTHERS] = [row for row in bar.rows if row.event not in named]
+        for event, rows in by_event.items():
+            numbers = (
+                ("average active sessions", "", bar.sessions(*rows)),
+                ("time per transaction", "_us", bar.per_transaction_us(*rows)),
+            )
+            for heading_of, metric, value in numbers:
+                if rows and value is not None:
+                    mean = {"mean": value}
+                    yield Point(panel=heading_of, metric=metric, at=bar.place, series=event, estimate=mean)
 
 
 @figure("transaction-cost", "no ladder has an `os` or `waits` capture of its servers, nor hosts with a `cost`")
@@ -419,14 +380,15 @@ def transaction_cost(results: RunResults, _: Timeline) -> Iterator[Figure]:
     currency = currency_of(results)
     for found in cases(results, has_cost, ladders(results)):
         trees = [(case, case.rung.tree["cost"]) for case in found.found]
+        lines = found.place == "threads" and len({case.at for case, _ in trees}) > 1
         points = [
-            Point(panel=cost_label(name, currency), metric=name, at=case.at, series=case.series, estimate=tree[name])
+            Point(panel=cost_label(name, currency), metric=name, at=case.at, series=case.series, estimate=tree[name],
+                  line=lines)
             for name in COST
             if any(number_at(tree, name, "mean") for _, tree in trees)
             for case, tree in trees
             if tree.get(name)
-        ]
-        lines = found.place == "threads" and len({point.at for point in points}) > 1
+        ]  # fmt: skip
         yield of_points(
             points,
             f"Cost of a transaction{named(found.of)}",
@@ -435,7 +397,6 @@ def transaction_cost(results: RunResults, _: Timeline) -> Iterator[Figure]:
             "number that was not captured, or is 0 at every rung, has no panel.",
             found.place,
             of=(found.of,) if found.of else (),
-            mark="line" if lines else "bar",
             series="ladder",
         )
 

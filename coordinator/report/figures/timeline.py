@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.coordinator.measure.captures import APART_MIN_S
-from proveout.coordinator.measure.samples import read_columns, read_rows
+from proveout.coordinator.measure.samples import Series, read_columns, read_rows, read_series
 from proveout.coordinator.report.tables import ladders, machines
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import dataclass, record
@@ -30,10 +30,6 @@ FAULT_WINDOWS_POINTS_MAX = 400
 """Points of a line; longer windows have wider bins."""
 P99 = 99.0
 _NS = 1e9
-
-_HISTOGRAM = (
-    "coordinator_ns", "response_indices", "response_counts", "response_sum_ns", "response_min_ns", "response_max_ns",
-)  # fmt: skip
 
 Points = tuple[tuple[float, float], ...]
 """(seconds after the begin of the fault, value)."""
@@ -70,25 +66,19 @@ class FaultWindow:
         return start_s, start_s + found.outage_s
 
 
-def fault_windows(
-    item: IterationFinished, folder: Path, stem: str, load: Sequence[Mapping[str, Any]]
-) -> Iterator[FaultWindow]:
-    """The window of each fault of an iteration; none without its tenths of a second. `load`: rows of its load samples.
+def fault_windows(item: IterationFinished, samples: Path) -> Iterator[FaultWindow]:
+    """The window of each fault of an iteration; none without its tenths of a second.
 
     Raises SamplesUnreadable for a damaged file.
     """
-    measured = [row["coordinator_ns"] for row in load if row["window"] == "measure"]
-    if not item.faults or not measured:
+    found = read_rows(samples / f"{_stem(item)}.bins.parquet", ["coordinator_ns", "answered", "failed"])
+    load = _read(samples, item) if item.faults and found else None
+    if load is None:
         return
-    found = read_rows(folder / f"{stem}.bins.parquet", ["coordinator_ns", "answered", "failed"])
-    if not found:
-        return
-    window_ns = min(measured)
-    seconds = read_rows(folder / f"{stem}.load.parquet", _HISTOGRAM)
-    read = read_rows(folder / f"{stem}.captures.parquet", ["metric", "coordinator_ns", "value"], [_LAG])
+    read = read_rows(samples / f"{_stem(item)}.captures.parquet", ["metric", "coordinator_ns", "value"], [_LAG])
     lag = sorted((row["coordinator_ns"], row["value"]) for row in read)
     for fault in item.faults:
-        origin_ns = window_ns + round(fault.begins_s * _NS)
+        origin_ns = load.origin_ns + round(fault.begins_s * _NS)
         first_s, last_s = _shown(fault)
         answered, failed = _per_second(found, origin_ns, first_s, last_s)
         yield FaultWindow(
@@ -96,7 +86,7 @@ def fault_windows(
             fault=fault,
             answered=answered,
             failed=failed,
-            p99_ms=tuple(_p99(seconds, origin_ns, first_s, last_s)),
+            p99_ms=tuple(_p99(load, fault.begins_s, first_s, last_s)),
             lag_s=tuple(
                 (at_s, value) for at_ns, value in lag if first_s <= (at_s := (at_ns - origin_ns) / _NS) < last_s
             ),
@@ -135,26 +125,12 @@ def _per_second(
     return answered, failed
 
 
-def _p99(
-    rows: Iterable[Mapping[str, Any]], origin_ns: int, first_s: float, last_s: float
-) -> Iterator[tuple[float, float]]:
+def _p99(load: _Load, begins_s: float, first_s: float, last_s: float) -> Iterator[tuple[float, float]]:
     """The 99th percentile of all transactions of a second, ms; none of a second without a success."""
-    held: dict[int, tuple[float, list[Histogram]]] = {}
-    for row in rows:
-        at_s = (row["coordinator_ns"] - origin_ns) / _NS
-        if first_s <= at_s < last_s and row["response_counts"]:
-            part = Histogram(
-                indices=tuple(row["response_indices"]),
-                counts=tuple(row["response_counts"]),
-                sum_ns=row["response_sum_ns"],
-                min_ns=row["response_min_ns"],
-                max_ns=row["response_max_ns"],
-            )
-            held.setdefault(math.floor(at_s), (at_s + 0.5, []))[1].append(part)
-    for _, (middle_s, parts) in sorted(held.items()):
-        value_ns = histogram.percentile_ns(histogram.merge(parts), P99)
-        if value_ns is not None:
-            yield middle_s, value_ns / 1e6
+    at_s = load.start_s - begins_s
+    for start_s in np.unique(at_s[(at_s >= first_s) & (at_s < last_s)]):
+        if found := histogram.percentiles_ns(load.response(at_s == start_s), (P99,)):
+            yield float(start_s) + 0.5, found[0] / 1e6
 
 
 SERIES_MAX = 48
@@ -273,7 +249,8 @@ def typical(rung: RungResult) -> IterationFinished:
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """The rows of an iteration, one a second, host and transaction; `flat_*` are the buckets of all rows."""
+    """The rows of an iteration, one a second, host and transaction; `flat_*` are the buckets of all rows. The measure
+    window begins at `origin_ns`."""
 
     start_s: npt.NDArray[np.float64]
     length_s: npt.NDArray[np.float64]
@@ -287,6 +264,7 @@ class _Load:
     flat_index: _Ints
     flat_count: _Ints
     end_s: float
+    origin_ns: int
 
     def response(self, rows: npt.NDArray[np.bool_]) -> Histogram:
         """The response times of some rows in one histogram."""
@@ -319,7 +297,8 @@ def _read(samples: Path, item: IterationFinished) -> _Load | None:
     # a second begins at one time for all hosts, which their own clocks and offsets give with a small error
     seconds, place = np.unique(named["second"], return_inverse=True)
     begin_ns = np.array([int(named["coordinator_ns"][place == at].min()) for at in range(len(seconds))])
-    start_s = (begin_ns[place] - int(begin_ns[place][is_measured].min())) / 1e9
+    origin_ns = int(begin_ns[place][is_measured].min())
+    start_s = (begin_ns[place] - origin_ns) / 1e9
     return _Load(
         start_s=start_s,
         length_s=named["duration_s"],
@@ -333,6 +312,7 @@ def _read(samples: Path, item: IterationFinished) -> _Load | None:
         flat_index=named["response_indices"],
         flat_count=named["response_counts"],
         end_s=float((start_s + named["duration_s"])[is_measured].max()),
+        origin_ns=origin_ns,
     )
 
 
@@ -393,8 +373,6 @@ def _waits(samples: Path, item: IterationFinished, load: _Load) -> dict[str, _Wa
     rows = read_rows(samples / f"{_stem(item)}.captures.parquet", names, ["wait.seconds_total"])
     if not rows:
         return {}
-    loads = read_rows(samples / f"{_stem(item)}.load.parquet", ["coordinator_ns", "window"])
-    origin_ns = min(row["coordinator_ns"] for row in loads if row["window"] == "measure")
     readings: dict[tuple[str, str], dict[int, dict[str, float]]] = {}
     for row in rows:
         of = readings.setdefault((row["host"], row["capture"]), {})
@@ -402,7 +380,7 @@ def _waits(samples: Path, item: IterationFinished, load: _Load) -> dict[str, _Wa
     found: dict[str, list[tuple[float, float, float]]] = {}
     for of in readings.values():
         for start_ns, end_ns, spent in _differences(of):
-            start_s, end_s = ((ns - origin_ns) / 1e9 for ns in (start_ns, end_ns))
+            start_s, end_s = ((ns - load.origin_ns) / 1e9 for ns in (start_ns, end_ns))
             for event, waited_s in spent.items():
                 found.setdefault(event, []).append((start_s, end_s, waited_s / (end_s - start_s)))
     return _shortened({event: sorted(times) for event, times in found.items()}, load.end_s)
@@ -508,22 +486,20 @@ def read_timeline(results: RunResults, samples: Path) -> Timeline:
     faults: list[FaultWindow] = []
     for stage in results.stages.values():
         for item in stage.iterations:
-            stem = _stem(item)
-            load = read_rows(samples / f"{stem}.load.parquet", ["coordinator_ns", "duration_s", "window"])
-            if not load:
+            load = read_columns(samples / f"{_stem(item)}.load.parquet", ["coordinator_ns", "duration_s", "window"])
+            if not load or not len(load["window"]):
                 continue
-            t0_ns = min(row["coordinator_ns"] for row in load)
+            t0_ns = int(load["coordinator_ns"].min())
             begun_s = item.started_unix_s - results.started_unix_s
-            inside = [row for row in load if row["window"] == "measure"]
-            if inside:
-                start_ns = min(row["coordinator_ns"] for row in inside)
-                end_ns = max(row["coordinator_ns"] + row["duration_s"] * 1e9 for row in inside)
-                start_s, end_s = (begun_s + (at_ns - t0_ns) / 1e9 for at_ns in (start_ns, end_ns))
-                windows.append(Span(iteration=item, start_s=start_s, end_s=end_s))
-            faults += fault_windows(item, samples, stem, load)
-            rows = read_rows(samples / f"{stem}.captures.parquet", None, [*_CPU, _LAG])
-            cpu += _cpu(item, rows, t0_ns, begun_s, results)
-            lag += _lag(item, rows, t0_ns, begun_s)
+            measured = load["window"] == "measure"
+            if measured.any():
+                starts_s = begun_s + (load["coordinator_ns"][measured] - t0_ns) / 1e9
+                ends_s = starts_s + load["duration_s"][measured]
+                windows.append(Span(iteration=item, start_s=float(starts_s.min()), end_s=float(ends_s.max())))
+            faults += fault_windows(item, samples)
+            series = read_series(samples / f"{_stem(item)}.captures.parquet", [*_CPU, _LAG])
+            cpu += _cpu(item, series, t0_ns, begun_s, results)
+            lag += _lag(item, series, t0_ns, begun_s)
     return Timeline(
         cpu=tuple(cpu),
         lag=tuple(lag),
@@ -534,14 +510,13 @@ def read_timeline(results: RunResults, samples: Path) -> Timeline:
 
 
 def _cpu(
-    item: IterationFinished, rows: Iterable[Mapping[str, Any]], t0_ns: int, begun_s: float, results: RunResults
+    item: IterationFinished, series: Mapping[tuple[str, str], Series], t0_ns: int, begun_s: float, results: RunResults
 ) -> list[Line]:
     """One line a machine: hosts whose agents run on one machine see the same CPU."""
-    looks: dict[str, dict[int, dict[str, float]]] = {}
-    for row in rows:
-        if row["metric"] in _CPU:
-            at = looks.setdefault(row["host"], {}).setdefault(row["coordinator_ns"], {})
-            at[_CPU[row["metric"]]] = row["value"]
+    looks: dict[str, dict[str, Series]] = {}
+    for (host, metric), one in series.items():
+        if metric in _CPU:
+            looks.setdefault(host, {})[_CPU[metric]] = one
     lines = []
     for hosts in machines(results, looks):
         points = [(begun_s + (at_ns - t0_ns) / 1e9, value) for at_ns, value in _busy(looks[hosts[0]])]
@@ -549,31 +524,39 @@ def _cpu(
     return lines
 
 
-def _busy(looks: Mapping[int, Mapping[str, float]]) -> Iterator[tuple[int, float]]:
-    """The busy share of processors between two readings, at the time of the later one."""
-    for (_, before), (at_ns, after) in pairwise(_apart(looks)):
-        spent = {state: max(after[state] - before[state], 0.0) for state in after if state in before}
-        total = sum(spent.values())
-        if total > 0.0 and "idle" in spent:
-            yield at_ns, 1.0 - sum(spent.get(state, 0.0) for state in _IDLE) / total
+def _busy(looks: Mapping[str, Series]) -> list[tuple[int, float]]:
+    """The busy share of processors between two readings, at the time of the later one; readings just after another one
+    are left out. A state that one of the two lacks is not counted."""
+    times = np.unique(np.concatenate([at for at, _ in looks.values()]))
+    times = times[_apart(times)]
+    spent: dict[str, npt.NDArray[np.float64]] = {}
+    for state, (at, values) in looks.items():
+        read = np.full(len(times), np.nan)
+        there = np.isin(at, times)
+        read[np.searchsorted(times, at[there])] = values[there]
+        spent[state] = np.maximum(np.diff(read), 0.0)
+    total = sum((np.nan_to_num(one) for one in spent.values()), np.zeros(len(times) - 1))
+    known = (total > 0.0) & ~np.isnan(spent.get("idle", np.full(len(times) - 1, np.nan)))
+    calm = sum((np.nan_to_num(spent[state]) for state in _IDLE if state in spent), np.zeros(len(times) - 1))
+    return list(zip(times[1:][known].tolist(), (1.0 - calm[known] / total[known]).tolist(), strict=True))
 
 
-def _apart(looks: Mapping[int, Mapping[str, float]]) -> Iterator[tuple[int, Mapping[str, float]]]:
-    """The readings in order, without those just after another one."""
-    last_ns: int | None = None
-    for at_ns, found in sorted(looks.items()):
-        if last_ns is None or at_ns - last_ns >= APART_MIN_S * 1e9:
-            last_ns = at_ns
-            yield at_ns, found
+def _apart(times: npt.NDArray[np.int64]) -> list[int]:
+    """The places of the instants, in order, without those just after one that is kept."""
+    kept: list[int] = []
+    for place, at_ns in enumerate(times):
+        if not kept or at_ns - times[kept[-1]] >= APART_MIN_S * 1e9:
+            kept.append(place)
+    return kept
 
 
-def _lag(item: IterationFinished, rows: Iterable[Mapping[str, Any]], t0_ns: int, begun_s: float) -> list[Line]:
-    found: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
-        if row["metric"] == _LAG:
-            at_s = begun_s + (row["coordinator_ns"] - t0_ns) / 1e9
-            found.setdefault(row["host"], []).append((at_s, row["value"]))
-    return [_thinned(item, host, sorted(points)) for host, points in found.items()]
+def _lag(item: IterationFinished, series: Mapping[tuple[str, str], Series], t0_ns: int, begun_s: float) -> list[Line]:
+    found = []
+    for (host, metric), (at_ns, values) in series.items():
+        if metric == _LAG:
+            points = zip((begun_s + (at_ns - t0_ns) / 1e9).tolist(), values.tolist(), strict=True)
+            found.append(_thinned(item, host, sorted(points)))
+    return found
 
 
 def _thinned(item: IterationFinished, name: str, points: Sequence[tuple[float, float]]) -> Line:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from proveout.dsl import engines
 from proveout.dsl.extensions import WorkloadExtension
+from proveout.dsl.plan.model_values import Strict
 from proveout.dsl.workloads.mix import mix as mix_of
 from proveout.dsl.workloads.mix import runs_any
 
@@ -22,7 +23,6 @@ MIXES: Mapping[str, Mapping[str, float]] = {
     # as the study of the acceleration appliance prints it: 43 % order status and 4 % payments
     "paper": dict(zip(TPROCC_TRANSACTIONS, (45.0, 4.0, 43.0, 4.0, 4.0), strict=True)),
 }
-TPROCC_WRITERS: frozenset[str] = frozenset(("NewOrder", "Payment", "Delivery"))
 # 5.2.5.7: keying time before a transaction, and mean think time after it, s
 KEYING_S: Mapping[str, float] = dict(zip(TPROCC_TRANSACTIONS, (18.0, 3.0, 2.0, 2.0, 2.0), strict=True))
 THINKING_S: Mapping[str, float] = dict(zip(TPROCC_TRANSACTIONS, (12.0, 12.0, 10.0, 5.0, 5.0), strict=True))
@@ -39,10 +39,8 @@ UNITS_PER_WAREHOUSE = DISTRICTS * CUSTOMERS
 """A population's unit is a customer: a warehouse is too coarse to deal out, or to keep in memory."""
 
 
-class Tprocc(BaseModel):
+class Tprocc(Strict):
     """Parameters of `kind: tprocc` (TPROC-C, the order entry workload)."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     warehouses: int = Field(
         default=1, ge=1, le=100_000, description="Warehouses: about 100 MB each; HammerDB advises 4 to 5 for each user."
@@ -98,11 +96,12 @@ class Tprocc(BaseModel):
 TABLES = ("item", "warehouse", "stock", "district", "customer", "history", "orders", "new_order", "order_line")
 
 
-def _rows(model: Tprocc) -> float:
-    """Rows of all tables; on average ten lines for an order (4.3.3.1)."""
-    customers = model.warehouses * DISTRICTS * CUSTOMERS
-    new_orders = model.warehouses * DISTRICTS * NEW_ORDERS
-    return ITEMS + model.warehouses * (1 + ITEMS + DISTRICTS) + customers * (1 + 1 + 1 + 10) + new_orders
+def row_counts(model: Tprocc) -> dict[str, int]:
+    """Of each table (4.3.3.1); on average ten lines for an order."""
+    warehouses, orders = model.warehouses, model.warehouses * UNITS_PER_WAREHOUSE
+    fixed = (ITEMS, warehouses, warehouses * ITEMS, warehouses * DISTRICTS)
+    counts = (*fixed, orders, orders, orders, warehouses * DISTRICTS * NEW_ORDERS, 10 * orders)
+    return dict(zip(TABLES, counts, strict=True))
 
 
 def _engine_problem(model: Tprocc, engine: str) -> str | None:
@@ -129,8 +128,8 @@ KIND = WorkloadExtension(
     parameters=Tprocc,
     transactions=lambda _: TPROCC_TRANSACTIONS,
     build="proveout.dsl.workloads.tprocc.workload:build",
-    writes=runs_any(TPROCC_WRITERS),
-    rows=_rows,
+    writes=runs_any(("NewOrder", "Payment", "Delivery")),
+    rows=lambda model: sum(row_counts(model).values()),
     tables=lambda _: TABLES,
     load_only=frozenset({"keys", "mix", "pipeline", "weights"}),
     engine_problem=_engine_problem,

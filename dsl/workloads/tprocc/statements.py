@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proveout.dsl.engines import DIALECTS, Dialect
-from proveout.dsl.workloads.base import Invariant, Statement
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Invariant, Statement, everywhere, numbers
 from proveout.dsl.workloads.tprocc import CUSTOMERS, DISTRICTS, NEW_ORDERS
 from proveout.dsl.workloads.tprocc.tables import LINES_MAX, LINES_MIN
 
@@ -13,44 +13,30 @@ from proveout.dsl.workloads.tprocc.tables import LINES_MAX, LINES_MIN
 # take first), whole cents, one row of many, and rows of several values. A New Order reads its items and its stock rows
 # in one statement each and inserts its lines in one, so there is a statement for every number of rows.
 
+# ruff: noqa: S608 - the texts are put together from our own constants
+
 Type = type[int] | type[str]
 
 ROLLED_BACK_STATE = "TC001"
 """The error that the procedure raises for an item that does not exist; in Oracle it is error 20001."""
 _WRITTEN: Mapping[str, Mapping[Dialect, str]] = {
-    "{lock}": {"postgres": " FOR UPDATE", "sqlite": "", "mysql": " FOR UPDATE", "oracle": " FOR UPDATE", "duckdb": ""},
-    "{first}": {
-        "postgres": " LIMIT 1",
-        "sqlite": " LIMIT 1",
-        "mysql": " LIMIT 1",
-        "oracle": " FETCH FIRST 1 ROWS ONLY",
-        "duckdb": " LIMIT 1",
-    },
+    "{lock}": {**everywhere(" FOR UPDATE"), "sqlite": "", "duckdb": ""},
+    "{first}": {**everywhere(" LIMIT 1"), "oracle": " FETCH FIRST 1 ROWS ONLY"},
     "{cents}": {
-        "postgres": "CAST(i_price * 100 AS integer)",
+        **everywhere("CAST(i_price * 100 AS integer)"),
         "sqlite": "CAST(ROUND(i_price * 100) AS INTEGER)",
         "mysql": "CAST(i_price * 100 AS SIGNED)",
         "oracle": "i_price * 100",
-        "duckdb": "CAST(i_price * 100 AS integer)",
     },
 }
 
 
-def _statement(name: str, text: str, arguments: str, columns: str = "", *, reads: bool | None = None) -> Statement:
+def _statement(name: str, text: str, arguments: str, columns: str = "") -> Statement:
     """A statement of all dialects; `i` and `s` stand for a whole number and for text. It reads when it has columns."""
-    return Statement(
-        name=name,
-        text={dialect: _in(dialect, text) for dialect in DIALECTS},
-        arguments=_types(arguments),
-        columns=_types(columns),
-        reads=bool(columns) if reads is None else reads,
-    )
-
-
-def _in(dialect: Dialect, text: str) -> str:
-    for mark, by_dialect in _WRITTEN.items():
-        text = text.replace(mark, by_dialect[dialect])
-    return text
+    texts = everywhere(text)
+    for mark, written in _WRITTEN.items():
+        texts = {dialect: one.replace(mark, written[dialect]) for dialect, one in texts.items()}
+    return Statement(name=name, text=texts, arguments=_types(arguments), columns=_types(columns), reads=bool(columns))
 
 
 def _types(letters: str) -> tuple[Type, ...]:
@@ -100,7 +86,7 @@ _DIST = " ".join(f"WHEN {number} THEN s_dist_{number:02}" for number in range(1,
 def _get_items(count: int) -> Statement:
     return _statement(
         f"get_items_{count}",
-        f"SELECT i_id, {{cents}}, i_name, i_data FROM item WHERE i_id IN ({_marks(1, count)})",  # noqa: S608
+        f"SELECT i_id, {{cents}}, i_name, i_data FROM item WHERE i_id IN ({_marks(1, count)})",
         "i" * count,
         "iiss",
     )
@@ -109,7 +95,7 @@ def _get_items(count: int) -> Statement:
 def _get_stock(count: int) -> Statement:
     return _statement(
         f"get_stock_{count}",
-        f"SELECT s_i_id, s_quantity, s_data, CASE 0 + $1 {_DIST} END FROM stock"  # noqa: S608
+        f"SELECT s_i_id, s_quantity, s_data, CASE 0 + $1 {_DIST} END FROM stock"
         f" WHERE s_w_id = $2 AND s_i_id IN ({_marks(3, count)}){{lock}}",
         "i" * (2 + count),
         "iiss",
@@ -120,10 +106,9 @@ def _add_lines(count: int) -> Statement:
     """Oracle takes several rows from a query only (before release 23)."""
     columns = "ol_o_id, ol_d_id, ol_w_id, ol_number, ol_i_id, ol_supply_w_id, ol_quantity, ol_amount, ol_dist_info"
     rows = [_marks(1 + 9 * row, 9) for row in range(count)]
-    values = f"INSERT INTO order_line ({columns}) VALUES {', '.join(f'({row})' for row in rows)}"  # noqa: S608
-    query = " UNION ALL ".join(f"SELECT {row} FROM dual" for row in rows)  # noqa: S608
-    text: dict[Dialect, str] = dict.fromkeys(DIALECTS, values)
-    text["oracle"] = f"INSERT INTO order_line ({columns}) {query}"
+    values = f"INSERT INTO order_line ({columns}) VALUES {', '.join(f'({row})' for row in rows)}"
+    query = " UNION ALL ".join(f"SELECT {row} FROM dual" for row in rows)
+    text = {**everywhere(values), "oracle": f"INSERT INTO order_line ({columns}) {query}"}
     return Statement(name=f"add_lines_{count}", text=text, arguments=_types("iiiiiiiss" * count), reads=False)
 
 
@@ -277,31 +262,35 @@ CALL_STOCK_LEVEL = _call("tprocc_slev", "iii")
 #
 # Beside them, the sum of the districts' next order numbers: each committed New Order raises it by one.
 
+
+def _by_district(alias: str, table: str, prefix: str, totals: str) -> str:
+    place = f"{prefix}_w_id, {prefix}_d_id"
+    return (
+        f" LEFT JOIN (SELECT {place}, {totals} FROM {table} GROUP BY {place}) {alias}"
+        f" ON {alias}.{prefix}_w_id = d_w_id AND {alias}.{prefix}_d_id = d_id"
+    )
+
+
 _YTD = (
     "SELECT COUNT(CASE WHEN ROUND(w_ytd * 100) = ROUND(d.ytd * 100) THEN 1 END), COUNT(*)"
     " FROM warehouse LEFT JOIN (SELECT d_w_id, SUM(d_ytd) AS ytd FROM district GROUP BY d_w_id) d ON d.d_w_id = w_id"
 )
+
 _NEXT_ORDER = (
     "SELECT COUNT(CASE WHEN d_next_o_id - 1 = o.newest AND (n.newest IS NULL OR n.newest = o.newest) THEN 1 END), "
-    "COUNT(*)"
-    " FROM district"
-    " LEFT JOIN (SELECT o_w_id, o_d_id, MAX(o_id) AS newest FROM orders GROUP BY o_w_id, o_d_id) o"
-    " ON o.o_w_id = d_w_id AND o.o_d_id = d_id"
-    " LEFT JOIN (SELECT no_w_id, no_d_id, MAX(no_o_id) AS newest FROM new_order GROUP BY no_w_id, no_d_id) n"
-    " ON n.no_w_id = d_w_id AND n.no_d_id = d_id"
+    "COUNT(*) FROM district"
+    + _by_district("o", "orders", "o", "MAX(o_id) AS newest")
+    + _by_district("n", "new_order", "no", "MAX(no_o_id) AS newest")
 )
 _NEW_ORDERS = (
     "SELECT COUNT(CASE WHEN n.waiting IS NULL OR n.newest - n.oldest + 1 = n.waiting THEN 1 END), COUNT(*) FROM "
     "district"
-    " LEFT JOIN (SELECT no_w_id, no_d_id, MAX(no_o_id) AS newest, MIN(no_o_id) AS oldest, COUNT(*) AS waiting"
-    " FROM new_order GROUP BY no_w_id, no_d_id) n ON n.no_w_id = d_w_id AND n.no_d_id = d_id"
+    + _by_district("n", "new_order", "no", "MAX(no_o_id) AS newest, MIN(no_o_id) AS oldest, COUNT(*) AS waiting")
 )
 _LINES = (
     "SELECT COUNT(CASE WHEN o.line_count = l.line_count THEN 1 END), COUNT(*) FROM district"
-    " LEFT JOIN (SELECT o_w_id, o_d_id, SUM(o_ol_cnt) AS line_count FROM orders GROUP BY o_w_id, o_d_id) o"
-    " ON o.o_w_id = d_w_id AND o.o_d_id = d_id"
-    " LEFT JOIN (SELECT ol_w_id, ol_d_id, COUNT(*) AS line_count FROM order_line GROUP BY ol_w_id, ol_d_id) l"
-    " ON l.ol_w_id = d_w_id AND l.ol_d_id = d_id"
+    + _by_district("o", "orders", "o", "SUM(o_ol_cnt) AS line_count")
+    + _by_district("l", "order_line", "ol", "COUNT(*) AS line_count")
 )
 
 _CARRIER = (
@@ -325,8 +314,7 @@ _WAREHOUSE_HISTORY = (
 )
 _DISTRICT_HISTORY = (
     "SELECT COUNT(CASE WHEN ROUND(d_ytd * 100) = ROUND(h.paid * 100) THEN 1 END), COUNT(*) FROM district"
-    " LEFT JOIN (SELECT h_w_id, h_d_id, SUM(h_amount) AS paid FROM history GROUP BY h_w_id, h_d_id) h"
-    " ON h.h_w_id = d_w_id AND h.h_d_id = d_id"
+    + _by_district("h", "history", "h", "SUM(h_amount) AS paid")
 )
 _CUSTOMERS_DELIVERED = (
     " LEFT JOIN (SELECT o_w_id, o_d_id, o_c_id, SUM(ol_amount) AS delivered FROM orders"
@@ -335,40 +323,32 @@ _CUSTOMERS_DELIVERED = (
     " ON l.o_w_id = c_w_id AND l.o_d_id = c_d_id AND l.o_c_id = c_id"
 )
 _BALANCE = (
-    "SELECT COUNT(CASE WHEN ROUND(c_balance * 100) = ROUND((COALESCE(l.delivered, 0) - COALESCE(h.paid, 0)) * 100)"  # noqa: S608 - names of ours
+    "SELECT COUNT(CASE WHEN ROUND(c_balance * 100) = ROUND((COALESCE(l.delivered, 0) - COALESCE(h.paid, 0)) * 100)"
     f" THEN 1 END), COUNT(*) FROM customer{_CUSTOMERS_DELIVERED}"
     " LEFT JOIN (SELECT h_c_w_id, h_c_d_id, h_c_id, SUM(h_amount) AS paid FROM history"
     " GROUP BY h_c_w_id, h_c_d_id, h_c_id) h"
     " ON h.h_c_w_id = c_w_id AND h.h_c_d_id = c_d_id AND h.h_c_id = c_id"
 )
 _DELIVERIES = (
-    f"SELECT COUNT(CASE WHEN o.taken - COALESCE(n.waiting, 0) = {CUSTOMERS - NEW_ORDERS} + c.delivered THEN 1 END),"  # noqa: S608 - names of ours
+    f"SELECT COUNT(CASE WHEN o.taken - COALESCE(n.waiting, 0) = {CUSTOMERS - NEW_ORDERS} + c.delivered THEN 1 END),"
     " COUNT(*) FROM district"
-    " LEFT JOIN (SELECT o_w_id, o_d_id, COUNT(*) AS taken FROM orders GROUP BY o_w_id, o_d_id) o"
-    " ON o.o_w_id = d_w_id AND o.o_d_id = d_id"
-    " LEFT JOIN (SELECT no_w_id, no_d_id, COUNT(*) AS waiting FROM new_order GROUP BY no_w_id, no_d_id) n"
-    " ON n.no_w_id = d_w_id AND n.no_d_id = d_id"
-    " LEFT JOIN (SELECT c_w_id, c_d_id, SUM(c_delivery_cnt) AS delivered FROM customer GROUP BY c_w_id, c_d_id) c"
-    " ON c.c_w_id = d_w_id AND c.c_d_id = d_id"
+    + _by_district("o", "orders", "o", "COUNT(*) AS taken")
+    + _by_district("n", "new_order", "no", "COUNT(*) AS waiting")
+    + _by_district("c", "customer", "c", "SUM(c_delivery_cnt) AS delivered")
 )
 _PAID_AND_OWED = (
-    "SELECT COUNT(CASE WHEN ROUND((c_balance + c_ytd_payment) * 100) = ROUND(COALESCE(l.delivered, 0) * 100)"  # noqa: S608 - names of ours
+    "SELECT COUNT(CASE WHEN ROUND((c_balance + c_ytd_payment) * 100) = ROUND(COALESCE(l.delivered, 0) * 100)"
     f" THEN 1 END), COUNT(*) FROM customer{_CUSTOMERS_DELIVERED}"
 )
 
 
-ORDERS_TAKEN = Statement(
-    name="orders-taken",
-    text=dict.fromkeys(DIALECTS, "SELECT SUM(d_next_o_id) FROM district"),
-    arguments=(),
-    columns=(int,),
-)
+ORDERS_TAKEN = numbers("orders-taken", "SELECT SUM(d_next_o_id) FROM district", 1)
 
 
 def _invariant(number: int, title: str, left: str, right: str, text: str) -> Invariant:
     name = f"consistency-{number}"
-    statement = Statement(name=name, text=dict.fromkeys(DIALECTS, text), arguments=(), columns=(int, int))
-    return Invariant(name=name, title=f"{title} (3.3.2.{number})", left=left, right=right, statement=statement)
+    title = f"{title} (3.3.2.{number})"
+    return Invariant(name=name, title=title, left=left, right=right, statement=numbers(name, text))
 
 
 _CONDITIONS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from enum import IntEnum
 from functools import cache
 
@@ -11,9 +11,17 @@ import numpy.typing as npt
 
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads import ddl
-from proveout.dsl.workloads.ddl import TableShape
-from proveout.dsl.workloads.random_streams import words
-from proveout.dsl.workloads.tprocc import CUSTOMERS, DISTRICTS, ITEMS, NEW_ORDERS, UNITS_PER_WAREHOUSE, Tprocc
+from proveout.dsl.workloads.random_streams import Ints, Rows, words
+from proveout.dsl.workloads.tprocc import (
+    CUSTOMERS,
+    DISTRICTS,
+    ITEMS,
+    NEW_ORDERS,
+    TABLES,
+    UNITS_PER_WAREHOUSE,
+    Tprocc,
+    row_counts,
+)
 
 # Unlike HammerDB's they draw nothing at random: every input comes from the client, so a run can be repeated, and a call
 # that is retried does the same again. An order's lines are three lists of numbers with commas. A customer is a number,
@@ -36,9 +44,8 @@ def _oracle(name: str, arguments: str, declarations: str, body: str) -> str:
     return f"CREATE OR REPLACE PROCEDURE {name}({arguments}) AS\n{declarations}BEGIN\n{body}END;"
 
 
-POSTGRES_FUNCTIONS: Mapping[str, str] = {
-    "tprocc_neword": _postgres(
-        "tprocc_neword",
+_IN_POSTGRES: Mapping[str, tuple[str, str, str]] = {
+    "tprocc_neword": (
         "p_w integer, p_d integer, p_c integer, p_local integer, p_items text, p_supply text, p_quantity text",
         """\
   items integer[] := string_to_array(p_items, ',')::integer[];
@@ -72,8 +79,7 @@ POSTGRES_FUNCTIONS: Mapping[str, str] = {
   RETURN v_o;
 """,
     ),
-    "tprocc_payment": _postgres(
-        "tprocc_payment",
+    "tprocc_payment": (
         "p_w integer, p_d integer, p_c_w integer, p_c_d integer, p_c integer, p_last text, p_amount numeric",
         """\
   v_c integer := p_c; v_w_name varchar; v_d_name varchar; v_credit varchar; v_balance numeric;
@@ -95,8 +101,7 @@ POSTGRES_FUNCTIONS: Mapping[str, str] = {
   RETURN v_c;
 """,
     ),
-    "tprocc_ostat": _postgres(
-        "tprocc_ostat",
+    "tprocc_ostat": (
         "p_w integer, p_d integer, p_c integer, p_last text",
         """\
   v_c integer := p_c; v_balance numeric; v_o integer; v_entered timestamp; v_carrier integer; line record;
@@ -117,8 +122,7 @@ POSTGRES_FUNCTIONS: Mapping[str, str] = {
   RETURN lines;
 """,
     ),
-    "tprocc_delivery": _postgres(
-        "tprocc_delivery",
+    "tprocc_delivery": (
         "p_w integer, p_carrier integer",
         """\
   v_o integer; v_c integer; v_total numeric; delivered integer := 0;
@@ -141,8 +145,7 @@ POSTGRES_FUNCTIONS: Mapping[str, str] = {
   RETURN delivered;
 """,
     ),
-    "tprocc_slev": _postgres(
-        "tprocc_slev",
+    "tprocc_slev": (
         "p_w integer, p_d integer, p_threshold integer",
         """\
   v_next integer; v_low integer;
@@ -165,9 +168,8 @@ _BY_NAME = """\
   END IF;
 """
 
-ORACLE_PROCEDURES: Mapping[str, str] = {
-    "tprocc_neword": _oracle(
-        "tprocc_neword",
+_IN_ORACLE: Mapping[str, tuple[str, str, str]] = {
+    "tprocc_neword": (
         "p_w NUMBER, p_d NUMBER, p_c NUMBER, p_local NUMBER, p_items VARCHAR2, p_supply VARCHAR2, p_quantity VARCHAR2",
         """\
   lines PLS_INTEGER := REGEXP_COUNT(p_items, ',') + 1;
@@ -205,8 +207,7 @@ v_data VARCHAR2(50);
   COMMIT;
 """,
     ),
-    "tprocc_payment": _oracle(
-        "tprocc_payment",
+    "tprocc_payment": (
         "p_w NUMBER, p_d NUMBER, p_c_w NUMBER, p_c_d NUMBER, p_c NUMBER, p_last VARCHAR2, p_amount VARCHAR2",
         """\
   v_c NUMBER := p_c; v_amount NUMBER := TO_NUMBER(p_amount, '9999D99', 'NLS_NUMERIC_CHARACTERS=''.,''');
@@ -228,8 +229,7 @@ v_data VARCHAR2(50);
   COMMIT;
 """,
     ),
-    "tprocc_ostat": _oracle(
-        "tprocc_ostat",
+    "tprocc_ostat": (
         "p_w NUMBER, p_d NUMBER, p_c NUMBER, p_last VARCHAR2",
         """\
   v_c NUMBER := p_c; v_balance NUMBER; v_o NUMBER; v_entered DATE; v_carrier NUMBER; lines NUMBER := 0;
@@ -245,8 +245,7 @@ v_data VARCHAR2(50);
   END LOOP;
 """,
     ),
-    "tprocc_delivery": _oracle(
-        "tprocc_delivery",
+    "tprocc_delivery": (
         "p_w NUMBER, p_carrier NUMBER",
         """\
   v_o NUMBER; v_c NUMBER; v_total NUMBER;
@@ -268,8 +267,7 @@ v_data VARCHAR2(50);
   COMMIT;
 """,
     ),
-    "tprocc_slev": _oracle(
-        "tprocc_slev",
+    "tprocc_slev": (
         "p_w NUMBER, p_d NUMBER, p_threshold NUMBER",
         """\
   v_next NUMBER; v_low NUMBER;
@@ -282,13 +280,14 @@ v_data VARCHAR2(50);
 """,
     ),
 }
+POSTGRES_FUNCTIONS = {name: _postgres(name, *parts) for name, parts in _IN_POSTGRES.items()}
+ORACLE_PROCEDURES = {name: _oracle(name, *parts) for name, parts in _IN_ORACLE.items()}
 FUNCTIONS: tuple[str, ...] = tuple(POSTGRES_FUNCTIONS)
 
 
 # Kinds of columns are those of a population (`base.Table`): integers, `char(n)`, `text(n)` (a varying length up to n),
 # `numeric(p,s)` (whole numbers of 10^-s) and `timestamp`.
 
-Columns = tuple[tuple[str, str], ...]
 MONEY = "numeric(12,2)"
 LINES_MIN, LINES_MAX = 5, 15
 
@@ -299,62 +298,51 @@ def _address(prefix: str) -> str:
 
 
 _DISTRICT_INFO = ", ".join(f"s_dist_{number:02} char(24)" for number in range(1, DISTRICTS + 1))
-COLUMNS: Mapping[str, Columns] = {
-    "item": ddl.columns("i_id int4, i_im_id int4, i_name text(24), i_price numeric(5,2), i_data text(50)"),
-    "warehouse": ddl.columns(f"w_id int4, w_name text(10), {_address('w')}, w_tax numeric(4,4), w_ytd {MONEY}"),
-    "stock": ddl.columns(
+SHAPES = (
+    ddl.table("item", "i_id int4, i_im_id int4, i_name text(24), i_price numeric(5,2), i_data text(50)", "i_id"),
+    ddl.table("warehouse", f"w_id int4, w_name text(10), {_address('w')}, w_tax numeric(4,4), w_ytd {MONEY}", "w_id"),
+    ddl.table(
+        "stock",
         f"s_i_id int4, s_w_id int4, s_quantity int4, {_DISTRICT_INFO}, s_ytd int8, s_order_cnt int4, "
-        "s_remote_cnt int4, s_data text(50)"
+        "s_remote_cnt int4, s_data text(50)",
+        "s_w_id, s_i_id",
     ),
-    "district": ddl.columns(
-        f"d_id int2, d_w_id int4, d_name text(10), {_address('d')}, d_tax numeric(4,4), d_ytd {MONEY}, d_next_o_id int4"
+    ddl.table(
+        "district",
+        f"d_id int2, d_w_id int4, d_name text(10), {_address('d')}, d_tax numeric(4,4), d_ytd {MONEY}, "
+        "d_next_o_id int4",
+        "d_w_id, d_id",
     ),
-    "customer": ddl.columns(
+    ddl.table(
+        "customer",
         f"c_id int4, c_d_id int2, c_w_id int4, c_first text(16), c_middle char(2), c_last text(16), {_address('c')}, "
         f"c_phone char(16), c_since timestamp, c_credit char(2), c_credit_lim {MONEY}, c_discount numeric(4,4), "
-        f"c_balance {MONEY}, c_ytd_payment {MONEY}, c_payment_cnt int4, c_delivery_cnt int4, c_data text(500)"
+        f"c_balance {MONEY}, c_ytd_payment {MONEY}, c_payment_cnt int4, c_delivery_cnt int4, c_data text(500)",
+        "c_w_id, c_d_id, c_id",
+        indexes=(("UNIQUE INDEX customer_i2", "c_w_id, c_d_id, c_last, c_first, c_id"),),
     ),
-    "history": ddl.columns(
+    # It has no key (1.3.1)
+    ddl.table(
+        "history",
         "h_c_id int4, h_c_d_id int2, h_c_w_id int4, h_d_id int2, h_w_id int4, h_date timestamp, "
-        "h_amount numeric(6,2), h_data text(24)"
+        "h_amount numeric(6,2), h_data text(24)",
     ),
-    "orders": ddl.columns(
-        "o_id int4, o_d_id int2, o_w_id int4, o_c_id int4, o_entry_d timestamp, o_carrier_id int2, o_ol_cnt int2, "
-        "o_all_local int2"
+    ddl.table(
+        "orders",
+        "o_id int4, o_d_id int2, o_w_id int4, o_c_id int4, o_entry_d timestamp, o_carrier_id int2 null, o_ol_cnt int2, "
+        "o_all_local int2",
+        "o_w_id, o_d_id, o_id",
+        indexes=(("UNIQUE INDEX orders_i2", "o_w_id, o_d_id, o_c_id, o_id"),),
     ),
-    "new_order": ddl.columns("no_o_id int4, no_d_id int2, no_w_id int4"),
-    "order_line": ddl.columns(
+    ddl.table("new_order", "no_o_id int4, no_d_id int2, no_w_id int4", "no_w_id, no_d_id, no_o_id"),
+    ddl.table(
+        "order_line",
         "ol_o_id int4, ol_d_id int2, ol_w_id int4, ol_number int2, ol_i_id int4, ol_supply_w_id int4, "
-        "ol_delivery_d timestamp, ol_quantity int2, ol_amount numeric(6,2), ol_dist_info char(24)"
+        "ol_delivery_d timestamp null, ol_quantity int2, ol_amount numeric(6,2), ol_dist_info char(24)",
+        "ol_w_id, ol_d_id, ol_o_id, ol_number",
     ),
-}
-NAMES: tuple[str, ...] = tuple(COLUMNS)
-# Columns that are NULL until an order is delivered
-NULLABLE = frozenset(("o_carrier_id", "ol_delivery_d"))
-PRIMARY_KEYS: Mapping[str, str] = {
-    "item": "i_id",
-    "warehouse": "w_id",
-    "stock": "s_w_id, s_i_id",
-    "district": "d_w_id, d_id",
-    "customer": "c_w_id, c_d_id, c_id",
-    "orders": "o_w_id, o_d_id, o_id",
-    "new_order": "no_w_id, no_d_id, no_o_id",
-    "order_line": "ol_w_id, ol_d_id, ol_o_id, ol_number",
-}  # HISTORY has none (1.3.1)
-INDEXES: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "customer": (("UNIQUE INDEX customer_i2", "c_w_id, c_d_id, c_last, c_first, c_id"),),
-    "orders": (("UNIQUE INDEX orders_i2", "o_w_id, o_d_id, o_c_id, o_id"),),
-}
-SHAPES = [
-    TableShape(
-        name=name,
-        columns=columns,
-        primary_key=PRIMARY_KEYS.get(name, ""),
-        nullable=NULLABLE,
-        indexes=INDEXES.get(name, ()),
-    )
-    for name, columns in COLUMNS.items()
-]
+)
+"""`null` are the columns without a value until an order is delivered."""
 
 
 def before(parameters: Tprocc) -> Mapping[Dialect, tuple[str, ...]]:
@@ -373,7 +361,7 @@ def before(parameters: Tprocc) -> Mapping[Dialect, tuple[str, ...]]:
 
 def drop(parameters: Tprocc) -> Mapping[Dialect, tuple[str, ...]]:
     """Statements that remove tables and procedures where they are; who runs Oracle's takes ORA-00942 for done."""
-    tables = ddl.drop(NAMES)
+    tables = ddl.drop(TABLES)
     functions = tuple(f"DROP FUNCTION IF EXISTS {name}" for name in FUNCTIONS)
     procedures = tuple(_oracle_drop(name) for name in FUNCTIONS) if parameters.procedures else ()
     return {
@@ -383,25 +371,12 @@ def drop(parameters: Tprocc) -> Mapping[Dialect, tuple[str, ...]]:
     }
 
 
-def expected(parameters: Tprocc) -> Mapping[str, tuple[int, int]]:
-    """Rows of each table (4.3.3.1); all exact but the order lines: six standard deviations around 10 an order, variance
-    10."""
-    warehouses = parameters.warehouses
-    orders = warehouses * DISTRICTS * CUSTOMERS
-    spread = 6.0 * (10.0 * orders) ** 0.5
-    exact = {
-        "item": ITEMS,
-        "warehouse": warehouses,
-        "stock": warehouses * ITEMS,
-        "district": warehouses * DISTRICTS,
-        "customer": orders,
-        "history": orders,
-        "orders": orders,
-        "new_order": warehouses * DISTRICTS * NEW_ORDERS,
-    }
-    return {name: (rows, rows) for name, rows in exact.items()} | {
-        "order_line": (int(10 * orders - spread), int(10 * orders + spread))
-    }
+def expected(parameters: Tprocc) -> Mapping[str, int | tuple[int, int]]:
+    """The rows of each table; of the order lines six standard deviations around 10 an order, variance 10."""
+    counts = row_counts(parameters)
+    lines = counts["order_line"]
+    spread = 6.0 * lines**0.5
+    return {**counts, "order_line": (int(lines - spread), int(lines + spread))}
 
 
 def _oracle_drop(procedure: str) -> str:
@@ -412,9 +387,7 @@ def _oracle_drop(procedure: str) -> str:
     )
 
 
-Ints = npt.NDArray[np.int64]
 Texts = npt.NDArray[np.bytes_]
-Rows = Sequence[npt.NDArray[np.generic]]
 
 DELIVERED = CUSTOMERS - NEW_ORDERS
 LOADED_AT = np.datetime64("2021-07-01T00:00:00", "us")
@@ -589,17 +562,10 @@ def order_line(parameters: Tprocc, first: int, count: int) -> Rows:
     return [o_id, d_id, w_id, 1 + line, items, w_id, delivered, np.full(len(kept), 5), amount, source.text(24, 24)]
 
 
-TABLES: Mapping[str, Callable[[Tprocc, int, int], Rows]] = {
-    "item": item,
-    "warehouse": warehouse,
-    "stock": stock,
-    "district": district,
-    "customer": customer,
-    "history": history,
-    "orders": orders,
-    "new_order": new_order,
-    "order_line": order_line,
+ROWS = {
+    one.__name__: one for one in (item, warehouse, stock, district, customer, history, orders, new_order, order_line)
 }
+"""The functions that make the rows, by table."""
 
 
 def share(parameters: Tprocc, first: int, count: int, rows: int) -> tuple[int, int]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,13 +20,14 @@ from proveout.dsl.workloads.base import (
     Population,
     Request,
     Result,
+    Row,
+    Source,
     Statement,
-    Table,
     TransactionType,
+    money,
 )
 from proveout.dsl.workloads.commits import one_by_one, together
-from proveout.dsl.workloads.conformance import Finding, Seen, judge_expected, judge_mix
-from proveout.dsl.workloads.random_streams import endless
+from proveout.dsl.workloads.random_streams import Ints, endless, iteration_and_terminal
 from proveout.dsl.workloads.tprocc import (
     CUSTOMERS,
     DISTRICTS,
@@ -38,23 +38,20 @@ from proveout.dsl.workloads.tprocc import (
     TPROCC_TRANSACTIONS,
     UNITS_PER_WAREHOUSE,
     Tprocc,
+    tables,
 )
 from proveout.dsl.workloads.tprocc import statements as sql
-from proveout.dsl.workloads.tprocc import tables as tprocc_tables
-from proveout.dsl.workloads.tprocc.statements import INVARIANTS, ORDERS_TAKEN
 from proveout.dsl.workloads.tprocc.tables import C_LAST_RUN, LINES_MAX, LINES_MIN, last_name, nurand
 
 # An order's lines come sorted by item. All orders then take their stock locks in one order, and the item that is not
 # there is last anyway (2.4.1.4).
 
-Ints = npt.NDArray[np.int64]
 Random = np.random.Generator
 
 BATCH = 32
 PURPOSE = 100  # of the first transaction
-TERMINAL_BITS = 32  # of a stream: the terminal's number (`agent.load.loop.terminal.stream_of`)
-# 2.1.6.1
-C_CUSTOMER, C_ITEM = 259, 7_911
+# 2.1.6.1: the constants A and C, and the last number
+OF_CUSTOMERS, OF_ITEMS = (1_023, 259, CUSTOMERS), (8_191, 7_911, ITEMS)
 NO_ITEM = ITEMS + 1
 BY_NAME, REMOTE_CUSTOMER, REMOTE_ITEM = 0.60, 0.15, 0.01
 
@@ -87,62 +84,38 @@ class Payment(NamedTuple):
     cents: int
 
 
-class Keys:
-    """One terminal's inputs. The same stream draws the same again; no two terminals draw the same."""
-
-    __slots__ = ("delivery", "new_order", "order_status", "payment", "stock_level")
-
-    def __init__(self, parameters: Tprocc, stream: int) -> None:
-        number = stream & (2**TERMINAL_BITS - 1)
-        home = Home(parameters, number)
-        draws: tuple[Callable[[Random, int], Iterable[Any]], ...] = (
-            lambda random, n: _new_orders(parameters, random, home.warehouses(random, n)),
-            lambda random, n: _payments(parameters, random, home.warehouses(random, n)),
-            lambda random, n: _customers(parameters, random, home.warehouses(random, n), _districts(random, n)),
-            lambda random, n: zip(home.warehouses(random, n).tolist(), random.integers(1, 11, n).tolist(), strict=True),
-            home.stock_levels,
-        )
-        drawn = [endless(draw, BATCH, parameters.seed, PURPOSE + i, stream).__next__ for i, draw in enumerate(draws)]
-        self.new_order: Callable[[], NewOrder] = drawn[0]
-        self.payment: Callable[[], Payment] = drawn[1]
-        self.order_status: Callable[[], Customer] = drawn[2]
-        self.delivery: Callable[[], tuple[int, int]] = drawn[3]
-        self.stock_level: Callable[[], tuple[int, int, int]] = drawn[4]
-
-
-class Home:
-    """The warehouse and district of a terminal: terminals are spread over warehouses, and then over their districts
+def draws(parameters: Tprocc, number: int) -> Mapping[str, Callable[[Random, int], Iterable[Any]]]:
+    """The inputs of each transaction of a terminal: terminals are spread over warehouses, and then over their districts
     (for Stock Level, 2.8.1.1)."""
+    warehouses = parameters.warehouses
+    w_id, d_id = 1 + number % warehouses, 1 + number // warehouses % DISTRICTS
 
-    def __init__(self, parameters: Tprocc, number: int) -> None:
-        self._all, self._fixed = parameters.warehouses, parameters.home == "fixed"
-        self.w_id = 1 + number % parameters.warehouses
-        self.d_id = 1 + number // parameters.warehouses % DISTRICTS
-
-    def warehouses(self, random: Random, count: int) -> Ints:
+    def homes(random: Random, count: int) -> Ints:
         """The warehouse of each of so many transactions."""
-        return np.full(count, self.w_id) if self._fixed else random.integers(1, self._all + 1, count)
+        return np.full(count, w_id) if parameters.home == "fixed" else random.integers(1, warehouses + 1, count)
 
-    def stock_levels(self, random: Random, count: int) -> Iterable[tuple[int, int, int]]:
+    def deliveries(random: Random, count: int) -> Iterable[tuple[int, int]]:
+        return zip(homes(random, count).tolist(), random.integers(1, 11, count).tolist(), strict=True)
+
+    def stock_levels(random: Random, count: int) -> Iterable[tuple[int, int, int]]:
         """Warehouse, district, and the threshold of 10 … 20."""
-        w_ids, levels = self.warehouses(random, count).tolist(), random.integers(10, 21, count).tolist()
-        return zip(w_ids, [self.d_id] * count, levels, strict=True)
+        w_ids, levels = homes(random, count).tolist(), random.integers(10, 21, count).tolist()
+        return zip(w_ids, [d_id] * count, levels, strict=True)
+
+    return {
+        "NewOrder": lambda random, count: _new_orders(parameters, random, homes(random, count)),
+        "Payment": lambda random, count: _payments(parameters, random, homes(random, count)),
+        "OrderStatus": lambda random, n: _customers(parameters, random, homes(random, n), _districts(random, n)),
+        "Delivery": deliveries,
+        "StockLevel": stock_levels,
+    }
 
 
-def customer_numbers(parameters: Tprocc, random: Random, count: int) -> Ints:
-    """Customers 1 … 3000: all alike, or NURand(1023, 1, 3000)."""
-    drawn = random.integers(1, CUSTOMERS + 1, count)
-    if parameters.keys == "tproc":
-        return drawn
-    return nurand(random.integers(0, 1_024, count), drawn, C_CUSTOMER, 1, CUSTOMERS)
-
-
-def item_numbers(parameters: Tprocc, random: Random, count: int) -> Ints:
-    """Items 1 … 100000: all alike, or NURand(8191, 1, 100000)."""
-    drawn = random.integers(1, ITEMS + 1, count)
-    if parameters.keys == "tproc":
-        return drawn
-    return nurand(random.integers(0, 8_192, count), drawn, C_ITEM, 1, ITEMS)
+def skewed(parameters: Tprocc, random: Random, count: int, of: tuple[int, int, int]) -> Ints:
+    """Customers or items 1 … last: all alike, or NURand(a, 1, last)."""
+    a, c, last = of
+    drawn = random.integers(1, last + 1, count)
+    return drawn if parameters.keys == "tproc" else nurand(random.integers(0, a + 1, count), drawn, c, 1, last)
 
 
 def name_numbers(random: Random, count: int) -> Ints:
@@ -164,9 +137,9 @@ def _elsewhere(parameters: Tprocc, random: Random, w_ids: Ints, remote: npt.NDAr
 
 def _new_orders(parameters: Tprocc, random: Random, w_ids: Ints) -> Iterable[NewOrder]:
     count = len(w_ids)
-    d_ids, c_ids = _districts(random, count).tolist(), customer_numbers(parameters, random, count).tolist()
+    d_ids, c_ids = _districts(random, count).tolist(), skewed(parameters, random, count, OF_CUSTOMERS).tolist()
     sizes = random.integers(LINES_MIN, LINES_MAX + 1, count).tolist()
-    items = item_numbers(parameters, random, count * LINES_MAX).reshape(count, LINES_MAX)
+    items = skewed(parameters, random, count * LINES_MAX, OF_ITEMS).reshape(count, LINES_MAX)
     remote = random.random((count, LINES_MAX)) < REMOTE_ITEM
     homes = np.broadcast_to(w_ids[:, None], (count, LINES_MAX))
     supply = _elsewhere(parameters, random, homes, remote).tolist()
@@ -183,7 +156,7 @@ def _new_orders(parameters: Tprocc, random: Random, w_ids: Ints) -> Iterable[New
 def _customers(parameters: Tprocc, random: Random, w_ids: Ints, d_ids: Ints) -> Iterable[Customer]:
     count = len(w_ids)
     named = (random.random(count) < BY_NAME).tolist()
-    numbers, names = customer_numbers(parameters, random, count).tolist(), name_numbers(random, count).tolist()
+    numbers, names = skewed(parameters, random, count, OF_CUSTOMERS).tolist(), name_numbers(random, count).tolist()
     for w_id, d_id, by_name, c_id, name in zip(w_ids.tolist(), d_ids.tolist(), named, numbers, names, strict=True):
         yield Customer(w_id, d_id, 0, last_name(name)) if by_name else Customer(w_id, d_id, c_id, "")
 
@@ -201,7 +174,6 @@ def _payments(parameters: Tprocc, random: Random, w_ids: Ints) -> Iterable[Payme
     return (Payment(w_id, d_id, customer, paid) for w_id, d_id, customer, paid in rows)
 
 
-COMMIT, LOGICAL_FAILURE = Outcome.COMMIT, Outcome.LOGICAL_FAILURE
 DATA_MAX = 500
 STOCK_MIN, STOCK_REFILL = 10, 91
 RECENT_ORDERS = 20
@@ -230,7 +202,7 @@ def new_order(inputs: NewOrder) -> Body:
     ]
     prices = {row[0]: row[1] for row in found.rows()}
     if len(prices) < len(wanted):
-        return Last(tuple(order), LOGICAL_FAILURE)
+        return Last(tuple(order), Outcome.LOGICAL_FAILURE)
     stock = {
         (supply, row[0]): (row[1], row[3])
         for (supply, _), each in zip(supplies, stocks, strict=True)
@@ -337,46 +309,35 @@ def _middle(namesakes: Result) -> int:
     return number
 
 
-def money(cents: int) -> str:
-    """An amount as SQL takes it in every dialect."""
-    return f"{cents // 100}.{cents % 100:02d}"
-
-
 # ---- procedures ----------------------------------------------------------------------------------------------------
 
 
-def _call_new_order(inputs: NewOrder) -> Body:
+def _called(statement: Statement, arguments: Callable[[Any], Row], inputs: Any) -> Body:
+    yield statement, arguments(inputs)
+    return Outcome.COMMIT
+
+
+def _of_order(inputs: NewOrder) -> Row:
     w_id, d_id, c_id, lines = inputs
     local = int(all(supply == w_id for _, supply, _ in lines))
-    columns = (",".join(map(str, column)) for column in zip(*lines, strict=True))
-    yield sql.CALL_NEW_ORDER, (w_id, d_id, c_id, local, *columns)
-    return COMMIT
+    return w_id, d_id, c_id, local, *(",".join(map(str, column)) for column in zip(*lines, strict=True))
 
 
-def _call_payment(inputs: Payment) -> Body:
+def _of_payment(inputs: Payment) -> Row:
     w_id, d_id, customer, cents = inputs
-    yield sql.CALL_PAYMENT, (w_id, d_id, *customer, money(cents))
-    return COMMIT
+    return w_id, d_id, *customer, money(cents)
 
 
-def _call_order_status(inputs: Customer) -> Body:
-    yield sql.CALL_ORDER_STATUS, tuple(inputs)
-    return COMMIT
+_CALLS: Mapping[str, tuple[Statement, Callable[[Any], Row]]] = {
+    "NewOrder": (sql.CALL_NEW_ORDER, _of_order),
+    "Payment": (sql.CALL_PAYMENT, _of_payment),
+    "OrderStatus": (sql.CALL_ORDER_STATUS, tuple),
+    "Delivery": (sql.CALL_DELIVERY, tuple),
+    "StockLevel": (sql.CALL_STOCK_LEVEL, tuple),
+}
 
 
-def _call_delivery(inputs: tuple[int, int]) -> Body:
-    yield sql.CALL_DELIVERY, inputs
-    return COMMIT
-
-
-def _call_stock_level(inputs: tuple[int, int, int]) -> Body:
-    yield sql.CALL_STOCK_LEVEL, inputs
-    return COMMIT
-
-
-Bodies = Mapping[str, tuple[Callable[[Any], Body], tuple[Statement, ...]]]
-
-_FROM_CLIENT: Bodies = {
+_FROM_CLIENT: Mapping[str, tuple[Callable[[Any], Body], tuple[Statement, ...]]] = {
     "NewOrder": (
         new_order,
         (
@@ -421,22 +382,6 @@ _FROM_CLIENT: Bodies = {
     ),
     "StockLevel": (stock_level, (sql.PEEK_NEXT_ORDER, sql.COUNT_LOW_STOCK)),
 }
-_BY_CALL: Bodies = {
-    "NewOrder": (_call_new_order, (sql.CALL_NEW_ORDER,)),
-    "Payment": (_call_payment, (sql.CALL_PAYMENT,)),
-    "OrderStatus": (_call_order_status, (sql.CALL_ORDER_STATUS,)),
-    "Delivery": (_call_delivery, (sql.CALL_DELIVERY,)),
-    "StockLevel": (_call_stock_level, (sql.CALL_STOCK_LEVEL,)),
-}
-
-
-_INPUTS: Mapping[str, Callable[[Keys], Callable[[], Any]]] = {
-    "NewOrder": attrgetter("new_order"),
-    "Payment": attrgetter("payment"),
-    "OrderStatus": attrgetter("order_status"),
-    "Delivery": attrgetter("delivery"),
-    "StockLevel": attrgetter("stock_level"),
-}
 
 
 @dataclass(frozen=True)
@@ -448,61 +393,58 @@ class TproccWorkload:
     @cached_property
     def transactions(self) -> tuple[TransactionType, ...]:
         """All five; those the plan leaves out have weight 0."""
-        if self.parameters.procedures:
-            return tuple(self._transaction(name, *_BY_CALL[name]) for name in TPROCC_TRANSACTIONS)
-        grouped = self.parameters.pipeline
-        bodies = {name: (each if grouped else one_by_one(each), own) for name, (each, own) in _FROM_CLIENT.items()}
-        return tuple(self._transaction(name, *bodies[name]) for name in TPROCC_TRANSACTIONS)
+        return tuple(map(self._transaction, TPROCC_TRANSACTIONS))
 
-    def _transaction(
-        self, name: str, body: Callable[[Any], Body], statements: tuple[Statement, ...]
-    ) -> TransactionType:
-        failing = ROLLED_BACK if name == "NewOrder" else 0.0
+    def _transaction(self, name: str) -> TransactionType:
+        own, failing = self.parameters, ROLLED_BACK if name == "NewOrder" else 0.0
+        body, statements = _FROM_CLIENT[name]
+        if own.procedures:
+            call, arguments = _CALLS[name]
+            body, statements = partial(_called, call, arguments), (call,)
+        elif not own.pipeline:
+            body = one_by_one(body)
         return TransactionType(
             name=name,
-            weight=self.parameters.weights[name],
-            inputs=_INPUTS[name],
+            weight=own.weights[name],
+            inputs=itemgetter(name),
             body=body,
             statements=statements,
-            single=self.parameters.procedures,
-            pipeline=self.parameters.pipeline,
+            single=own.procedures,
+            pipeline=own.pipeline,
             logical_failure=(failing, failing),
-            counted=ORDERS_TAKEN if name == "NewOrder" else None,
-            keying_s=KEYING_S[name] if self.parameters.keying else 0.0,
-            thinking_s=THINKING_S[name] if self.parameters.thinking else 0.0,
+            counted=sql.ORDERS_TAKEN if name == "NewOrder" else None,
+            keying_s=KEYING_S[name] if own.keying else 0.0,
+            thinking_s=THINKING_S[name] if own.thinking else 0.0,
         )
 
     @cached_property
     def population(self) -> Population:
         """The nine tables; a unit is a customer."""
-        return Population(
-            units=self.parameters.warehouses * UNITS_PER_WAREHOUSE,
-            tables=tuple(
-                Table(name=name, columns=tprocc_tables.COLUMNS[name], rows=partial(rows, self.parameters))
-                for name, rows in tprocc_tables.TABLES.items()
-            ),
-            before=tprocc_tables.before(self.parameters),
-            after=ddl.after(tprocc_tables.SHAPES),
-            drop=tprocc_tables.drop(self.parameters),
-            expected=tprocc_tables.expected(self.parameters),
+        own = self.parameters
+        return ddl.population(
+            own.warehouses * UNITS_PER_WAREHOUSE,
+            tables.SHAPES,
+            lambda name, *units: tables.ROWS[name](own, *units),
+            tables.expected(own),
+            before=tables.before(own),
+            drop=tables.drop(own),
         )
 
     @property
     def invariants(self) -> tuple[Invariant, ...]:
         """Consistency conditions 1 to 12 of TPC-C."""
-        return INVARIANTS
+        return sql.INVARIANTS
 
-    def keys(self, stream: int) -> Keys:
-        """Inputs for one terminal; `stream` sets terminals (and repeats) apart."""
-        return Keys(self.parameters, stream)
+    def keys(self, stream: int) -> Mapping[str, Source]:
+        """Of each transaction a source of one terminal's inputs. The same stream draws the same again; no two terminals
+        draw the same."""
+        _, terminal = iteration_and_terminal(stream)
+        made = draws(self.parameters, terminal).items()
+        seed = self.parameters.seed
+        return {
+            name: endless(draw, BATCH, seed, PURPOSE + number, stream).__next__
+            for number, (name, draw) in enumerate(made)
+        }
 
-    def findings(self, seen: Sequence[Seen], _: Sequence[Tprocc]) -> tuple[Finding, ...]:
-        """Whether the mix is as asked for, and all succeed but the New Orders that 2.4.1.4 rolls back; see
-        `conformance`."""
-        expected = dict.fromkeys(TPROCC_TRANSACTIONS, (1.0, 1.0))
-        expected["NewOrder"] = (1.0 - ROLLED_BACK, 1.0 - ROLLED_BACK)
-        return judge_mix(self.parameters.weights, seen), judge_expected(expected, seen, math.inf)
 
-
-def build(parameters: Tprocc) -> TproccWorkload:
-    return TproccWorkload(parameters)
+build = TproccWorkload

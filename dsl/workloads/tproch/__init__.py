@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from proveout.dsl.extensions import WorkloadExtension
+from proveout.dsl.plan.model_values import Strict
 
 # Source: TPC-H Standard Specification 3.0; clause numbers in comments are its own.
 
@@ -52,10 +53,8 @@ def _queries(value: list[int]) -> list[int]:
     return sorted(value)
 
 
-class Tproch(BaseModel):
+class Tproch(Strict):
     """Parameters of `kind: tproch` (TPROC-H, the decision support workload)."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     scale: Annotated[float, AfterValidator(_in_hundredths)] = Field(
         default=0.01, ge=0.01, le=100_000, description="Scale factor: 1 is 1.5 million orders, about 1 GB of raw data."

@@ -197,31 +197,6 @@ GROUP BY cntrycode ORDER BY cntrycode
 """,
 }
 
-ARGUMENTS: Mapping[int, tuple[type[object], ...]] = {
-    1: (str,),
-    2: (int, str, str),
-    3: (str, str),
-    4: (str, str),
-    5: (str, str, str),
-    6: (str, str, str, str, int),
-    7: (str, str),
-    8: (str, str, str),
-    9: (str,),
-    10: (str, str),
-    11: (str, str),
-    12: (str, str, str, str),
-    13: (str,),
-    14: (str, str),
-    15: (str, str),
-    16: (str, str, *(int,) * 8),
-    17: (str, str),
-    18: (int,),
-    19: (str, str, str, *(int,) * 6),
-    20: (str, str, str, str),
-    21: (str,),
-    22: (str,) * 7,
-}
-
 _INSTEAD: Mapping[tuple[int, Dialect], str] = {
     # SQLite does not take a join condition that all branches of an OR share out of it, and would join every line with
     # every part.
@@ -263,18 +238,6 @@ def in_dialect(text: str, dialect: Dialect) -> str:
     for pattern, written in _DIALECTS[dialect].items():
         line = re.sub(pattern, written, line)
     return line
-
-
-def _statement(number: int) -> Statement:
-    return Statement(
-        name=query_name(number).lower(),
-        text={dialect: in_dialect(_INSTEAD.get((number, dialect), TEMPLATES[number]), dialect) for dialect in DIALECTS},
-        arguments=ARGUMENTS[number],
-    )
-
-
-STATEMENTS: Mapping[int, Statement] = {number: _statement(number) for number in TEMPLATES}
-"""The statements of the queries, by number."""
 
 
 # `Parameters(seed, stream)` gives other arguments of a query at every call. They depend on the seed of the
@@ -357,6 +320,9 @@ class Draw:
     def one(self, values: Sequence[Any]) -> Any:
         return values[self.whole(0, len(values) - 1)]
 
+    def many(self, values: Sequence[Any], count: int) -> list[Any]:
+        return [values[index] for index in self._random.integers(0, len(values), count).tolist()]
+
     def several(self, values: Sequence[Any], count: int) -> list[Any]:
         """So many of the values, all different."""
         return [values[index] for index in self._random.permutation(len(values))[:count].tolist()]
@@ -423,7 +389,7 @@ _DRAWS: Mapping[int, Callable[[Draw], Arguments]] = {
 
 
 def validation(scale: float) -> Mapping[int, Arguments]:
-    """The arguments for which the specification has answers (the validation values of 2.4)."""
+    """The arguments for which the specification has answers (the validation values of 2.4); others have their types."""
     return {
         1: ("1998-09-02",),
         2: (15, "%BRASS", "EUROPE"),
@@ -448,3 +414,15 @@ def validation(scale: float) -> Mapping[int, Arguments]:
         21: ("SAUDI ARABIA",),
         22: ("13", "31", "23", "29", "30", "18", "17"),
     }
+
+
+def _statement(number: int, arguments: Arguments) -> Statement:
+    return Statement(
+        name=query_name(number).lower(),
+        text={dialect: in_dialect(_INSTEAD.get((number, dialect), TEMPLATES[number]), dialect) for dialect in DIALECTS},
+        arguments=tuple(map(type, arguments)),
+    )
+
+
+STATEMENTS: Mapping[int, Statement] = {number: _statement(number, given) for number, given in validation(1.0).items()}
+"""The statements of the queries, by number."""

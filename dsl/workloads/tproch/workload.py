@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from importlib.util import find_spec
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from proveout.core import errors
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
-from proveout.dsl.engines import DIALECTS, Dialect
+from proveout.dsl.engines import DIALECTS
 from proveout.dsl.workloads import ddl
 from proveout.dsl.workloads.base import (
     Body,
@@ -27,11 +27,13 @@ from proveout.dsl.workloads.base import (
     Result,
     Row,
     Statement,
-    Table,
     TransactionType,
+    everywhere,
+    money,
+    numbers,
+    single_body,
 )
-from proveout.dsl.workloads.ddl import Columns, TableShape
-from proveout.dsl.workloads.random_streams import philox
+from proveout.dsl.workloads.random_streams import iteration_and_terminal, philox
 from proveout.dsl.workloads.tproch import (
     REFRESH_DELETE,
     REFRESH_INSERT,
@@ -43,11 +45,7 @@ from proveout.dsl.workloads.tproch import (
     refreshes,
     transactions,
 )
-from proveout.dsl.workloads.tproch.queries import SHIP_MODES, STATEMENTS, WORDS, Parameters, in_dialect
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+from proveout.dsl.workloads.tproch.queries import SHIP_MODES, STATEMENTS, WORDS, Draw, Parameters, in_dialect
 
 # The TPROC-H tables: columns, DDL per dialect, and the rows of the generator in DuckDB's extension `tpch`.
 
@@ -59,76 +57,60 @@ if TYPE_CHECKING:
 
 MONEY = "numeric(15,2)"
 
-COLUMNS: Mapping[str, Columns] = {
-    "region": ddl.columns("r_regionkey int4, r_name text(25), r_comment text(152)"),
-    "nation": ddl.columns("n_nationkey int4, n_name text(25), n_regionkey int4, n_comment text(152)"),
-    "supplier": ddl.columns(
+SHAPES = (
+    ddl.table("region", "r_regionkey int4, r_name text(25), r_comment text(152)", "r_regionkey"),
+    ddl.table("nation", "n_nationkey int4, n_name text(25), n_regionkey int4, n_comment text(152)", "n_nationkey"),
+    ddl.table(
+        "supplier",
         f"s_suppkey int4, s_name text(25), s_address text(40), s_nationkey int4, s_phone text(15), s_acctbal {MONEY}, "
-        "s_comment text(101)"
+        "s_comment text(101)",
+        "s_suppkey",
+        indexes=(("INDEX supplier_nation", "s_nationkey"),),
     ),
-    "customer": ddl.columns(
+    ddl.table(
+        "customer",
         f"c_custkey int4, c_name text(25), c_address text(40), c_nationkey int4, c_phone text(15), c_acctbal {MONEY}, "
-        "c_mktsegment text(10), c_comment text(117)"
+        "c_mktsegment text(10), c_comment text(117)",
+        "c_custkey",
+        indexes=(("INDEX customer_nation", "c_nationkey"),),
     ),
-    "part": ddl.columns(
+    ddl.table(
+        "part",
         "p_partkey int4, p_name text(55), p_mfgr text(25), p_brand text(10), p_type text(25), p_size int4, "
-        f"p_container text(10), p_retailprice {MONEY}, p_comment text(23)"
+        f"p_container text(10), p_retailprice {MONEY}, p_comment text(23)",
+        "p_partkey",
     ),
-    "partsupp": ddl.columns(
-        f"ps_partkey int4, ps_suppkey int4, ps_availqty int4, ps_supplycost {MONEY}, ps_comment text(199)"
+    ddl.table(
+        "partsupp",
+        f"ps_partkey int4, ps_suppkey int4, ps_availqty int4, ps_supplycost {MONEY}, ps_comment text(199)",
+        "ps_partkey, ps_suppkey",
+        indexes=(("INDEX partsupp_supplier", "ps_suppkey"),),
     ),
-    "orders": ddl.columns(
+    ddl.table(
+        "orders",
         f"o_orderkey int8, o_custkey int4, o_orderstatus char(1), o_totalprice {MONEY}, o_orderdate date, "
-        "o_orderpriority text(15), o_clerk text(15), o_shippriority int4, o_comment text(79)"
+        "o_orderpriority text(15), o_clerk text(15), o_shippriority int4, o_comment text(79)",
+        "o_orderkey",
+        indexes=(("INDEX orders_customer", "o_custkey"),),
     ),
-    "lineitem": ddl.columns(
+    ddl.table(
+        "lineitem",
         f"l_orderkey int8, l_partkey int4, l_suppkey int4, l_linenumber int4, l_quantity {MONEY}, "
         f"l_extendedprice {MONEY}, l_discount {MONEY}, l_tax {MONEY}, l_returnflag char(1), l_linestatus char(1), "
         "l_shipdate date, l_commitdate date, l_receiptdate date, l_shipinstruct text(25), l_shipmode text(10), "
-        "l_comment text(44)"
+        "l_comment text(44)",
+        "l_orderkey, l_linenumber",
+        indexes=(("INDEX lineitem_part", "l_partkey, l_suppkey"),),
     ),
-    STATE: ddl.columns("id int4, inserted int4, deleted int4"),
-}
-PRIMARY_KEYS: Mapping[str, str] = {
-    "region": "r_regionkey",
-    "nation": "n_nationkey",
-    "supplier": "s_suppkey",
-    "customer": "c_custkey",
-    "part": "p_partkey",
-    "partsupp": "ps_partkey, ps_suppkey",
-    "orders": "o_orderkey",
-    "lineitem": "l_orderkey, l_linenumber",
-    STATE: "id",
-}
-INDEXES: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "supplier": (("INDEX supplier_nation", "s_nationkey"),),
-    "customer": (("INDEX customer_nation", "c_nationkey"),),
-    "partsupp": (("INDEX partsupp_supplier", "ps_suppkey"),),
-    "orders": (("INDEX orders_customer", "o_custkey"),),
-    "lineitem": (("INDEX lineitem_part", "l_partkey, l_suppkey"),),
-}
-SHAPES = [
-    TableShape(name=name, columns=COLUMNS[name], primary_key=PRIMARY_KEYS[name], indexes=INDEXES.get(name, ()))
-    for name in TABLES
-]
+    ddl.table(STATE, "id int4, inserted int4, deleted int4", "id"),
+)
+COLUMNS: Mapping[str, ddl.Columns] = {shape.name: shape.columns for shape in SHAPES}
 
 
-def before() -> Mapping[Dialect, tuple[str, ...]]:
-    """Statements that create the empty tables; DuckDB scans them, and has no keys."""
-    return {**ddl.before(SHAPES), "duckdb": tuple(ddl.bare("duckdb", shape) for shape in SHAPES)}
-
-
-def after() -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
-    """Statements that make the loaded tables ready, in phases: keys and indexes, then statistics."""
-    return {**ddl.after(SHAPES), "duckdb": (ddl.gathering(TABLES)["duckdb"],)}
-
-
-def expected(parameters: Tproch) -> Mapping[str, tuple[int, int]]:
+def expected(parameters: Tproch) -> Mapping[str, int | tuple[int, int]]:
     """Rows of each table (4.2.5); of LINEITEM six standard deviations around 4 an order, variance 4."""
-    exact = {name: (parameters.rows(name),) * 2 for name in TABLES}
-    spread = round(6.0 * (4.0 * parameters.orders) ** 0.5)
-    lines = parameters.rows("lineitem")
-    return exact | {"lineitem": (lines - spread, lines + spread)}
+    lines, spread = parameters.rows("lineitem"), round(6.0 * (4.0 * parameters.orders) ** 0.5)
+    return {**{name: parameters.rows(name) for name in TABLES}, "lineitem": (lines - spread, lines + spread)}
 
 
 PACKAGE = "duckdb_extension_tpch"
@@ -307,79 +289,70 @@ class RefreshSet:
     def rows(self) -> tuple[list[Row], list[Row]]:
         """The rows of ORDERS and of LINEITEM that RF1 inserts, in the order of their columns."""
         random = np.random.Generator(philox(self.parameters.seed, PURPOSE, self.number))
-        made = [self._order(random, key) for key in self.inserted_keys]
+        draw = Draw(random, self.parameters.scale)
+        made = [self._order(draw, key) for key in self.inserted_keys]
         return [order for order, _ in made], [line for _, lines in made for line in lines]
 
-    def _order(self, random: np.random.Generator, key: int) -> tuple[Row, list[Row]]:
-        placed = START + np.timedelta64(_whole(random, 0, ORDER_DAYS - 1), "D")
-        lines = [self._line(random, key, number, placed) for number in range(1, _whole(random, 1, 7) + 1)]
+    def _order(self, draw: Draw, key: int) -> tuple[Row, list[Row]]:
+        placed = START + np.timedelta64(draw.whole(0, ORDER_DAYS - 1), "D")
+        lines = [self._line(draw, key, number, placed) for number in range(1, draw.whole(1, 7) + 1)]
         # 4.2.3: the price of an order is that of its lines, with tax and discount
         cents = sum(round(price * (100 + tax) * (100 - discount) / 10_000) for _, price, discount, tax in lines)
         status = {line[9] for line, *_ in lines}
         order = (
             key,
-            self._customer(random),
+            self._customer(draw),
             status.pop() if len(status) == 1 else "P",
-            _money(cents),
+            money(cents),
             str(placed),
-            PRIORITIES[_whole(random, 0, 4)],
-            f"Clerk#{_whole(random, 1, max(1, round(1_000 * self.parameters.scale))):09d}",
+            draw.one(PRIORITIES),
+            f"Clerk#{draw.whole(1, max(1, round(1_000 * self.parameters.scale))):09d}",
             0,
-            _comment(random, 19, 78),
+            _comment(draw, 19, 78),
         )
         return order, [line for line, *_ in lines]
 
-    def _line(
-        self, random: np.random.Generator, key: int, number: int, placed: np.datetime64
-    ) -> tuple[Row, int, int, int]:
+    def _line(self, draw: Draw, key: int, number: int, placed: np.datetime64) -> tuple[Row, int, int, int]:
         """A row of LINEITEM, and its price in cents, discount and tax in hundredths."""
-        part = _whole(random, 1, self.parameters.rows("part"))
-        quantity, discount, tax = _whole(random, 1, 50), _whole(random, 0, 10), _whole(random, 0, 8)
+        part = draw.whole(1, self.parameters.rows("part"))
+        quantity, discount, tax = draw.whole(1, 50), draw.whole(0, 10), draw.whole(0, 8)
         price = quantity * (90_000 + part // 10 % 20_001 + 100 * (part % 1_000))
-        shipped = placed + np.timedelta64(_whole(random, 1, 121), "D")
-        promised = placed + np.timedelta64(_whole(random, 30, 90), "D")
-        received = shipped + np.timedelta64(_whole(random, 1, 30), "D")
+        shipped = placed + np.timedelta64(draw.whole(1, 121), "D")
+        promised = placed + np.timedelta64(draw.whole(30, 90), "D")
+        received = shipped + np.timedelta64(draw.whole(1, 30), "D")
         row = (
             key,
             part,
-            self._supplier(random, part),
+            self._supplier(draw, part),
             number,
-            _money(quantity * 100),
-            _money(price),
-            _money(discount),
-            _money(tax),
-            "RA"[_whole(random, 0, 1)] if received <= CURRENT else "N",
+            money(quantity * 100),
+            money(price),
+            money(discount),
+            money(tax),
+            draw.one("RA") if received <= CURRENT else "N",
             "O" if shipped > CURRENT else "F",
             str(shipped),
             str(promised),
             str(received),
-            INSTRUCTIONS[_whole(random, 0, 3)],
-            SHIP_MODES[_whole(random, 0, len(SHIP_MODES) - 1)],
-            _comment(random, 10, 43),
+            draw.one(INSTRUCTIONS),
+            draw.one(SHIP_MODES),
+            _comment(draw, 10, 43),
         )
         return row, price, discount, tax
 
-    def _customer(self, random: np.random.Generator) -> int:
+    def _customer(self, draw: Draw) -> int:
         """A customer; those whose number is divisible by three have no orders."""
-        return 3 * _whole(random, 0, self.parameters.rows("customer") // 3 - 1) + _whole(random, 1, 2)
+        return 3 * draw.whole(0, self.parameters.rows("customer") // 3 - 1) + draw.whole(1, 2)
 
-    def _supplier(self, random: np.random.Generator, part: int) -> int:
+    def _supplier(self, draw: Draw, part: int) -> int:
         """One of the four suppliers of a part."""
         suppliers = self.parameters.rows("supplier")
-        return (part + _whole(random, 0, 3) * (suppliers // 4 + (part - 1) // suppliers)) % suppliers + 1
+        return (part + draw.whole(0, 3) * (suppliers // 4 + (part - 1) // suppliers)) % suppliers + 1
 
 
-def _whole(random: np.random.Generator, low: int, high: int) -> int:
-    return int(random.integers(low, high + 1))
-
-
-def _money(cents: int) -> str:
-    return f"{cents // 100}.{cents % 100:02d}"
-
-
-def _comment(random: np.random.Generator, shortest: int, longest: int) -> str:
-    words = " ".join(_WORDS[index] for index in random.integers(0, len(_WORDS), 12).tolist())
-    return words[: _whole(random, shortest, longest)].strip()
+def _comment(draw: Draw, shortest: int, longest: int) -> str:
+    words = " ".join(draw.many(_WORDS, 12))
+    return words[: draw.whole(shortest, longest)].strip()
 
 
 # ---- statements --------------------------------------------------------------------------------------------------
@@ -411,34 +384,22 @@ def _insert(table: str, rows: int) -> Statement:
 def _delete(table: str, key: str) -> Statement:
     places = ", ".join(f"${number}" for number in range(1, BATCH + 1))
     text = f"DELETE FROM {table} WHERE {key} IN ({places})"  # noqa: S608 - names of ours
-    return Statement(name=f"delete-{table}", text=_for_all(text), arguments=(int,) * BATCH, reads=False)
+    return Statement(name=f"delete-{table}", text=everywhere(text), arguments=(int,) * BATCH, reads=False)
 
 
-def _for_all(text: str) -> dict[Dialect, str]:
-    return dict.fromkeys(DIALECTS, text)
+def _taken(column: str) -> Statement:
+    text = f"UPDATE {STATE} SET {column} = {column} + 1 WHERE id = 1"  # noqa: S608 - names of ours
+    return Statement(name=f"take-{column}", text=everywhere(text), reads=False)
 
 
-def _state(name: str, text: str, *, reads: bool) -> Statement:
-    return Statement(
-        name=name,
-        text=_for_all(text.format(table=STATE)),
-        arguments=(),
-        columns=(int,) if reads else (),
-        reads=reads,
-        rows_max=1 if reads else None,
-    )
+def _number(column: str) -> Statement:
+    return numbers(f"number-{column}", f"SELECT {column} FROM {STATE} WHERE id = 1", 1, rows_max=1)  # noqa: S608
 
 
 INSERTS = {(table, rows): _insert(table, rows) for table in ("orders", "lineitem") for rows in (BATCH, 1)}
 DELETES = (_delete("lineitem", "l_orderkey"), _delete("orders", "o_orderkey"))
-TAKE = {
-    column: _state(f"take-{column}", f"UPDATE {{table}} SET {column} = {column} + 1 WHERE id = 1", reads=False)  # noqa: S608
-    for column in ("inserted", "deleted")
-}
-NUMBER = {
-    column: _state(f"number-{column}", f"SELECT {column} FROM {{table}} WHERE id = 1", reads=True)  # noqa: S608
-    for column in ("inserted", "deleted")
-}
+TAKE = {column: _taken(column) for column in ("inserted", "deleted")}
+NUMBER = {column: _number(column) for column in TAKE}
 INSERT_STATEMENTS = (TAKE["inserted"], NUMBER["inserted"], *INSERTS.values())
 DELETE_STATEMENTS = (TAKE["deleted"], NUMBER["deleted"], *DELETES)
 
@@ -484,7 +445,6 @@ def _inserts(table: str, rows: Sequence[Row]) -> Steps[Request, Result, None]:
 # A query is a transaction of one statement, outside BEGIN; where it finds no row it counts as a logical failure, so
 # that reports can tell which queries returned rows. RF1 and RF2 are transactions with BEGIN and COMMIT.
 
-TERMINAL_MASK = 2**32 - 1
 SLICE_UNITS = 2
 """Units of a slice at most: 120,000 rows of LINEITEM."""
 
@@ -533,15 +493,16 @@ class TprochWorkload:
     @cached_property
     def population(self) -> Population:
         """The eight tables, and the state of the refresh functions."""
-        rows = Generator(self.parameters)
-        return Population(
-            units=self.parameters.units,
+        own, made = self.parameters, Generator(self.parameters)
+        scanned = {"duckdb": tuple(ddl.bare("duckdb", shape) for shape in SHAPES)}  # it has no keys
+        return ddl.population(
+            own.units,
+            SHAPES,
+            made.rows,
+            expected(own),
             slice_units=SLICE_UNITS,
-            tables=tuple(Table(name=name, columns=COLUMNS[name], rows=partial(rows.rows, name)) for name in TABLES),
-            before=before(),
-            after=after(),
-            drop=ddl.drop(TABLES),
-            expected=expected(self.parameters),
+            before={**ddl.before(SHAPES), **scanned},
+            after={**ddl.after(SHAPES), "duckdb": (ddl.gathering(TABLES)["duckdb"],)},
         )
 
     @property
@@ -550,21 +511,21 @@ class TprochWorkload:
         own = self.parameters
         there = f"{own.orders} + {own.set_orders} * (inserted - deleted)"
         text = f"SELECT (SELECT COUNT(*) FROM orders), {there} FROM {STATE}"  # noqa: S608 - names of ours
-        statement = Statement(name="orders-there", text=dict.fromkeys(DIALECTS, text), arguments=(), columns=(int, int))
         return (
             Invariant(
                 name="orders",
                 title="There are the orders of the load and of the refresh sets",
                 left="orders",
                 right="orders loaded, and inserted less deleted",
-                statement=statement,
+                statement=numbers("orders-there", text),
             ),
         )
 
     def keys(self, stream: int) -> Mapping[str, Callable[[], Request]]:
         """For each query a function that gives its next request. Terminals of one number get the same in every
         iteration."""
-        drawn = Parameters(self.parameters.seed, self.stream(stream & TERMINAL_MASK), self.parameters.scale)
+        _, terminal = iteration_and_terminal(stream)
+        drawn = Parameters(self.parameters.seed, self.stream(terminal), self.parameters.scale)
         return {query_name(number): partial(_request, drawn, number) for number in self.parameters.queries}
 
 
@@ -573,7 +534,7 @@ def _query(number: int) -> TransactionType:
         name=query_name(number),
         weight=1.0,
         inputs=itemgetter(query_name(number)),
-        body=_one_query,
+        body=single_body,
         statements=(STATEMENTS[number],),
         single=True,
         bare=True,
@@ -589,10 +550,4 @@ def _same(parameters: Tproch) -> Tproch:
     return parameters
 
 
-def _one_query(request: Request) -> Body:
-    result = yield request
-    return Outcome.COMMIT if result.count else Outcome.LOGICAL_FAILURE
-
-
-def build(parameters: Tproch) -> TprochWorkload:
-    return TprochWorkload(parameters)
+build = TprochWorkload

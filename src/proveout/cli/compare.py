@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -225,7 +225,7 @@ def _write(
     from proveout.coordinator.report.comparison_document import comparison_document
     from proveout.coordinator.report.json_documents import comparison_to_json
 
-    writers = {
+    writers: dict[str, Callable[[], str | bytes]] = {
         "json": lambda: comparison_to_json(compared, judged),
         "markdown": lambda: markdown.render(comparison_document(compared, judged)),
         "html": lambda: html.render(comparison_document(compared, judged, runs)),

@@ -27,7 +27,7 @@ from proveout.core.numbers import (
     threads,
     without_notes,
 )
-from proveout.dsl.plan.stages import stated_s
+from proveout.dsl.plan.stages import lengths_s
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -378,7 +378,7 @@ def _iteration_line(view: RunView, stamped: Stamped) -> str:
     match stamped.event:
         case IterationStarted() as begun:
             rate = f" at {number(begun.rate)}/s" if begun.rate is not None else ""
-            windows = ", ".join(f"{one.title} {length_s:g} s" for one, length_s in stated_s(begun).items())
+            windows = ", ".join(f"{one.title} {length_s:g} s" for one, length_s in lengths_s(begun).items())
             if begun.passes:
                 windows = f"{begun.passes} pass{'es' * (begun.passes > 1)} within {seconds(begun.measure_s)}"
             return f"  {_name(view, begun.id)}{rate}: {windows}"

@@ -519,8 +519,8 @@ def _refused(database: Database, transactions: Sequence[Transaction]) -> dict[st
     from proveout.agent.engines.driver_contract import StatementFailure
     from proveout.agent.engines.table import driver
     from proveout.agent.load_check import StatementCheck
-    from proveout.dsl.workloads.sql.parameters import Custom
-    from proveout.dsl.workloads.sql.workload import build
+    from proveout.dsl.workloads.sql import Custom
+    from proveout.dsl.workloads.sql_workload import build
 
     engine = driver(database.engine)
     refused: dict[str, str] = {}

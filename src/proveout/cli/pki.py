@@ -187,7 +187,7 @@ def serve(
     """Enrol hosts, renew certificates and publish revocations until SIGTERM or Ctrl-C."""
     import logging
 
-    from proveout.coordinator.ca_server import serve as run
+    from proveout.coordinator.certificates import serve as run
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
 

@@ -381,8 +381,7 @@ def replay(directory: RunDirectory, speed: float, *, at_end: bool = False) -> Re
 
 def run_result(results: RunResults, directory: RunDirectory) -> shown.Result:
     """The result of a run, finished or broken off, from its events."""
-    from proveout.coordinator.report.answer import answer
-    from proveout.coordinator.report.summary import claims, end_sentence, headline, resume_command
+    from proveout.coordinator.report.summary import answer, claims, end_sentence, headline, resume_command
     from proveout.coordinator.report.tables import notices, validity_notes
 
     told = answer(results)

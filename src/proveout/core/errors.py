@@ -1,6 +1,7 @@
 """The root of all expected failures, plan errors, and the command that installs an extra.
 
-Expected failures are values while they are collected (`PlanProblem`) and one exception at the edge (`PlanError`).
+Expected failures are values while they are collected (`PlanProblem`) and one exception at the edge (`PlanError`). Bugs
+raise other exceptions.
 """
 
 from __future__ import annotations
@@ -10,9 +11,6 @@ from importlib import import_module
 from typing import Any
 
 from proveout.core.data_classes import record
-
-# Expected failures are values while they are collected (`PlanProblem`) and one exception at the edge (`PlanError`).
-# Bugs raise other exceptions.
 
 
 @record

@@ -14,11 +14,6 @@ import fcntl
 import os
 import signal
 
-# Each function is one request to the kernel and raises OSError when the kernel refuses. Only `ctypes`, `fcntl`, `os`
-# and `signal` are imported: `agent.engines.embedded.supervisor` and `agent.engines.postgres.single_user` run from their
-# files, without site-packages, and import this module by its file name. Sources: prctl(2), capset(2), capabilities(7),
-# flock(2).
-
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 CAP_DAC_READ_SEARCH = 2

@@ -280,15 +280,6 @@ def test_a_hostile_line_is_refused_without_parsing(line: str) -> None:
         select('load{a="b"} 1\n' * 100_000, [scrape("load")])
 
 
-@pytest.mark.parametrize("line", HOSTILE_LINES.values(), ids=HOSTILE_LINES)
-def test_hostile_lines_of_maximum_length_are_parsed_or_refused(line: str) -> None:
-    """The text has as many of these lines as the limit permits: work quadratic in a line's length stays small."""
-    cut = line[: prometheus.LINE_CHARACTERS_MAX - 1]
-    text = f"{cut}\n" * (prometheus.WANTED_CHARACTERS_MAX // len(cut) - 1)
-    with suppress(ValueError):
-        select(text, [scrape("load")])
-
-
 # ---- summary of a window -----------------------------------------------------------------------------------------
 
 

@@ -78,16 +78,20 @@ def test_values_with_special_characters_are_quoted() -> None:
     assert found["ExecStart"] == '/bin/true agent --name "a b\\"; %%n $$HOME"'
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_systemd_accepts_the_unit(name: str, tmp_path: Path) -> None:
+def analysed(name: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run systemd-analyze on the unit for a policy. Skips where it is not installed."""
     analyse = shutil.which("systemd-analyze")
     if analyse is None:
         pytest.skip("this host has no systemd-analyze")
-    path = tmp_path / "proveout-agent.service"
+    path = folder / "proveout-agent.service"
     path.write_text(unit("/bin/true", ("agent",), pki=PKI, state_dir=STATE, policy=POLICIES[name]))
-    done = subprocess.run(
-        [analyse, "verify", "--man=no", str(path)], capture_output=True, text=True, timeout=180, check=False
-    )
+    argv = [analyse, *words, str(path)]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_systemd_accepts_the_unit(name: str, tmp_path: Path) -> None:
+    done = analysed(name, tmp_path, "verify", "--man=no")
     about_it = [line for line in (done.stdout + done.stderr).splitlines() if "proveout-agent" in line]
     assert about_it == []
 
@@ -99,13 +103,7 @@ scale is 0 to 10."""
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_its_exposure_is_at_most_the_documented_one(name: str, tmp_path: Path) -> None:
-    analyse = shutil.which("systemd-analyze")
-    if analyse is None:
-        pytest.skip("this host has no systemd-analyze")
-    path = tmp_path / "proveout-agent.service"
-    path.write_text(unit("/bin/true", ("agent",), pki=PKI, state_dir=STATE, policy=POLICIES[name]))
-    argv = [analyse, "security", "--no-pager", "--offline=true", str(path)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = analysed(name, tmp_path, "security", "--no-pager", "--offline=true")
     exposure = re.search(r"Overall exposure level for proveout-agent.service: ([0-9.]+)", done.stdout)
     if exposure is None:
         pytest.skip(f"this systemd does not analyse a file: {done.stderr.strip()}")

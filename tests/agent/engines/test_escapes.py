@@ -30,7 +30,7 @@ from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Statement
-from proveout.dsl.workloads.sql.parameters import Custom
+from proveout.dsl.workloads.sql import Custom
 from proveout.proto.wire.tasks import Checkpoint, Endpoint, LinkSystems, PopulateSystem, RunSql, StartSystem
 
 pytestmark = pytest.mark.server
@@ -133,7 +133,7 @@ def test_tunings_and_transactions_have_the_same_role(world: World) -> None:
     (role,) = world.ask(query)
     assert role in {"proveout", "proveout@localhost"}
     if end.engine == "postgres":  # systems of engine mysql cannot be tuned
-        assert Databases([end]).rows("db", query) == ((role,),)
+        assert Databases({("", "db"): end}).rows("db", query) == ((role,),)
     engine = driver(end.engine)
     session = engine.connect(end.dsn)
     look = Statement(name="look", text={engine.dialect: query}, arguments=(), columns=(str,))

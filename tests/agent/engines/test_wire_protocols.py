@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.mysql import protocol as mysql
 from proveout.agent.engines.mysql.driver import failure_of as mysql_failure
-from proveout.agent.engines.mysql.driver import kind_of
 from proveout.agent.engines.mysql.protocol import execution, lenenc, length, placeholders
 from proveout.agent.engines.postgres import protocol as postgres
 from proveout.agent.engines.postgres.driver import PostgresPrepared, binary_integer
@@ -180,6 +179,13 @@ class Peer:
     def ask(self) -> bytes:
         return self.sent(self.prepared, (7,))
 
+    def answer_in_pieces(self, whole: bytes, cuts: list[int]) -> None:
+        """Only the last piece ends the answer."""
+        edges = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
+        for begin, end in pairwise(edges):
+            self.there.sendall(whole[begin:end])
+            assert self.session.receive() is (end == len(whole))
+
     def close(self) -> None:
         self.here.close()
         self.there.close()
@@ -217,14 +223,8 @@ def test_an_answer_split_at_any_byte_is_the_same_answer(way: Any, cuts: list[int
             assert peer.session.receive() is False
             peer.there.sendall(way.answer(("x", 1)))
             assert peer.session.receive()
-        whole = way.answer(*rows)
         peer.ask()
-        edges = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
-        ended = []
-        for begin, end in pairwise(edges):
-            peer.there.sendall(whole[begin:end])
-            ended.append(peer.session.receive())
-        assert ended == [False] * (len(ended) - 1) + [True]
+        peer.answer_in_pieces(way.answer(*rows), cuts)
         assert (peer.session.count, peer.session.rows()) == (len(rows), rows)
     finally:
         peer.close()
@@ -279,6 +279,20 @@ def test_what_ends_a_session(peer: Peer, sent: bytes, code: str, words: str) -> 
         for _ in range(3):
             peer.session.send(peer.prepared, (1,))
     assert raised.value.kind is FailureKind.LOST
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        *((code, FailureKind.RETRYABLE) for code in ("40001", "40P01", "1213", "1205")),
+        *((code, FailureKind.LOST) for code in ("57P01", "08003", "1053", "2013", "1927")),
+        *((code, FailureKind.ERROR) for code in ("53100", "1317")),
+        *((code, FailureKind.LOGICAL) for code in ("23505", "1062")),
+    ],
+)
+def test_kinds_of_failures_by_code(code: str, kind: FailureKind) -> None:
+    fail = postgres_failure if len(code) == 5 else mysql_failure
+    assert fail(code, "no", INSERT).kind is kind
 
 
 # ---- PostgreSQL ------------------------------------------------------------------------------------------------------
@@ -392,12 +406,7 @@ def test_the_answer_to_a_group_split_at_any_byte(way: Any, cuts: list[int]) -> N
         whole += part(b"2") + part(b"N", b"Mnote\0\0") + part(b"C", b"UPDATE 12\0")
         whole += part(b"2") + part(b"C", b"SELECT 0\0") + part(b"Z", b"T")
         peer.session.send(grouped(peer), ((FIND, (7,)), (CHANGE, (8,)), (FIND, (9,))))
-        edges = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
-        ended = []
-        for begin, end in pairwise(edges):
-            peer.there.sendall(whole[begin:end])
-            ended.append(peer.session.receive())
-        assert ended == [False] * (len(ended) - 1) + [True]
+        peer.answer_in_pieces(whole, cuts)
         results = peer.session.results()
         peer.ask()
         peer.there.sendall(way.answer(("a", 1)))  # of another statement: the group's results stay
@@ -507,26 +516,10 @@ def test_an_error_among_the_rows(peer: Peer) -> None:
     assert peer.session.rows() == [("a", 1), ("b", 2)]
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        ("1213", FailureKind.RETRYABLE),
-        ("1205", FailureKind.RETRYABLE),
-        ("1053", FailureKind.LOST),
-        ("2013", FailureKind.LOST),
-        ("1927", FailureKind.LOST),
-        ("1317", FailureKind.ERROR),
-        ("1062", FailureKind.LOGICAL),
-    ],
-)
-def test_kinds_of_failures_by_error_number(code: str, kind: FailureKind) -> None:
-    assert kind_of(code, frozenset({"1062"})) is kind
-
-
 @on_mysql
 def test_an_encrypted_session_reads_all_that_is_decrypted(way: Any, tmp_path: Path) -> None:
     """A TLS record holds more bytes than one read takes, and poll() does not report the decrypted rest."""
-    shown, certificate = Authority.create().issue_agent("db", ["127.0.0.1"]), tmp_path / "both.pem"
+    shown, certificate = Authority.create().issue("agent/db", ["127.0.0.1"]), tmp_path / "both.pem"
     certificate.write_bytes(shown.key + shown.certificate)
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(certificate)

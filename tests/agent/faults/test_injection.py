@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fault_bench import injection, steps, tuner, until
-from tuning_bench import host_in, picture, put, tuning
+from tuning_bench import full, host_in, picture, put, tuning
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning.fault_injection import inject_fault
@@ -101,9 +101,6 @@ async def test_a_cancelled_fault_is_healed_before_its_task_ends(
 async def test_a_healing_that_cannot_be_done_is_reported_and_retried(
     context: Any, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
     files = type(host_in(root).files)
     with monkeypatch.context() as patch:
         patch.setattr(files, "put", full)

@@ -22,10 +22,20 @@ from fault_bench import disturbance
 from proveout.agent.security.policy import Policy
 from proveout.agent.tuning import transaction
 from proveout.agent.tuning.fault_host import HostDisturbances
-from proveout.agent.tuning.host import DisturbanceQuery, Host, Processes
+from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.programs import Processes
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
-from proveout.dsl.operations.facts import Fact, Facts, Output, OutputQuery, PlaceFact, PlaceQuery, QdiscQuery
+from proveout.dsl.operations.facts import (
+    DisturbanceQuery,
+    Fact,
+    Facts,
+    Output,
+    OutputQuery,
+    PlaceFact,
+    PlaceQuery,
+    QdiscQuery,
+)
 from proveout.dsl.operations.faults import Delay, NetworkPartition
 from proveout.dsl.operations.operation import Misfit
 from proveout.dsl.plan.stages import Tuning

@@ -27,11 +27,10 @@ from proveout.agent.security.policy import Policy
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
-from proveout.dsl.workloads.base import Statement
+from proveout.dsl.workloads.base import Statement, everywhere
 from proveout.dsl.workloads.conformance import Seen
 from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.kinds import built_in
-from proveout.dsl.workloads.transactions import everywhere
 from proveout.proto.wire.results import LoadResult, LoadSecond, TaskSample
 from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad
 

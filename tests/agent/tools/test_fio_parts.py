@@ -114,28 +114,28 @@ def test_text_before_the_json_object_is_kept_as_messages() -> None:
 )
 def test_a_document_without_its_numbers_is_a_fault(broken: dict[str, Any]) -> None:
     with pytest.raises(TaskFault) as caught:
-        snapshot(broken, READS)
+        snapshot(broken, ["read"])
     assert caught.value.code == "fault"
 
 
 def test_bins_become_our_histogram_with_the_exact_mean_and_extremes() -> None:
-    now = snapshot(document(side(4, {1000: 1, 50_176: 2, 9_000_000: 1}, 1000)), READS)
+    now = snapshot(document(side(4, {1000: 1, 50_176: 2, 9_000_000: 1}, 1000)), ["read"])
     response = now.sides["read"].response
     assert histogram.count(response) == 4
     assert histogram.mean_ns(response) == pytest.approx((1000 + 2 * 50_176 + 9_000_000) / 4)
     assert (response.min_ns, response.max_ns) == (1000, 9_000_000)
     assert histogram.percentile_ns(response, 50.0) == pytest.approx(50_176, rel=0.001)
-    none = snapshot(document(side(0, {}, 1000)), READS)
+    none = snapshot(document(side(0, {}, 1000)), ["read"])
     assert (none.ios, histogram.percentiles_ns(none.sides["read"].response, (50.0,))) == (0, ())
-    failed = snapshot(document(side(2, {1000: 2}, 1000), total_err=3, first_error=5), READS)
+    failed = snapshot(document(side(2, {1000: 2}, 1000), total_err=3, first_error=5), ["read"])
     assert (failed.errors, failed.first_error) == (3, "Input/output error")
 
 
 def test_a_second_has_the_new_operations_and_counts_restart_with_the_window() -> None:
     it = FioRun(WINDOWS, t0_ns=100 * S)
-    ramp = it.take(snapshot(document(side(5, {}, 700)), READS), 101 * S + S // 5)
-    first = it.take(snapshot(document(side(10, {2048: 10}, 1000)), READS), 103 * S + S // 5)  # more than in the ramp
-    second = it.take(snapshot(document(side(40, {2048: 15, 4096: 25}, 2000)), READS), 104 * S + S // 5)
+    ramp = it.take(snapshot(document(side(5, {}, 700)), ["read"]), 101 * S + S // 5)
+    first = it.take(snapshot(document(side(10, {2048: 10}, 1000)), ["read"]), 103 * S + S // 5)  # more than in the ramp
+    second = it.take(snapshot(document(side(40, {2048: 15, 4096: 25}, 2000)), ["read"]), 104 * S + S // 5)
     assert ramp and first and second
     assert (ramp.window, first.window, second.window) == ("ramp_up", "measure", "measure")
     assert [item.transactions[0].counts.ok for item in (ramp, first, second)] == [5, 10, 30]
@@ -145,11 +145,13 @@ def test_a_second_has_the_new_operations_and_counts_restart_with_the_window() ->
     indices = histogram.indices_of(np.asarray([2048, 4096], dtype=np.int64)).tolist()
     assert dict(zip(response.indices, response.counts, strict=True)) == dict(zip(indices, (5, 25), strict=True))
     assert response.sum_ns == 5 * 2048 + 25 * 4096
+    reset = it.take(snapshot(document(side(4, {2048: 4}, 500)), ["read"]), 104 * S + S * 7 // 10)
+    assert reset and reset.transactions[0].counts.ok == 4
 
 
 def test_the_result_is_the_last_snapshot_with_the_lateness_of_fio() -> None:
     it = FioRun(WINDOWS, t0_ns=100 * S)
-    last = snapshot(document(side(70, {2048: 70}, 3000), side(30, {4096: 30}, 3000)), MIXED)
+    last = snapshot(document(side(70, {2048: 70}, 3000), side(30, {4096: 30}, 3000)), ["read", "write"])
     it.take(last, 105 * S + S // 2)
     assert it.take(last, 105 * S + S // 2) is None, "fio says its last word twice"
     result = it.result()
@@ -164,11 +166,11 @@ def test_the_result_is_the_last_snapshot_with_the_lateness_of_fio() -> None:
 
 def test_a_second_without_completed_operations_is_sent_and_a_repeated_report_is_not() -> None:
     it = FioRun(WINDOWS, t0_ns=100 * S)
-    it.take(snapshot(document(side(10, {2048: 10}, 1000)), READS), 103 * S)
-    still = it.take(snapshot(document(side(10, {2048: 10}, 2000)), READS), 104 * S)
+    it.take(snapshot(document(side(10, {2048: 10}, 1000)), ["read"]), 103 * S)
+    still = it.take(snapshot(document(side(10, {2048: 10}, 2000)), ["read"]), 104 * S)
     assert still is not None
     assert (still.transactions[0].counts.ok, still.transactions[0].response.counts) == (0, ())
-    assert it.take(snapshot(document(side(10, {2048: 10}, 2001)), READS), 104 * S) is None
+    assert it.take(snapshot(document(side(10, {2048: 10}, 2001)), ["read"]), 104 * S) is None
     with pytest.raises(TaskFault, match=r"measured only 2 s of 3 s"):
         it.result()
 

@@ -1,7 +1,10 @@
-"""The outputs of pgbench and sysbench -> windows, seconds and latencies; the files in the folder of a program."""
+"""The outputs of load generators -> windows, seconds, latencies and numbers; the files in the folder of a program.
+
+The texts of HammerDB are made after its sources; no HammerDB ran for them."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from proveout.agent.capture.query_values import NoValue
 from proveout.agent.errors import TaskFault
 from proveout.agent.tools import generator
 from proveout.agent.tools.generator import PASSWORD_FILE
-from proveout.agent.tools.generator_output import pgbench, sysbench
+from proveout.agent.tools.generator_output import Measured, declared, numbers, pgbench, sysbench
 from proveout.dsl.plan.stages import Windows
+from proveout.dsl.workloads.program import BUILT_IN_VALUES, Program
 from proveout.proto.wire.tasks import Endpoint
 
 S = 1_000_000_000
@@ -83,7 +88,7 @@ Latency (ms):
 
 def test_a_run_of_sysbench_is_the_measure_window() -> None:
     start_ns = T0_NS + S + 5_000_000
-    found = sysbench(SYSBENCH, 1.0, T0_NS, start_ns)
+    found = sysbench(SYSBENCH, T0_NS, start_ns)
     assert found.load.counts.ok == 3 and found.load.counts.error_count == 1
     assert found.start_ns == start_ns
     assert found.end_ns - found.start_ns == pytest.approx(2.0054 * S)
@@ -97,7 +102,7 @@ def test_a_run_of_sysbench_is_the_measure_window() -> None:
 def test_an_incomplete_report_is_a_fault(gone: str, words: str) -> None:
     text = "\n".join(line for line in SYSBENCH.splitlines() if gone not in line)
     with pytest.raises(TaskFault, match=words):
-        sysbench(text, 0.0, T0_NS, T0_NS)
+        sysbench(text, T0_NS, T0_NS)
 
 
 def rung(folder: Path) -> Any:
@@ -152,3 +157,135 @@ def test_a_password_is_not_written_into_what_is_there(kind: str, tmp_path: Path)
     rung(folder)._write_password()
     assert path.read_text() == "word"
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+# ---- outputs whose columns the plan names ----------------------------------------------------------------------------------
+
+UNIX_S = 1_700_000_000.0
+LONGER = Windows(ramp_up_s=2.0, measure_s=3.0, ramp_down_s=1.0)
+ARGV = ["client", "{threads}", "{measure_s}"]
+LOG = "sec;tx;err;p90\n" + "".join(f"{second};{100 * second};{second};{second / 10}\n" for second in range(1, 7))
+
+
+def read(text: str, /, *, start_ns: int = T0_NS, **parameters: Any) -> tuple[Measured, dict[str, float]]:
+    model = Program(**{"argv": ARGV, **parameters})
+    found, values = declared(text.encode(), model, LONGER, T0_NS, start_ns, unix_of_t0_s=UNIX_S)
+    return found, dict(values)
+
+
+def log(**more: Any) -> dict[str, Any]:
+    return {"format": "csv", "separator": ";", "log": {"time": "sec", "transactions": "tx", "errors": "err", **more}}
+
+
+def test_the_ramps_are_cut_from_a_log() -> None:
+    metrics = {"p90_ms": {"column": "p90", "take": "max"}, "rows": {"column": "tx", "take": "last"}}
+    found, values = read(LOG, output=log(), metrics=metrics)
+    assert found.load.counts.ok == 300 + 400 + 500
+    assert found.load.counts.error_count == 3 + 4 + 5
+    assert (found.start_ns, found.end_ns) == (T0_NS + 2 * S, T0_NS + 5 * S)
+    assert values == {"p90_ms": 0.5, "rows": 500.0}
+    assert [one.window for one in found.seconds] == ["ramp_up"] * 2 + ["measure"] * 4
+    assert not found.load.response.counts, "numbers of intervals are no distribution"
+    found, _ = read(LOG, output=log(), start_ns=T0_NS + S)
+    assert found.load.counts.ok == 200 + 300 + 400, "a run that began late is cut later"
+
+
+def test_times_since_1970_and_rates() -> None:
+    rows = "".join(f"{(UNIX_S + 0.4 + second) * 1000:.0f};{100 * second};0;0\n" for second in range(1, 7))
+    columns = {"time": "sec", "clock": "unix", "unit": "ms", "tps": "tx"}
+    found, _ = read("sec;tx;err;p90\n" + rows, output={"format": "csv", "separator": ";", "log": columns})
+    assert found.load.counts.ok == 300 + 400 + 500, "the rows whose middle lies in the window"
+    assert found.start_ns == pytest.approx(T0_NS + 2.4 * S, abs=S // 1000)
+
+
+def test_a_summary() -> None:
+    metrics = {"tps": {}, "errors": {}, "p90_ms": {"column": "latency p90"}}
+    found, values = read("tps: 250.5\nerrors: 2\nlatency p90: 1.5 ms\n", output="pairs", metrics=metrics)
+    assert found.load.counts.ok == round(250.5 * 3)
+    assert found.load.counts.error_count == 2
+    assert (found.start_ns, found.end_ns) == (T0_NS + 2 * S, T0_NS + 5 * S), "its windows are its own"
+    assert values == {"p90_ms": 1.5}
+    apart = {
+        "argv": ["client", "{threads}", "{seconds}"],
+        "output": "json",
+        "metrics": {"transactions": {"column": "n"}},
+    }
+    found, _ = read('{"n": 12}', **apart, start_ns=T0_NS + 3 * S)
+    assert (found.load.counts.ok, found.start_ns, found.end_ns) == (12, T0_NS + 3 * S, T0_NS + 6 * S), (
+        "that of its window"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters", "words"),
+    [
+        ("sec;tx\n1;2\n", {"output": log()}, "no column 'err'"),
+        (LOG.replace("\n3;", "\n2;"), {"output": log()}, "do not grow"),
+        (LOG.replace("400", "-400"), {"output": log()}, "row 4 of its log has a negative number"),
+        ("sec;tx;err;p90\n1;2;0;0\n2;2;0;0\n", {"output": log()}, "0 s of the 3 s of the measure window"),
+        ("no numbers", {"output": "json", "metrics": {"tps": {}}}, "not JSON"),
+        ("errors: 1\n", {"output": "pairs", "metrics": {"tps": {}}}, "no column 'tps'"),
+        ("tps: -1\n", {"output": "pairs", "metrics": {"tps": {}}}, "negative"),
+    ],
+)
+def test_another_output_is_a_fault(text: str, parameters: dict[str, Any], words: str) -> None:
+    with pytest.raises(TaskFault, match=words):
+        read(text, **parameters)
+
+
+# ---- HammerDB, in the forms of its releases --------------------------------------------------------------------------------
+
+VERSION_4 = """\
+Vuser 1:Beginning rampup time of 2 minutes
+Vuser 2:Processing 10000000 transactions with output suppressed...
+Vuser 1:Rampup complete, Taking start Transaction Count.
+Vuser 1:Test complete, Taking end Transaction Count.
+Vuser 1:4 Active Virtual Users configured
+Vuser 1:TEST RESULT : System achieved 58311 NOPM from 134193 PostgreSQL TPM
+Vuser 1:FINISHED SUCCESS
+"""
+TIMING = {
+    "NEWORD": {"elapsed_ms": "420091.5", "calls": "291557", "avg_ms": "3.250", "p99_ms": "9.100", "sd": "1871.2"},
+    "SLEV": {"elapsed_ms": "420091.5", "calls": "29000", "min_ms": "0.5", "avg_ms": "1.5", "max_ms": "20.0"},
+}
+
+
+def test_the_line_of_the_last_result_in_either_order() -> None:
+    assert numbers(VERSION_4) == {"nopm": 58311.0, "tpm": 134193.0}
+    other = "Vuser 1:TEST RESULT : System achieved 350123 Oracle TPM at 116544 NOPM\n"
+    assert numbers(VERSION_4 + other) == {"nopm": 116544.0, "tpm": 350123.0}
+
+
+def test_times_of_the_procedures_between_other_lines() -> None:
+    found = numbers(
+        f"{VERSION_4}\nTRANSACTION RESPONSE TIMES\n{json.dumps(TIMING, indent=2)}\nTRANSACTION COUNT\n{{ no\n"
+    )
+    assert found["neword_avg_ms"] == 3.25
+    assert found["neword_p99_ms"] == 9.1
+    assert found["slev_calls"] == 29000.0
+    assert "slev_p99_ms" not in found, "a number that is missing is not 0"
+    assert found.keys() <= BUILT_IN_VALUES["hammerdb"].keys()
+
+
+def test_a_job_report_in_json() -> None:
+    report = {
+        "schema": "hammerdb-job-report-v1",
+        "job": {"jobid": "674D", "benchmark": "TPROC-C"},
+        "result": {"type": "tproc_c_result", "active_virtual_users": 4, "nopm": 58311, "tpm": 134193},
+        "response_times": {"unit": "milliseconds", "rows": [{"name": "PAYMENT", "calls": 10, "avg_ms": 2.5}]},
+    }
+    found = numbers(json.dumps(report))
+    assert found == {"nopm": 58311.0, "tpm": 134193.0, "payment_calls": 10.0, "payment_avg_ms": 2.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is it the timed driver"),
+        ("Vuser 2:FINISHED FAILED\n", "a virtual user failed"),
+        ('{"result": {"nopm": "many", "tpm": 1}}', "is not a number"),
+    ],
+)
+def test_an_output_without_a_result_is_refused(text: str, words: str) -> None:
+    with pytest.raises(NoValue, match=words):
+        numbers(text)

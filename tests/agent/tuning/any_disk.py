@@ -17,6 +17,7 @@ from eventually import PATIENCE_S
 from hypothesis import strategies as st
 from tuning_bench import put
 
+from proveout.agent.tuning.programs import Processes
 from proveout.dsl.operations.facts import Output
 
 DEVICE, NODE, FOLDER = "/dev/disk/by-id/disk", "/dev/sdq", "/sys/block/sdq"
@@ -34,7 +35,7 @@ MAKING = (
 PROGRAMS = ("/usr/sbin/parted", "/usr/sbin/wipefs", "/usr/sbin/blkid", "/usr/sbin/mkswap")
 
 
-class OnAnImage:
+class OnAnImage(Processes):
     """The programs, started with the image in place of the device; partprobe is the model of the kernel."""
 
     def __init__(self, root: Path, image: Path) -> None:

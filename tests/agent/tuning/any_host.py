@@ -22,7 +22,8 @@ from tuning_bench import StubTools, StubUnits, picture, tuning
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy, Tool
-from proveout.agent.tuning.host import Attributes, Host, Tools, Units
+from proveout.agent.tuning.host import Attributes, Host, Systemd
+from proveout.agent.tuning.programs import Processes
 from proveout.agent.tuning.sql_access import Databases
 from proveout.dsl.plan.stages import Tuning
 
@@ -109,8 +110,8 @@ def world(
     folder: Path,
     *,
     react: React = lambda _root, _path, text: text,
-    units: Units | None = None,
-    tools: Tools | None = None,
+    units: Systemd | None = None,
+    tools: Processes | None = None,
     databases: Databases | None = None,
     seen: Callable[[], object] = lambda: None,
 ) -> World:

@@ -14,7 +14,7 @@ from any_host import GOOD, Case, World, valid_tuning, world
 from hypothesis import strategies as st
 
 from proveout.agent.tuning.sql_access import Databases
-from proveout.dsl.operations.postgres_settings import RELOAD
+from proveout.dsl.operations.sql import RELOAD
 from proveout.proto.wire.tasks import Endpoint
 
 SETTINGS: dict[str, Sequence[str]] = {
@@ -43,7 +43,7 @@ def _run(dsn: str, *statements: str) -> None:
 
 
 def databases_of(dsn: str) -> Databases:
-    return Databases([Endpoint(system="db", engine="postgres", dsn=dsn)])
+    return Databases({("r", "db"): Endpoint(system="db", engine="postgres", dsn=dsn)}, run="r")
 
 
 def _state(dsn: str) -> object:

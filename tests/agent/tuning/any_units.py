@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from tuning_bench import StubUnits, put
 
 from proveout.agent.errors import TaskFault
+from proveout.agent.tuning.programs import Processes
 from proveout.dsl.operations.disks import unit_of
 from proveout.dsl.operations.facts import Output, UnitFact
 
@@ -130,13 +132,13 @@ def mount(draw: st.DrawFn) -> Case:
 # ---- command -----------------------------------------------------------------------------------------------------------
 
 
-class Volumes:
+class Volumes(Processes):
     """A program that makes and removes volumes of an array, and lists them; `stuck`: it makes none."""
 
     def __init__(self, there: set[str], stuck: bool) -> None:
         self.there, self.stuck = set(there), stuck
 
-    def run(self, argv: tuple[str, ...], within_s: float = 60.0) -> Output:
+    def run(self, argv: Sequence[str], within_s: float = 60.0) -> Output:
         verb, name = argv[1], argv[-1]
         if verb == "show":
             return Output(

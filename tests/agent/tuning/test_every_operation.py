@@ -28,7 +28,6 @@ import thorough
 from any_host import Case, World
 from hypothesis import HealthCheck, Phase, assume, given, note, settings
 from hypothesis import strategies as st
-from tuning_bench import host_in, tuning
 
 from proveout.agent.tuning import transaction as tuning_transaction
 from proveout.agent.tuning.transaction import Stopped, Transaction
@@ -162,36 +161,6 @@ def _again_and_back(case: Case, world: World, journal: UndoJournal, outcome: str
     undone = tuning_transaction.revert(world.host, journal)
     assert outcomes(undone) <= case.undone, undone
     assert tuning_transaction.revert(world.host, journal) == ()
-
-
-# ---- a setting that waits for a restart -----------------------------------------------------------------------------
-
-
-@pytest.mark.server
-def test_settings_take_effect_or_wait_for_a_restart(dsn: str, tmp_path: Path, journal: UndoJournal) -> None:
-    databases = any_postgres.databases_of(dsn)
-
-    def query(question: str) -> str:
-        return str(databases.rows("db", question)[0][0])
-
-    def locks(column: str) -> str:
-        return query(f"SELECT {column} FROM pg_settings WHERE name = 'max_locks_per_transaction'")
-
-    (tmp_path / "root").mkdir()
-    host, running = host_in(tmp_path / "root"), locks("setting")
-    host.databases = databases
-    transaction = Transaction(host=host, journal=journal, run="r")
-    one = tuning("postgres_settings", system="db", settings={"work_mem": "67MB", "checkpoint_timeout": "17min"})
-    assert [state.outcome for state in transaction.apply((one,))] == ["applied"]
-    assert (query("SHOW work_mem"), query("SHOW checkpoint_timeout")) == ("67MB", "17min")
-    waits = tuning("postgres_settings", system="db", settings={"max_locks_per_transaction": "100"})
-    for _ in range(2):
-        (state,) = transaction.apply((waits,))
-        says = f"max_locks_per_transaction = 100 is stored, but the server runs with {running} until it is restarted"
-        assert (state.outcome, state.lines[-1]) == ("needs_restart", says)
-    assert (locks("pending_restart::text"), locks("setting")) == ("true", running)
-    assert {state.outcome for state in tuning_transaction.revert(host, journal)} == {"reverted"}
-    assert (locks("pending_restart::text"), query("SHOW work_mem") == "67MB") == ("false", False)
 
 
 # ---- a fault before every step ---------------------------------------------------------------------------------------

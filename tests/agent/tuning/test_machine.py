@@ -1,27 +1,35 @@
-"""Several agents on one machine: locks between runs, undoing the changes of a killed agent, and messages."""
+"""Several agents on one machine: locks between runs, undoing the changes of a killed agent, and messages; and trust in undo
+journals: an agent ignores a journal that other users can write, and undoes the others."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
-from eventually import eventually_async
-from tuning_bench import host_in, put, tuning
+from eventually import PATIENCE_S, eventually_async
+from tuning_bench import full, host_in, put, tuning
 
+from proveout.agent.daemon import servicer
 from proveout.agent.errors import TaskFault
+from proveout.agent.security.policy import NOTHING
 from proveout.agent.tuning import machine as machines
 from proveout.agent.tuning import transaction, undo_journal
 from proveout.agent.tuning import tuner as tuners
 from proveout.agent.tuning.machine import MACHINE, FileLock, Held, Holder, TurnTaken, claims_of, holder_of, public
 from proveout.agent.tuning.tuner import Tuner
-from proveout.agent.tuning.undo_journal import Machine, UndoJournal
-from proveout.dsl.operations.change import SetText
+from proveout.agent.tuning.undo_journal import FILE, Machine, UndoJournal, places_in
+from proveout.dsl.operations.change import Change, SetText, WriteFile
+from proveout.dsl.operations.facts import Original
 from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.tasks import Endpoint
 
@@ -140,17 +148,30 @@ async def test_changes_of_a_killed_agent_are_undone_before_another_one_tunes(
 
 def killed(folder: Path, root: Path, path: str, before: str, after: str, *, net: str = "") -> None:
     """Create the state that an agent killed after a change leaves."""
-    journal = UndoJournal(folder, Holder(run="run-1", host="a", pid=1, claims=(MACHINE,)))
-    journal.intend(
-        "run-1", replace(swap(after), name="x"), [(SetText(path=f"/{path}", before=before, after=after), None)]
-    )
+    holder = Holder(run="run-1", host="a", pid=1, claims=(MACHINE,))
+    change = SetText(path=f"/{path}", before=before, after=after)
+    leave(folder, replace(swap(after), name="x"), change, holder=holder, net=net)
+    put(root, f"/{path}", after)
+
+
+def leave(
+    folder: Path,
+    one: Tuning,
+    change: Change,
+    original: Original | None = None,
+    *,
+    holder: Holder = Holder(),  # noqa: B008 - frozen
+    net: str = "",
+) -> None:
+    """Leave a journal like an agent that was killed after a change."""
+    journal = UndoJournal(folder, holder)
+    journal.intend("run-1", one, [(change, original)])
     db = journal.open()
     if net:
         db.execute("UPDATE change SET net = ?", (net,))
     db.close()
     assert journal._lock is not None
     journal._lock.release(remove=False)
-    put(root, f"/{path}", after)
 
 
 async def test_an_outstanding_change_does_not_lock_the_machine(
@@ -159,13 +180,8 @@ async def test_an_outstanding_change_does_not_lock_the_machine(
     """The change stays in the journal; the next run tunes on top of it and reverts both."""
     first, second = agent("a"), agent("b")
     await apply(first, "run-1", swap("10"))
-    texts = type(host_in(root).texts)
-
-    def broken(*_: object) -> None:
-        raise TaskFault("fault", "the kernel does not take it")
-
     with monkeypatch.context() as patch:
-        patch.setattr(texts, "write", broken)
+        patch.setattr(type(host_in(root).texts), "write", full)
         await first.close(keep_data=False)
     assert value(root, SWAP) == "10"
     assert await apply(second, "run-2", tuning("sysctl", "dirty", settings={"vm.dirty_ratio": "5"})) == [
@@ -221,7 +237,7 @@ async def test_a_run_that_changes_only_its_own_systems_does_not_keep_others_wait
 ) -> None:
     first, second, messages = agent("a"), agent("b"), list[str]()
     with monkeypatch.context() as patch:
-        patch.setattr("proveout.agent.tuning.machine.claims_of", lambda *_: frozenset())
+        patch.setattr("proveout.agent.tuning.tuner.claims_of", lambda *_: frozenset())
         assert await apply(first, "run-1", ports("1")) == [("ports", "applied")]
     assert holder_of(first.directory).claims == ("run:run-1",)
     assert await apply(second, "run-2", swap("20"), messages=messages) == [("swap", "applied")]
@@ -270,6 +286,8 @@ def test_a_lock_file_that_its_holder_removes_is_not_locked_twice(tmp_path: Path)
     for text in ("", "{}", "[1]", '{"run": "r", "epoch": "1", "host": "h", "pid": "x", "claims": []}'):
         (tmp_path / "lock").write_text(text)
         assert holder_of(tmp_path) == Holder(), "no valid content, no holder"
+        with pytest.raises(Held):
+            machines.refuse(tmp_path, Holder(claims=(MACHINE,)))
 
 
 def test_one_transaction_at_a_time(tmp_path: Path) -> None:
@@ -324,3 +342,83 @@ def test_a_journal_of_an_earlier_release_is_read_and_its_passwords_are_removed(t
     assert (entry.run, entry.net) == ("r", "")
     again.close()
     assert not any(b"hunter2" in file.read_bytes() for file in (tmp_path / "undo").iterdir())
+
+
+# ---- trust ---------------------------------------------------------------------------------------------------------------
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+THEIRS = 12345
+
+
+def leave_journal_of_a_killed_agent(folder: Path, target: Path) -> None:
+    """Create a journal with the entry: `target` was "before"."""
+    target.write_text("now\n")
+    target.chmod(0o644)
+    original = Original(exists=True, content=b"before\n", mode=0o644, uid=0, gid=0)
+    leave(folder, tuning("file", "t", path="/x", content=""), WriteFile(path=str(target), content=b"now\n"), original)
+
+
+def test_a_change_of_a_newer_version_is_named_and_keeps_its_place(tmp_path: Path) -> None:
+    leave_journal_of_a_killed_agent(tmp_path / "journal", tmp_path / "one")
+    with closing(sqlite3.connect(tmp_path / "journal" / FILE)) as db, db:
+        db.execute("UPDATE change SET change = json_set(change, '$.kind', 'invented_later')")
+    with pytest.raises(TaskFault, match="a change of kind 'invented_later', which this version"):
+        UndoJournal(tmp_path / "journal").outstanding()
+    assert places_in(tmp_path / "journal") == {str(tmp_path / "one")}
+
+
+def test_a_look_waits_for_the_transaction_of_another_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other agent does not know the passwords of this one's systems, so it cannot undo what a killed one has
+    left."""
+    monkeypatch.setattr("proveout.agent.tuning.tuner.HELD_POLL_S", 0.001)
+    undone: list[Path] = []
+    tuner, others = Tuner(tmp_path, NOTHING), iter([True, True, False])
+
+    class Busy:
+        @contextmanager
+        def turn(self, *, needed: bool) -> Iterator[None]:
+            if next(others):
+                raise TurnTaken("refused", "another agent of this machine is applying its tunings")
+            yield
+
+        def directories(self) -> list[Path]:
+            undone.append(tmp_path)
+            return []
+
+    machine: Any = Busy()
+    tuner._undo_abandoned(machine, systems_only=True, until_s=time.monotonic() + PATIENCE_S)
+    assert undone == [tmp_path]
+    others = iter([True])
+    tuner._undo_abandoned(machine, systems_only=True)
+    assert undone == [tmp_path], "without a time it leaves the turn to the other agent"
+
+
+@as_root
+async def test_a_journal_of_another_user_is_ignored_and_the_next_is_undone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    theirs, killed = tmp_path / "undo" / "beside-1", tmp_path / "undo" / "beside-2"
+    leave_journal_of_a_killed_agent(theirs, tmp_path / "one")
+    leave_journal_of_a_killed_agent(killed, tmp_path / "two")
+    for path in (theirs, *theirs.iterdir()):
+        os.chown(path, THEIRS, THEIRS)
+    options = servicer.Options(listen="", pki=tmp_path, state_dir=tmp_path, local=True, undo_dir=tmp_path / "undo")
+    await servicer._recover(Tuner(options.undo, NOTHING), options)
+    assert (tmp_path / "one").read_text() == "now\n"
+    assert (tmp_path / "two").read_text() == "before\n"
+    warning = f"cannot undo the tuning in {theirs}, so it is left: {theirs}: the folder of the undo journal belongs to another user (Move it away. "
+    assert any(warning in record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
+
+
+@as_root
+def test_no_change_is_made_when_other_users_could_write_the_undo_journal(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    journal = UndoJournal(tmp_path / "undo" / "h")
+    with pytest.raises(TaskFault, match=f"other users can replace .*other users can write {tmp_path}") as caught:
+        journal.intend("r", tuning("file", "t", path="/x", content=""), [])
+    assert caught.value.code == "refused"
+    assert not (tmp_path / "undo").exists()
+    tmp_path.chmod(0o700)
+    journal.intend("r", tuning("file", "t", path="/x", content=""), [])
+    journal.close()

@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sqlite3
+import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tuning_bench import POLICY, StubUnits, host_in, picture, put, tuning
+from any_oracle import SimOracle, ora
+from eventually import eventually_async
+from tuning_bench import POLICY, StubTools, StubUnits, full, host_in, picture, put, tuning
 
-from proveout.agent.security.policy import NOTHING
+from proveout.agent.security.policy import NOTHING, Policy, Tool
 from proveout.agent.tuning import transaction as tuning_transaction
-from proveout.agent.tuning.host import Host
-from proveout.agent.tuning.transaction import Transaction
+from proveout.agent.tuning.host import Files, Host
+from proveout.agent.tuning.transaction import Stopped, Transaction
+from proveout.agent.tuning.tuner import Tuner
 from proveout.agent.tuning.undo_journal import UndoJournal
-from proveout.dsl.operations.facts import UnitFact
+from proveout.dsl.operations.change import KeepSpans
+from proveout.dsl.operations.facts import Original, Output, UnitFact
 
 SYSCTLS = tuning(
     "sysctl", "kernel", settings={"vm.swappiness": "10", "kernel.shmmni": "8192"}, file="/etc/sysctl.d/97-x.conf"
 )
 MORE = tuning("sysctl", "more", settings={"vm.dirty_ratio": "5"}, file="/etc/sysctl.d/10-y.conf")
 BOTH = (SYSCTLS, MORE)
+FILE = tuning("file", path="/etc/app/a.conf", content="new\n")
+KEPT = tuning("file", "kept", keep=True, path="/etc/app/a.conf", content="new\n")
+SYSCTL = tuning("sysctl", settings={"vm.swappiness": "10"})
+RULES = "/etc/udev/rules.d/66-asm.rules"
+UDEV = tuning("udev_rules", file=RULES, rules=[{"match": {"KERNEL": "sd*"}, "assign": {"OWNER": "grid"}}])
+UDEV_POLICY = Policy(
+    source="/etc/proveout/policy.yaml",
+    paths=("/etc/udev/rules.d",),
+    udev_devices=("KERNEL==sd*",),
+    tools=(Tool(path="/usr/bin/udevadm", arguments=("control", "trigger", "settle", "--*")),),
+)
 
 
 @pytest.fixture
@@ -29,6 +48,8 @@ def root(tmp_path: Path) -> Path:
     put(root, "/proc/sys/vm/swappiness", "60\n")
     put(root, "/proc/sys/vm/dirty_ratio", "20\n")
     put(root, "/proc/sys/kernel/shmmni", "4096\n")
+    put(root, "/etc/app/a.conf", "old\n")
+    put(root, RULES, "# by hand\n")
     old = put(root, "/etc/sysctl.d/10-y.conf", "# by hand\nvm.dirty_ratio = 20\n", mode=0o640)
     os.utime(old, ns=(10**18, 10**18))
     os.setxattr(old, "user.note", b"keep me")
@@ -206,11 +227,197 @@ def test_no_change_is_made_when_the_journal_cannot_be_written(
 ) -> None:
     before = picture(root)
 
-    def full(*_args: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(UndoJournal, "_open", full)
+    monkeypatch.setattr(UndoJournal, "open", full)
     (state,) = run(host_in(root), journal).apply((SYSCTLS,))
     assert state.outcome == "failed"
     assert "cannot store the originals" in state.lines[0]
     assert picture(root) == before
+
+
+# ---- kills, full disks, other processes -------------------------------------------------------------------------------
+
+
+def test_the_temporary_file_of_a_killed_agent_is_removed(root: Path, journal: UndoJournal) -> None:
+    put(root, "/etc/app/.a.conf.mine", "somebody else's")
+    put(root, "/etc/app/.a.conf.proveout-old", "somebody else's too")
+    before = picture(root)
+    host = host_in(root)
+    Transaction(host=host, journal=journal, run="r").apply([FILE])
+    put(root, "/etc/app/.a.conf.proveout-0123456789ab", "ne", mode=0o600)
+    assert [state.outcome for state in tuning_transaction.revert(host, journal)] == ["reverted"]
+    assert picture(root) == before
+
+
+def forbid(journal: UndoJournal, *, action: int | None) -> None:
+    """Make statements of a kind fail, as on a full disk."""
+
+    def judge(kind: int, *_: object) -> int:
+        return sqlite3.SQLITE_DENY if kind == action else sqlite3.SQLITE_OK
+
+    journal.open().set_authorizer(judge)
+
+
+def test_a_kept_tuning_stays_when_the_journal_cannot_be_written(root: Path, journal: UndoJournal) -> None:
+    host = host_in(root)
+    Transaction(host=host, journal=journal, run="r").apply([KEPT])
+    forbid(journal, action=sqlite3.SQLITE_DELETE)
+    assert [state.outcome for state in tuning_transaction.end(host, journal)] == ["kept"]
+    assert (root / "etc/app/a.conf").read_text() == "new\n"
+    assert journal.outstanding() == ()
+    assert not journal.is_written
+    forbid(journal, action=None)
+    assert journal.is_written
+
+
+@pytest.mark.parametrize(
+    ("wanted", "path", "text"),
+    [(FILE, "etc/app/a.conf", "by hand\n"), (SYSCTL, "proc/sys/vm/swappiness", "33\n")],
+    ids=["file", "sysctl"],
+)
+def test_a_concurrent_change_by_another_process_is_not_overwritten(
+    wanted: object, path: str, text: str, root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intend = UndoJournal.intend
+
+    def slow(self: UndoJournal, *arguments: object) -> None:
+        intend(self, *arguments)  # type: ignore[arg-type]
+        (root / path).write_text(text)
+
+    monkeypatch.setattr(UndoJournal, "intend", slow)
+    failed, *undone = Transaction(host=host_in(root), journal=journal, run="r").apply([wanted])  # type: ignore[list-item]
+    assert failed.outcome == "failed"
+    assert f"/{path} was changed by another process just now" in failed.lines[0]
+    assert (root / path).read_text() == text
+    assert [state.outcome for state in undone] == ["drifted"]
+    assert journal.outstanding() == ()
+
+
+@pytest.mark.parametrize("kept_by", ["file", "text"])
+def test_two_changes_of_one_path_are_both_undone_or_none(
+    kept_by: str, root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the second step cannot be undone, its value must not count as another process's drift of the first, which
+    would then be dropped."""
+    before, host = picture(root), host_in(root)
+    twice = (
+        (FILE, tuning("file", "again", path="/etc/app/a.conf", content="newer\n"))
+        if kept_by == "file"
+        else (SYSCTL, tuning("sysctl", "again", settings={"vm.swappiness": "1"}))
+    )
+    for one in twice:
+        Transaction(host=host, journal=journal, run="r").apply([one])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(host.files), "put", full)
+        patch.setattr(type(host.texts), "write", full)
+        assert {state.outcome for state in tuning_transaction.revert(host, journal)} == {"residue"}
+    assert len(journal.outstanding()) == 2
+    assert {state.outcome for state in tuning_transaction.revert(host, journal)} == {"reverted"}
+    assert picture(root) == before
+
+
+async def test_a_queued_transaction_does_not_block_the_next(root: Path, tmp_path: Path) -> None:
+    """The first call has nothing to undo, so its journal is closed; the second, which waited, makes a change; the revert
+    finds it."""
+    before = picture(root)
+    tuner = Tuner(tmp_path / "undo", prepare=lambda _: host_in(root))
+    missing = tuning("sysctl", "missing", settings={"vm.no_such_thing": "1"})
+    first, second = await asyncio.gather(
+        tuner.apply("r", [SYSCTL, missing], (), tmp_path), tuner.apply("r", [FILE], (), tmp_path)
+    )
+    assert first[0].outcome == "refused"
+    assert [state.outcome for state in second] == ["applied"]
+    assert [state.outcome for state in await tuner.revert()] == ["reverted"]
+    assert picture(root) == before
+    assert tuner.is_idle
+
+
+# ---- what waits until a change is undone ---------------------------------------------------------------------------------
+
+
+def test_a_reload_waits_until_the_file_is_restored(
+    root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools, before = StubTools(), picture(root)
+    host = host_in(root, policy=UDEV_POLICY, tools=tools)
+    Transaction(host=host, journal=journal, run="r").apply((UDEV,))
+    tools.done.clear()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "put", full)
+        tuning_transaction.revert(host, journal)
+    assert tools.done == []
+    tuning_transaction.revert(host, journal)
+    assert [argv[1] for argv in tools.done] == ["control", "trigger", "settle"]
+    assert picture(root) == before
+
+
+class FullOracle(SimOracle):
+    """A database whose disk groups may be full."""
+
+    full = False
+
+    def run(self, system: str, statement: str) -> None:
+        if self.full and "ADD LOGFILE" in statement:
+            raise ora(15041)
+        super().run(system, statement)
+
+
+def test_new_redo_groups_stay_until_the_old_ones_are_restored(root: Path, journal: UndoJournal) -> None:
+    """The revert of other operations does not wait for it."""
+    database = FullOracle()
+    host = host_in(root, policy=replace(UDEV_POLICY, sysctl=("vm.*",)))
+    host.databases = database
+    before = database.state(), picture(root)
+    redo = tuning("oracle_redo", system="orcl", groups=2, size="2G", disk_groups=["REDO1"])
+    other = tuning("sysctl", settings={"vm.swappiness": "10"})
+    states = Transaction(host=host, journal=journal, run="r").apply((other, redo))
+    assert [state.outcome for state in states] == ["applied", "applied"]
+    database.full = True
+    undone = {state.operation: state for state in tuning_transaction.revert(host, journal)}
+    assert {kind: state.outcome for kind, state in undone.items()} == {"oracle_redo": "residue", "sysctl": "reverted"}
+    assert sum("DROP LOGFILE" in line for line in undone["oracle_redo"].lines) == 2
+    assert sorted(database.redo) == [4, 5]
+    database.full = False
+    assert {state.outcome for state in tuning_transaction.revert(host, journal)} == {"reverted"}
+    assert (database.state(), picture(root)) == before
+
+
+async def test_a_revert_continues_after_its_close_is_cancelled(root: Path, tmp_path: Path) -> None:
+    """A session cancels its close while a program hangs; when the program ends, the host is reverted without a restart of
+    the agent."""
+    hangs, begun, before = threading.Event(), threading.Event(), picture(root)
+
+    class Hanging(StubTools):
+        def run(self, argv: Sequence[str], within_s: float = 60.0) -> Output:
+            begun.set()
+            assert hangs.wait(60.0)
+            return super().run(argv)
+
+    tuner = Tuner(tmp_path / "undo", UDEV_POLICY, prepare=lambda _: host_in(root, policy=UDEV_POLICY, tools=Hanging()))
+    applying = asyncio.ensure_future(tuner.apply("r", (UDEV,), (), tmp_path))
+    assert await asyncio.to_thread(begun.wait, 60.0)
+    closing = asyncio.ensure_future(tuner.close(keep_data=False))
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert picture(root) != before
+    hangs.set()
+    await asyncio.wait({applying})
+    await eventually_async(lambda: tuner.is_idle, "the host is reverted, though no task waits for it")
+    assert picture(root) == before
+    assert isinstance(applying.exception(), Stopped) or applying.result()
+
+
+def test_a_failed_probe_of_a_disk_is_not_drift(root: Path, journal: UndoJournal) -> None:
+    """A failed blkid gives no facts: the contents of the disk's ends stay outstanding and are restored later."""
+    disk = put(root, "/dev/disk/by-id/x", "made")
+    change = KeepSpans(device="/dev/disk/by-id/x", spans=((0, 4),), probe=("/usr/sbin/blkid", "x"))
+    tools = StubTools(blkid=Output(code=1, text=""))
+    host = host_in(root, policy=UDEV_POLICY, tools=tools)
+    journal.intend("r", UDEV, [(change, Original(exists=True, content=b"mine"))])
+    assert [state.outcome for state in tuning_transaction.revert(host, journal)] == ["residue"]
+    tools.answers = {"blkid": Output(code=2, text="")}
+    assert [state.outcome for state in tuning_transaction.revert(host, journal)] == ["reverted"]
+    assert disk.read_text() == "mine"

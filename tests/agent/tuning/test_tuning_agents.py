@@ -45,9 +45,9 @@ class Boot:
         module.write_text(
             "import sys\nfrom pathlib import Path\n"
             "from proveout.agent import host_facts\nfrom proveout.agent.daemon import process\n"
-            "from proveout.agent.tuning import reboot\n"
-            f"host_facts.BOOT_ID, reboot.SYSTEMCTL = {str(self.id)!r}, {str(systemctl)!r}\n"
-            f"reboot.CGROUP = Path({str(self.unit)!r})\nprocess.main(sys.argv[1:])\n"
+            "from proveout.agent.tuning import programs\n"
+            f"host_facts.BOOT_ID, programs.SYSTEMCTL = {str(self.id)!r}, {str(systemctl)!r}\n"
+            f"programs.CGROUP = Path({str(self.unit)!r})\nprocess.main(sys.argv[1:])\n"
         )
         self.command = (sys.executable, str(module))
 

@@ -1,4 +1,4 @@
-"""`filesystem`, `zero_blocks`, `asm_disk_group` and `block_queue` on a loop device with a name in /dev/disk/by-id, like a
+"""`filesystem`, `zero_blocks` and `block_queue` on a loop device with a name in /dev/disk/by-id, like a
 real disk; skipped on hosts without loop devices or mkfs.ext4. mkfs.xfs is not proven here: its arguments are those of
 mkfs.xfs(8). `partition`: test_every_operation."""
 
@@ -17,14 +17,11 @@ from proveout.agent.security import policy
 from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tuning import transaction
 from proveout.agent.tuning.host import Host
-from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
-from proveout.dsl.operations.facts import Rows
 from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.results import TuningState
 
-MIB = 1024 * 1024
 PROGRAMS = (
     "/usr/sbin/parted", "/usr/sbin/partprobe", "/usr/sbin/wipefs", "/usr/sbin/blkid", "/usr/sbin/mkfs.ext4", "/usr/bin/dd", "/usr/bin/cmp",
 )  # fmt: skip
@@ -95,44 +92,6 @@ def test_a_filesystem_is_made_once_mounted_and_never_lost_unawares(
     assert found(disk, "LABEL") == "other"
     assert outcome(disk, journal, new("zero_blocks", disk, size="1MiB", replaces=found(disk, "UUID")))[0] == "applied"
     assert found(disk, "TYPE") == ""
-
-
-def test_zeros_are_written_to_the_bound_and_no_further(disk: str, journal: UndoJournal) -> None:
-    device = Path(os.path.realpath(disk))
-    with device.open("r+b") as stream:
-        stream.write(b"\x5a" * (3 * MIB))
-    one = new("zero_blocks", disk, size="2MiB")
-    assert outcome(disk, journal, one)[0] == "applied"
-    with device.open("rb") as stream:
-        assert (stream.read(2 * MIB), stream.read(MIB)) == (bytes(2 * MIB), b"\x5a" * MIB)
-    assert outcome(disk, journal, one) == ("unchanged", "")
-    assert {state.outcome for state in transaction.revert(host_of(disk), journal)} == {"kept"}
-
-
-class AsmWithOneDisk(Databases):
-    """An ASM instance with one visible, empty disk; it records its statements. Not proven: that ASM shows such a disk."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__()
-        self.path, self.done = path, list[str]()
-
-    def rows(self, system: str, statement: str) -> Rows:
-        if "v$asm_disk " in statement:
-            return ((self.path, "CANDIDATE"),)
-        return (("EXTERN", str(4 << 20), "MOUNTED"),) if self.done else ()
-
-    def run(self, system: str, statement: str) -> None:
-        self.done.append(statement)
-
-
-def test_a_disk_group_accepts_a_disk_by_another_path_if_the_policy_lists_it(disk: str, journal: UndoJournal) -> None:
-    path = os.path.realpath(disk)
-    group = tuning("asm_disk_group", system="asm", disk_group="DATA", redundancy="external", disks=[path])
-    for listed, expected in (("/dev/disk/by-id/another", ("refused", 0)), (disk, ("applied", 1))):
-        host = host_of(listed)
-        host.databases = asm = AsmWithOneDisk(path)
-        (state,) = apply(host, journal, replace(group, destructive=True))
-        assert (state.outcome, len(asm.done)) == expected, state.lines
 
 
 # ---- block_queue on a real kernel ------------------------------------------------------------------------------------

@@ -1,4 +1,6 @@
-"""The parts that change a host: files, kernel attributes, programs, units, packages, and the policy.
+"""The parts that change a host: files, kernel attributes, programs, units, packages, and the policy; and the resolution of
+paths: the walk refuses links and what lies outside of the root, as openat2(2) with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS
+does, also while another process swaps folders.
 
 The outputs of systemctl and rpm are stand-ins by their manuals. Not proven here: that a real systemd behaves so.
 """
@@ -6,21 +8,24 @@ The outputs of systemctl and rpm are stand-ins by their manuals. Not proven here
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tuning_bench import StubTools, host_in, put, tuning
+from tuning_bench import StubTools, full, host_in, put, tuning
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import host as host_module
 from proveout.agent.tuning import transaction
-from proveout.agent.tuning.host import Attributes, Files, Processes, Systemd, must
+from proveout.agent.tuning.host import Attributes, Files, Systemd
+from proveout.agent.tuning.programs import Processes, must
 from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.operations.change import Statement
-from proveout.dsl.operations.facts import Output, UnitFact
+from proveout.dsl.operations.facts import NONE, Original, Output, UnitFact
 from proveout.proto.wire.tasks import Endpoint
 
 
@@ -31,10 +36,7 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch
         assert reader.read() == "old"
     assert file.read_text() == "new"
 
-    def fail(*_args: object, **_named: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "rename", fail)
+    monkeypatch.setattr(os, "rename", full)
     with pytest.raises(TaskFault, match="No space left") as caught:
         files.write("/etc/app/app.conf", b"newer", 0o600, "root", "root")
     assert caught.value.code == "disk_full"
@@ -76,11 +78,11 @@ def test_an_unreachable_system_is_residue_unless_the_run_provisioned_it(
 ) -> None:
     journal = UndoJournal(tmp_path / "undo")
     endpoint = Endpoint(system="db", engine="postgres", dsn=f"host={tmp_path} dbname=x", provisioned=provisioned)
-    journal.remember((endpoint,))
+    journal.remember((endpoint,), "r")
     change = replace(tuning("thp", enabled="never"), system="db")
     journal.intend("r", change, [(Statement(system="db", text="ALTER SYSTEM …", undo="ALTER SYSTEM RESET x"), None)])
     host = host_in(tmp_path)
-    host.databases = Databases(journal.reached().values())
+    host.databases = Databases(journal.reached(), run="r")
     assert [state.outcome for state in transaction.revert(host, journal)] == [outcome]
     assert bool(journal.outstanding()) is not provisioned
     journal.close()
@@ -146,3 +148,115 @@ def test_a_validator_checks_the_new_content_before_the_change(code: int, outcome
     assert [Path(argv[0]).name for argv in tools.done] == ["app-check"]
     if code:
         assert "the validator app-check does not accept" in states[0].lines[0]
+
+
+# ---- paths ---------------------------------------------------------------------------------------------------------------
+
+CONTENT = Original(exists=True, content=b"new", mode=0o644, uid=os.geteuid(), gid=os.getegid())
+
+
+def walk(root: Path, path: str) -> str:
+    """Write to the path by the walk: "" on success, else the code of the fault."""
+    try:
+        Files(root).put(path, CONTENT)
+    except TaskFault as fault:
+        return fault.code
+    return ""
+
+
+def plain(root: Path) -> None:
+    (root / "a" / "b").mkdir(parents=True)
+
+
+def linked(target: str) -> Callable[[Path], None]:
+    def make(root: Path) -> None:
+        (root / "a").mkdir()
+        (root / "real" / "b").mkdir(parents=True)
+        (root / "a" / "b").symlink_to(target)
+
+    return make
+
+
+def a_file(root: Path) -> None:
+    (root / "a").mkdir()
+    (root / "a" / "b").write_text("")
+
+
+PLACES = [
+    pytest.param(plain, "/a/b/x", "", id="plain"),
+    pytest.param(linked("../real/b"), "/a/b/x", "refused", id="a link that stays beneath"),
+    pytest.param(linked("/tmp"), "/a/b/x", "refused", id="a link that leads out"),
+    pytest.param(linked("/proc/self/root/tmp"), "/a/b/x", "refused", id="a magic link"),
+    pytest.param(a_file, "/a/b/x", "refused", id="a file on the way"),
+    pytest.param(plain, "/a/../../x", "refused", id="it climbs out"),
+    pytest.param(plain, "/a/none/x", "missing", id="not there"),
+]
+
+
+@pytest.mark.parametrize(("make", "path", "code"), PLACES)
+def test_the_walk_follows_no_link_and_stays_beneath_the_root(
+    make: Callable[[Path], None], path: str, code: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    make(root)
+    assert walk(root, path) == code
+
+
+@pytest.mark.parametrize("path", ["/a/./b", "/a//b", "/a/../b/c"])
+def test_paths_with_dots_or_empty_parts_are_refused(path: str, tmp_path: Path) -> None:
+    """The write checks paths itself, as paths to undo come from the journal without other checks."""
+    plain(tmp_path)
+    with pytest.raises(TaskFault, match="is not a plain path"):
+        Files(tmp_path).put(path, CONTENT)
+
+
+def test_folders_swapped_during_a_write_do_not_redirect_it(tmp_path: Path) -> None:
+    """A user with write access to the parent repeatedly swaps a folder with a link; every write goes to the folder or is
+    refused."""
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    (root / "a" / "b").mkdir(parents=True)
+    elsewhere.mkdir()
+    (elsewhere / "x").write_text("untouched")
+    link, folder, aside = root / "a" / "link", root / "a" / "b", root / "a" / "aside"
+    link.symlink_to(elsewhere)
+    over = threading.Event()
+
+    def swap() -> None:
+        while not over.is_set():
+            folder.rename(aside)
+            link.rename(folder)
+            folder.rename(link)
+            aside.rename(folder)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        codes = {walk(root, "/a/b/x") if number % 2 else gone(root) for number in range(200)}
+    finally:
+        over.set()
+        swapping.join()
+    assert codes <= {"", "refused", "missing"}
+    assert [path.name for path in elsewhere.iterdir()] == ["x"]
+    assert (elsewhere / "x").read_text() == "untouched"
+
+
+def gone(root: Path) -> str:
+    try:
+        Files(root).put("/a/b/x", NONE)
+    except TaskFault as fault:
+        return fault.code
+    return ""
+
+
+def test_a_hard_link_is_refused(tmp_path: Path) -> None:
+    """The difference of a hard link in a listed folder would show a file of a folder that the policy does not list."""
+    (tmp_path / "listed").mkdir()
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    (tmp_path / "listed" / "x").hardlink_to(secret)
+    for attempt in (Files(tmp_path).fact, Files(tmp_path).original):
+        with pytest.raises(TaskFault, match="has 2 names"):
+            attempt("/listed/x")
+    assert walk(tmp_path, "/listed/x") == "refused"
+    assert secret.read_text() == "secret"

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy, Tool
-from proveout.agent.tuning.host import Host
+from proveout.agent.tuning.host import Host, Systemd
+from proveout.agent.tuning.programs import Processes
 from proveout.dsl.operations.facts import Output, UnitFact
 from proveout.dsl.operations.operation import Operation
 from proveout.dsl.operations.table import OPERATIONS
@@ -32,7 +33,7 @@ POLICY = Policy(
 )
 
 
-class StubUnits:
+class StubUnits(Systemd):
     """Units in a table, with a record of the actions on them."""
 
     def __init__(self, **units: UnitFact) -> None:
@@ -54,7 +55,7 @@ class StubUnits:
             self.units[unit] = replace(now, enabled=verb == "enable")
 
 
-class StubTools:
+class StubTools(Processes):
     """Programs that record their arguments and return prepared outputs."""
 
     def __init__(self, **answers: Output) -> None:
@@ -64,6 +65,11 @@ class StubTools:
     def run(self, argv: Sequence[str], within_s: float = 60.0) -> Output:
         self.done.append(tuple(argv))
         return self.answers.get(Path(argv[0]).name.replace("-", "_"), Output(code=0, text=""))
+
+
+def full(*_: object, **_named: object) -> None:
+    """Fail like a write to a full disk."""
+    raise OSError(28, "No space left on device")
 
 
 def put(root: Path, path: str, text: str, mode: int = 0o644) -> Path:

@@ -142,6 +142,7 @@ class Now:
 
     def __init__(self, outputs: list[bytes | TaskFault]) -> None:
         self.outputs = outputs
+        self.kept: list[str] = []
 
     def observer(self, monkeypatch: pytest.MonkeyPatch, context: Any) -> command_values.CommandObserver:
         def answer(_: object, work: Any) -> bytes:
@@ -154,27 +155,29 @@ class Now:
         monkeypatch.setattr(command_values.CommandObserver, "_on_loop", answer)
         capture = Capture(name="c", kind="command", every_s=1.0, command=Command(argv=("df",)), values=(VALUE,))
         program = command_values.SampledProgram(context.policy, capture.command)
-        return command_values.CommandObserver(RunCapture(capture=capture), program, None)  # type: ignore[arg-type]
+        return command_values.CommandObserver(RunCapture(capture=capture), program, None, self.kept)  # type: ignore[arg-type]
 
 
 def test_a_run_that_fails_costs_its_sample(monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
     outputs: list[bytes | TaskFault] = [b"a=1", b"a=2", TaskFault("timeout", "slow"), b"a=x", b"a=3"]
-    observer = Now(outputs).observer(monkeypatch, context)
+    now = Now(outputs)
+    observer = now.observer(monkeypatch, context)
     tick = Tick(at_ns=1, report=True, last=False)
     found = [observer.look(tick) for _ in range(4)]
     assert [None if sample is None else sample[0].value for sample in found] == [2.0, None, None, 3.0]
-    assert observer.outputs.count("# ") == 4 and "a=x" in observer.outputs
+    assert "".join(now.kept).count("# ") == 4 and "a=x" in now.kept[2]
     with pytest.raises(TaskFault, match="capture 'c': metric"):  # a first run without values ends the capture
         Now([b"b=1"]).observer(monkeypatch, context)
 
 
 def test_the_outputs_kept_of_a_capture_are_bounded(monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
     big = b"a=1\n" + b"x" * 400_000
-    observer = Now([big] * 6).observer(monkeypatch, context)
+    now = Now([big] * 6)
+    observer = now.observer(monkeypatch, context)
     for _ in range(5):
         observer.look(Tick(at_ns=1, report=True, last=False))
-    assert len(observer.outputs) < 1_100_000
-    assert observer.outputs.count("later outputs are not kept") == 1
+    assert len("".join(now.kept)) < 1_100_000
+    assert "".join(now.kept).count("later outputs are not kept") == 1
 
 
 # ---- one process for all samples of a capture --------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def verdict(outcome: str) -> VerdictReached:
 
 LAST: Sequence[Event] = (
     replace(iteration(4, 4, 9e9), valid=False),
-    SearchFinished(stage="cap", rate=4000.0, probes=2, reason="within 10 %"),
+    SearchFinished(stage="ladder", rate=4000.0, probes=2, reason="within 10 %"),
     verdict("FAIL"),
     verdict("PASS"),
     RunFinished(status="finished", exit_code=0, reason="every verdict passed", seconds=1.0),
@@ -101,7 +101,7 @@ def test_a_run_is_summarised_from_its_journal(tmp_path: Path) -> None:
     assert [one.outcome for one in card.verdicts] == ["PASS"]  # reached again after a resume
     (ladder,) = card.ladders
     assert (ladder.rungs, ladder.tps) == ((1, 4), (1002.0, 4002.0))
-    assert card.found == ("cap: 4,000/s, within 10 %",)
+    assert card.found == ("ladder: 4,000/s, within 10 %",)
 
 
 def test_running_crashed_and_unreadable_runs_have_different_states(tmp_path: Path) -> None:

@@ -243,8 +243,8 @@ def test_the_page_overlays_the_runs_and_escapes_names(plan: Plan) -> None:
     specs = json.loads(html.split('id="specs">')[1].split("</script>")[0])
     assert set(specs) == {"ratios", "relative-tps-latency-a--ladder", "latency-by-transaction-a--ladder"}
     values = specs["relative-tps-latency-a--ladder"]["concat"][0]["data"]["values"]
-    relative = {(value["ladder"][0], value["threads"]): value["relative"] for value in values}
-    assert relative["B", 4] == pytest.approx(relative["A", 4] * 0.8)
+    relative = {(value["series"][0], value["at"]): value["value"] for value in values}
+    assert relative["B", "4"] == pytest.approx(relative["A", "4"] * 0.8)
     places = [html.index(text) for text in ('id="overview"', "FAILED", "<figure", 'id="figures"', 'id="numbers"')]
     assert places == sorted(places)
     assert "<td>0.800 ×</td>" in html

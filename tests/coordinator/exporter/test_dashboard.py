@@ -40,9 +40,7 @@ READINGS = {
 
 def exported() -> bytes:
     """The text of a coordinator in the middle of a run in which everything happened once."""
-    line = e.TransactionLine(
-        name="GET", tps=9.0, ok=9, logical_failures=0, errors=0, p50_us=1.0, p95_us=2.0, p99_us=3.0
-    )
+    line = e.LoadLine(name="GET", tps=9.0, ok=9, logical_failures=0, errors=0, p50_us=1.0, p95_us=2.0, p99_us=3.0)
     rung = {"tps": 100.0, "response": {"avg_us": 700.0, "p99_us": 3_000.0}}
     happened: list[e.Event] = [
         run_started(PLAN),

@@ -27,9 +27,7 @@ PLAN = {
     "stages": [{"id": "load", "kind": "populate"}, {"id": "ladder", "kind": "ladder"}],
     "verdicts": [{"id": "fast", "severity": "fail"}, {"id": "even", "severity": "warn"}],
 }
-LINE = e.TransactionLine(
-    name="GET", tps=9.0, ok=9, logical_failures=0, errors=0, p50_us=100.0, p95_us=200.0, p99_us=300.0
-)
+LINE = e.LoadLine(name="GET", tps=9.0, ok=9, logical_failures=0, errors=0, p50_us=100.0, p95_us=200.0, p99_us=300.0)
 TYPES = e.TransactionsTick(id=ID, window="measure", seconds=1.0, transactions=(LINE,))
 Parsed = dict[str, dict[frozenset[tuple[str, str]], float]]
 

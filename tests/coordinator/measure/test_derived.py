@@ -4,11 +4,10 @@ them."""
 from __future__ import annotations
 
 import pytest
-from records import summary
+from records import samples, summary
 
 from proveout.coordinator.measure.captures import Recording, Window
 from proveout.coordinator.measure.summarise import nopm, order_metrics, tpm
-from proveout.proto.wire.results import CaptureSample, Reading
 
 S = 1_000_000_000
 WINDOW = Window(start_ns=10 * S, end_ns=20 * S)
@@ -17,16 +16,8 @@ WINDOW = Window(start_ns=10 * S, end_ns=20 * S)
 def recording(*names: str) -> Recording:
     """Counters that grow by 90 and 10 a second, all else alike, also outside the window."""
     rates = {"database.commits_total": 90.0, "database.rollbacks_total": 10.0}
-    return Recording(
-        [
-            CaptureSample(
-                capture="waits",
-                at_ns=second * S,
-                readings=tuple(Reading(metric=name, value=1_000 + rates[name] * second) for name in names),
-            )
-            for second in range(0, 30, 3)
-        ]
-    )
+    at = range(0, 30, 3)
+    return Recording(samples({second: {name: 1_000 + rates[name] * second for name in names} for second in at}))
 
 
 BOTH = ("database.commits_total", "database.rollbacks_total")

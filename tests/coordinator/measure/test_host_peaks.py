@@ -6,24 +6,15 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
+from records import samples
 
 from proveout.coordinator.measure.captures import PIECES_MAX, Recording, Window, os_metrics
-from proveout.proto.wire.results import CaptureSample, Reading
 
 
 def recording(readings: Callable[[float], Mapping[str, float]], *, until_s: float, every_s: float = 1.0) -> Recording:
     """Samples from 2 s before the window to 2 s after it."""
     times = np.arange(-2.0, until_s + 2.0 + every_s / 2, every_s)
-    return Recording(
-        [
-            CaptureSample(
-                capture="os",
-                at_ns=round((10.0 + at) * 1e9),
-                readings=tuple(Reading(metric=name, value=value) for name, value in readings(float(at)).items()),
-            )
-            for at in times
-        ]
-    )
+    return Recording(samples({10.0 + float(at): readings(float(at)) for at in times}))
 
 
 def window(seconds: float) -> Window:
@@ -61,18 +52,10 @@ def test_rates_of_all_devices_together_and_levels_by_sample() -> None:
     levels = os_metrics(recording(readings, until_s=10.0), window(10.0))
     assert levels["ours"]["peak"] == {"rss_bytes": 30.0}
     assert levels["memory"]["peak"] == {"used_fraction": pytest.approx(0.3), "used_bytes": 30.0}
-    samples = [
-        CaptureSample(
-            capture="os",
-            at_ns=(10 + at) * 10**9,
-            readings=tuple(
-                Reading(metric="disk.reads_total", label=disk, value=float(done))
-                for disk, done in (("sda", 10 * at), ("sdb", 100 * max(at - 5, 0)))
-            ),
-        )
-        for at in range(11)
-    ]
-    assert os_metrics(Recording(samples), window(10.0))["disk"]["peak"]["reads_per_s"] == pytest.approx(110.0)
+    reads = {
+        10 + at: {"disk.reads_total[sda]": 10 * at, "disk.reads_total[sdb]": 100 * max(at - 5, 0)} for at in range(11)
+    }
+    assert os_metrics(Recording(samples(reads)), window(10.0))["disk"]["peak"]["reads_per_s"] == pytest.approx(110.0)
 
 
 def test_a_long_window_takes_a_bounded_number_of_pieces() -> None:

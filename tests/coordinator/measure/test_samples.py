@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from records import load_result
 
 from proveout.coordinator.measure import samples
 from proveout.coordinator.measure.samples import Captured, Gathering, Seconds, merged_tick
@@ -17,7 +18,14 @@ from proveout.core.errors import NotInstalled
 from proveout.proto.events import IterationId
 from proveout.proto.wire import histogram
 from proveout.proto.wire.messages import Sample
-from proveout.proto.wire.results import CaptureSample, LoadSecond, Reading, TransactionCounts, TransactionLoad
+from proveout.proto.wire.results import (
+    CaptureResult,
+    CaptureSample,
+    LoadSecond,
+    Reading,
+    TransactionCounts,
+    TransactionLoad,
+)
 
 IDENTITY = IterationId(stage="base", rung=2, repeat=1, attempt=1)
 
@@ -48,9 +56,9 @@ def test_samples_are_stored_without_a_change() -> None:
     for number, sample in enumerate(told):
         kept.append(sample)
         seconds.append(second(number))
-    assert (list(kept), len(kept), kept[-1], kept[:2]) == (told, 3, told[2], told[:2])
+    assert (list(kept), len(kept), kept[-1], kept[:2]) == (told, 3, told[2], tuple(told[:2]))
     assert (list(seconds), len(seconds), seconds[1]) == ([second(0), second(1), second(2)], 3, second(1))
-    assert seconds[1:] == [second(1), second(2)]
+    assert seconds[1:] == (second(1), second(2))
 
 
 def test_a_lost_second_of_one_load_does_not_delay_the_others() -> None:
@@ -59,6 +67,14 @@ def test_a_lost_second_of_one_load_does_not_delay_the_others() -> None:
     given.append(tell(gathered, "load/b", 2, 3))  # 0 and 1 were lost
     assert given == [[], [], [], [0, 1, 2]]
     assert gathered.gaps == {"load/b": 2}
+
+
+def test_lost_samples_are_those_in_gaps_after_the_last_one_and_those_that_the_agent_lost() -> None:
+    gathered = gathering("load/a")
+    for sequence in (1, 4):
+        gathered.add(Sample(key="os/a", sequence=sequence, sample=captured(sequence)))
+    result = CaptureResult(capture="host", samples=7, lost=5)
+    assert gathered.lost({"os/a": result, "load/a": load_result(seconds_produced=0)}) == {("host", "a"): 2 + 3 + 5}
 
 
 def test_more_rows_than_are_written_at_once_are_all_in_the_files(
@@ -118,7 +134,13 @@ def test_without_pyarrow_the_same_rows_are_read_again(tmp_path: Path, monkeypatc
         with pytest.raises(NotInstalled, match="needs pyarrow"):
             samples.read_rows(parquet)
         found = samples.read_columns(lines, columns)
+        series = samples.read_series(lines.with_name("base-2-1-1.captures.parquet"), ["m1", "m2"])
     assert samples.read_table(lines) == table
+    for each in (series, samples.read_series(parquet.with_name("base-2-1-1.captures.parquet"), ["m1", "m2"])):
+        assert {key: values.tolist() for key, (_, values) in each.items()} == {
+            ("a", "m1"): [1.0, 2.0, 3.0, 4.0, 5.0],
+            ("a", "m2"): [2.0, 3.0, 4.0, 5.0, 6.0],
+        }
     known = samples.read_columns(parquet, columns)
     assert found is not None and known is not None
     assert {name: values.tolist() for name, values in found.items()} == {

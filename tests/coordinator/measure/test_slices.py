@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from records import observations
+from simulated_load import aggregated
 
-from proveout.agent.load import worker_messages
-from proveout.agent.load.aggregator import LoadAggregator
 from proveout.agent.load.pacing import NEVER_NS, Pacing, Timeline
 from proveout.coordinator.measure.summarise import summarise
 from proveout.coordinator.results.results import rung_tree
@@ -80,24 +80,12 @@ def measured(
     service_s: dict[str, float], speed: Speed, repeat: int = 1, rate: float | None = None
 ) -> IterationFinished:
     loads, seconds, (plan, ladder) = {}, {}, at_rate(rate)
-    names = ["GET"]
     for name, spec in tasks(repeat, rate).items():
         timeline = Timeline.of(spec.windows, T0)
-        aggregator = LoadAggregator(names, (0,), timeline, workers=1, is_open=rate is not None)
-        data = ran(spec, service_s[name], speed).tobytes()
-        aggregator.add(
-            0, worker_messages.Chunk(until_ns=timeline.end_ns + S, codes=((0, len(data)),), incidents=(), times=data)
-        )
-        seconds[f"{name}.here"] = aggregator.seconds(over=True)
-        done = worker_messages.Finished(
-            missed=(), committed=(), unknown=(), cpu_s=1.0, cpu_window_s=10.0, start_skew_ns=1000, samples_lost=0,
-            first_errors=(), unfinished=(), seen_ns=timeline.end_ns + S,
-        )  # fmt: skip
-        loads[f"{name}.here"] = aggregator.result([done])
-    return summarise(
-        id=identity(repeat), stage=ladder, plan=plan, rate=rate, loads=loads, seconds=seconds, captures={}, clocks={},
-        t0_ns=T0, started_unix_s=0.0,
-    )  # fmt: skip
+        rows, here = {0: ran(spec, service_s[name], speed)}, f"{name}.here"
+        seconds[here], loads[here] = aggregated(["GET"], timeline, rows, is_open=rate is not None, cpu_s=1.0)
+    about = {"plan": plan, "rate": rate, "loads": loads, "seconds": seconds, "t0_ns": T0}
+    return summarise(observations(ladder, 4, repeat, **about))
 
 
 def ratio(load: str, *iterations: IterationFinished) -> dict[str, Any]:

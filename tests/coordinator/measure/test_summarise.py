@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from hdrh.histogram import HdrHistogram
-from records import ladder_stage, load_result, plan_of
+from records import ladder_stage, load_result, observations, plan_of
 
+from proveout.coordinator.measure.captures import Recording
 from proveout.coordinator.measure.summarise import measure_window, summarise
 from proveout.dsl import metrics as vocabulary
 from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Closed, Windows
 from proveout.dsl.plan.topology import Capture, Host, System
-from proveout.proto.events import IterationId
 from proveout.proto.wire.histogram import bin_ns
 from proveout.proto.wire.results import (
     CaptureSample,
@@ -185,25 +185,16 @@ def evidence(**changes: Any) -> Any:
         for host in ("client1", "client2")
     }
     study = changes.pop("plan", plan())
-    arguments: dict[str, Any] = {
-        "id": IterationId(stage="baseline", rung=4, repeat=1, attempt=1),
-        "stage": study.stages[0],
-        "plan": study,
-        "rate": None,
-        "loads": loads,
-        "seconds": seconds,
-        "captures": {
-            ("host", "db1"): os_samples("db1", busy=0.5),
-            ("host", "client1"): os_samples("client1", busy=0.25),
-            ("host", "client2"): os_samples("client2", busy=0.1),
-            ("waits", "db1"): wait_samples(),
-            ("lag", "db1"): lag_samples(),
-        },
-        "clocks": CLOCKS,
-        "t0_ns": T0,
-        "started_unix_s": 5.0,
+    captures = {
+        ("host", "db1"): os_samples("db1", busy=0.5),
+        ("host", "client1"): os_samples("client1", busy=0.25),
+        ("host", "client2"): os_samples("client2", busy=0.1),
+        ("waits", "db1"): wait_samples(),
+        ("lag", "db1"): lag_samples(),
     }
-    return summarise(**(arguments | changes))
+    recordings = {key: Recording(found) for key, found in changes.pop("captures", captures).items()}
+    about = {"plan": study, "loads": loads, "seconds": seconds, "recordings": recordings, "clocks": CLOCKS, "t0_ns": T0}
+    return summarise(observations(study.stages[0], **(about | changes)))
 
 
 def test_agents_are_merged_and_percentiles_taken_after() -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from records import ladder_stage, load_result, plan_of, search_stage
+from records import ladder_stage, load_result, observations, plan_of, samples, search_stage
+from simulated_load import LENIENT
 
+from proveout.coordinator.measure.captures import Recording
 from proveout.coordinator.measure.summarise import summarise
 from proveout.coordinator.measure.validity import is_refusal
 from proveout.dsl.plan.phases import Level
@@ -17,14 +19,13 @@ from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Closed, Fault, Ladder, Limits, Open, Phased, Search, Windows
 from proveout.dsl.plan.topology import Capture, Expression, Host, System
 from proveout.dsl.workloads.hlr import HLR_TRANSACTIONS
-from proveout.proto.events import IterationFinished, IterationId, ValidityFinding
+from proveout.proto.events import IterationFinished, ValidityFinding
 from proveout.proto.wire.histogram import bin_ns
 from proveout.proto.wire.results import (
     CaptureSample,
     Handling,
     Hang,
     LoadSecond,
-    Reading,
     Stall,
     TransactionCounts,
     TransactionLoad,
@@ -123,21 +124,18 @@ def judged(
         )
         for index, count in enumerate((*ramp_up, *per_second), -len(ramp_up))
     ]
+    about = {"rate": rate, "clocks": clocks or {}, "boots": boots or {}, "silences": silences or {}, "before": before}
     return summarise(
-        id=IterationId(stage=stage.id, rung=4, repeat=1, attempt=1),
-        stage=stage,
-        plan=plan(stage, client=client, dsn=dsn),
-        rate=rate,
-        loads={"c1": load_result(**(fields | (load or {})))},
-        seconds={"c1": seconds},
-        captures=captures or {},
-        clocks=clocks or {},
-        t0_ns=T0,
-        started_unix_s=0.0,
-        boots=boots,
-        silences=silences,
-        clock_ends=clock_ends,
-        before=before,
+        observations(
+            stage,
+            plan=plan(stage, client=client, dsn=dsn),
+            loads={"c1": load_result(**(fields | (load or {})))},
+            seconds={"c1": seconds},
+            recordings={key: Recording(found) for key, found in (captures or {}).items()},
+            t0_ns=T0,
+            clock_ends=clock_ends or {},
+            **about,
+        )
     )
 
 
@@ -194,6 +192,7 @@ def test_the_end_of_the_warm_up_is_the_first_window_that_is_shown_to_be_steady(
     auto = ladder(windows=Windows(ramp_up_s=8, ramp_up_least_s=2, measure_s=10, ramp_down_s=1))
     found = judged(auto, ramp_up=seconds[:used], per_second=seconds[used : used + 10])
     assert found.steady_from_s == steady_from_s
+    assert len(found.series["tps"]) == len(seconds[used : used + 10]), "the ramp-up is not in the numbers of the window"
     assert found.valid, "the behaviour of the system does not void"
     assert (of(found, "ramp-up").ok, of(found, "ramp-up").evidence) == (ok, evidence)
 
@@ -293,7 +292,7 @@ def test_a_busy_open_client_voids_only_when_the_rate_was_not_achieved() -> None:
     assert not late.valid
 
 
-@pytest.mark.parametrize(("rate", "held"), [(1000.0, True), (1009.0, True), (1020.0, False)])
+@pytest.mark.parametrize(("rate", "held"), [(1000.0, True), (1010.2, True), (1010.4, False)])
 def test_a_rate_is_achieved_from_99_percent(rate: float, held: bool) -> None:
     found = judged(ladder(arrival=Open(rate=rate)), rate=rate)
     assert of(found, "rate-held").ok is held
@@ -437,7 +436,7 @@ def test_no_ended_transaction_is_a_breach_of_a_ladder_and_an_answer_of_a_probe()
 def os_capture(
     *, busy_cores: float, ours_cores: float, steal_cores: float = 0.0, stalled: dict[str, float] | None = None
 ) -> list[CaptureSample]:
-    cores, samples = 4, []
+    cores, numbers = 4, {}
     for second in range(-1, 14):
         values = {
             "cpu.cores": cores,
@@ -449,9 +448,8 @@ def os_capture(
             "ours.cpu_s_total": ours_cores * (second + 1),
         }
         values |= {f"pressure.{kind}_us_total": 1e6 * share * (second + 1) for kind, share in (stalled or {}).items()}
-        readings = tuple(Reading(metric=metric, value=value) for metric, value in values.items())
-        samples.append(CaptureSample(capture="host", at_ns=T0 + second * S, readings=readings))
-    return samples
+        numbers[T0 / S + second] = values
+    return samples(numbers)
 
 
 def test_other_load_on_a_machine_is_a_warning() -> None:
@@ -516,18 +514,8 @@ def test_local_agents_are_one_tree_counted_once() -> None:
     start = T0 + RAMP_S * S
     about = {"transactions": mix(10_000), "ended_in_window": 10_000, "client_cpu_fraction": 0.99}
     load = load_result(**about, measure_start_ns=start, measure_end_ns=start + 10 * S, seconds_produced=0)
-    found = summarise(
-        id=IterationId(stage="l", rung=4, repeat=1, attempt=1),
-        stage=stage,
-        plan=local,
-        rate=None,
-        loads={"c1": load},
-        seconds={},
-        captures=captures,
-        clocks={},
-        t0_ns=T0,
-        started_unix_s=0.0,
-    )
+    about = {"loads": {"c1": load}, "t0_ns": T0, "recordings": {key: Recording(one) for key, one in captures.items()}}
+    found = summarise(observations(stage, plan=local, **about))
     assert of(found, "other-load:local").ok
     assert found.valid
 
@@ -560,3 +548,30 @@ def test_a_restart_between_iterations_is_a_warning_where_nothing_of_the_plan_doe
     ended = judged(dsn=dsn, load={"server_starts_ms": (1_700_000_300_000,) * 2}, before=before)
     text = "the server was started again since the iteration before, at 22:18:20 UTC (before that at 22:13:20)"
     assert [f.evidence for f in ended.findings if f.is_restart] == [text] * found
+
+
+@pytest.mark.parametrize(
+    ("stage", "paused_s", "reported", "valid"),
+    [
+        (ladder(limits=LENIENT), 1.9, False, True),
+        (ladder(limits=LENIENT), 2.0, True, True),
+        (ladder(limits=LENIENT), 9.9, True, True),
+        (ladder(limits=LENIENT), 10.0, True, False),
+        (search(limits=LENIENT), 10.0, True, False),
+    ],
+)
+def test_a_pause_of_a_load_process_is_reported_from_2_s_and_voids_from_10_s(
+    stage: Ladder | Search, paused_s: float, reported: bool, valid: bool
+) -> None:
+    found = judged(stage, rate=1000.0, load={"pause_longest_ns": round(paused_s * S)})
+    assert found.valid is valid
+    assert [f.evidence for f in found.findings if f.check == "pause:load@c1"] == (
+        [f"a load process of c1 did not run for {paused_s:.3g} s (limit 10 s)"] if reported else []
+    )
+
+
+def test_an_agent_without_an_answer_for_less_than_a_lease_has_a_warning() -> None:
+    found = judged(silences={"s1": 2.1, "c1": 6.4})
+    assert found.valid
+    assert [f.check for f in found.findings if f.check.startswith("pause")] == ["pause:agent@c1"]
+    assert of(found, "pause:agent@c1").evidence.startswith("no answer from c1 for 6.4 s")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from records import iteration
+from records import iteration, samples
 
 from proveout.coordinator.measure.captures import Recording, Window, events_read, unknown_events, waits_metrics
 from proveout.coordinator.results.published import wait_rows, wait_systems
@@ -17,7 +17,6 @@ from proveout.dsl.expr.checking import check_expression
 from proveout.dsl.plan.plan import Check
 from proveout.dsl.plan.topology import Expression
 from proveout.proto.events import WaitLine
-from proveout.proto.wire.results import CaptureSample, Reading
 
 ROOT = Path(__file__).parents[3]
 WINDOW = Window(start_ns=0, end_ns=10 * 10**9)
@@ -26,15 +25,9 @@ SYNC, CPU, READ = "Commit:log file sync", "DB CPU", "User I/O:db file scattered 
 
 def recording(seconds: Mapping[str, float], counts: Mapping[str, float] | None = None) -> Recording:
     """Two samples, at both ends of the window; all counters begin at 0."""
-    last = [Reading(metric="wait.seconds_total", value=value, label=label) for label, value in seconds.items()]
-    last += [Reading(metric="wait.count_total", value=value, label=label) for label, value in (counts or {}).items()]
-    first = tuple(replace(one, value=0.0) for one in last)
-    return Recording(
-        [
-            CaptureSample(capture="waits", at_ns=0, readings=first),
-            CaptureSample(capture="waits", at_ns=10 * 10**9, readings=tuple(last)),
-        ]
-    )
+    last = {f"wait.seconds_total[{label}]": value for label, value in seconds.items()}
+    last |= {f"wait.count_total[{label}]": value for label, value in (counts or {}).items()}
+    return Recording(samples({0: dict.fromkeys(last, 0.0), 10: last}))
 
 
 def test_named_events_have_time_share_count_and_mean() -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
+from records import samples
 
 from proveout.coordinator.measure.captures import Recording, Window, os_metrics
-from proveout.proto.wire.results import CaptureSample, Reading
 
 ORIGIN_S = 1000.0
 MEASURE_S = 3.0
@@ -17,14 +17,10 @@ BUSY = 0.8
 WINDOW = Window(start_ns=round(ORIGIN_S * 1e9), end_ns=round((ORIGIN_S + MEASURE_S) * 1e9))
 
 
-def sample(at_s: float, busy_s: float) -> CaptureSample:
+def readings(at_s: float, busy_s: float) -> dict[str, float]:
     """A host with one core that has been busy for `busy_s` since the window's start, and idle else."""
-    readings = (
-        Reading(metric="cpu.user_s_total", value=50.0 + busy_s),
-        Reading(metric="cpu.idle_s_total", value=500.0 + at_s - busy_s),
-        Reading(metric="ours.cpu_s_total", value=busy_s),
-    )
-    return CaptureSample(capture="os", at_ns=round((ORIGIN_S + at_s) * 1e9), readings=readings)
+    idle = 500.0 + at_s - busy_s
+    return {"cpu.user_s_total": 50.0 + busy_s, "cpu.idle_s_total": idle, "ours.cpu_s_total": busy_s}
 
 
 def busy_s(at_s: float, ramp_s: float, ramp_busy: float) -> float:
@@ -37,7 +33,8 @@ def busy_s(at_s: float, ramp_s: float, ramp_busy: float) -> float:
 def recorded(phase_s: float, ramp_s: float, ramp_busy: float, edges: Iterable[float] = ()) -> Recording:
     """Samples of every second from `phase_s` on, at the capture's end, and at `edges`."""
     times = sorted([*np.arange(phase_s - 3.0, MEASURE_S + MARGIN_S, 1.0), MEASURE_S + MARGIN_S, *edges])
-    return Recording([sample(float(at_s), busy_s(float(at_s), ramp_s, ramp_busy)) for at_s in times])
+    busy = {float(at_s): busy_s(float(at_s), ramp_s, ramp_busy) for at_s in times}
+    return Recording(samples({ORIGIN_S + at_s: readings(at_s, spent) for at_s, spent in busy.items()}))
 
 
 @pytest.mark.parametrize(("ramp_s", "ramp_busy"), [(0.0, 0.0), (1.0, 0.0), (1.0, 0.4), (1.0, BUSY)])

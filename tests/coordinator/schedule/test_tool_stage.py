@@ -13,6 +13,7 @@ from run_simulator import Fault, Simulation
 from simulated import PLAN, Model, assert_ended, results, simulate
 
 from proveout.coordinator.measure import summarise
+from proveout.coordinator.measure.load_merge import Observations
 from proveout.coordinator.report.figures import figure as pictures
 from proveout.coordinator.report.figures.stage_figures import iops_by_queue_depth
 from proveout.coordinator.report.tables import io_columns, node_trees
@@ -130,16 +131,17 @@ def summarised(
 ) -> IterationFinished:
     no_seconds: dict[str, list[LoadSecond]] = {host: [] for host in loads}
     return summarise.summarise(
-        id=IterationId(stage="mixed", rung=depth, repeat=repeat, attempt=1),
-        stage=STAGE,
-        plan=plan,
-        rate=None,
-        loads=loads,
-        seconds=no_seconds,
-        captures={},
-        clocks=dict.fromkeys(loads, (0, 1000)),
-        t0_ns=10 * S,
-        started_unix_s=1.0,
+        Observations(
+            id=IterationId(stage="mixed", rung=depth, repeat=repeat, attempt=1),
+            stage=STAGE,
+            plan=plan,
+            rate=None,
+            loads=loads,
+            seconds=no_seconds,
+            clocks=dict.fromkeys(loads, (0, 1000)),
+            t0_ns=10 * S,
+            started_unix_s=1.0,
+        )
     )
 
 
@@ -221,8 +223,8 @@ def test_a_rung_has_its_interval_and_a_figure_its_table() -> None:
     assert figure.slug == "iops-by-queue-depth-mixed"
     assert "IOPS" in figure.title
     panels = figure.spec["concat"]
-    assert [[value["depth"] for value in panel["data"]["values"]] for panel in panels] == [[2, 4], [2, 4]]
+    assert [[value["at"] for value in panel["data"]["values"]] for panel in panels] == [["2", "4"]] * 3
     assert [row[0] for row in figure.rows] == ["2", "4"]
     picture = pictures.svg(figure)
     assert "I/O depth of each job" in picture
-    assert "p99 response" in picture
+    assert "response p99" in picture

@@ -9,8 +9,7 @@ from typing import ClassVar
 import pytest
 import thorough
 from records import plan_of
-from run_simulator import Fault, FaultKind, Simulation, World
-from scheduler_driver import Judge
+from run_simulator import Evaluator, Fault, FaultKind, Simulation, World
 
 from proveout.coordinator.agents.endpoints import external_endpoints
 from proveout.coordinator.schedule.preflight import Moment, tuning_checks
@@ -48,7 +47,7 @@ def test_a_system_is_tuned_by_its_admin_and_measured_by_its_own_account() -> Non
     ((host, spec),) = tuning_checks(plan, Moment(endpoints=endpoints, hosts=("a",)))
     assert isinstance(spec, ApplyTuning)
     assert (host, spec.tunings, [one.dsn for one in spec.endpoints]) == ("a", (work_mem,), ["host=a user=dba"])
-    sent = Sent(plan, Judge(), work)
+    sent = Sent(plan, Evaluator(), work)
     sent.run()
     (tuned,) = (spec for spec in sent.specs if isinstance(spec, ApplyTuning) and spec.endpoints and not spec.check)
     assert [(one.system, one.dsn) for one in tuned.endpoints] == [("db", "host=a user=dba")]
@@ -78,7 +77,7 @@ class Sent(Simulation):
 
 
 def run(plan: Plan = PLAN, *faults: Fault, world: World | None = None, epoch: int = 1) -> Simulation:
-    simulation = Watched(plan, Judge(), work, world=world, epoch=epoch, faults=faults)
+    simulation = Watched(plan, Evaluator(), work, world=world, epoch=epoch, faults=faults)
     simulation.run()
     return simulation
 
@@ -188,7 +187,7 @@ class Host2(Watched):
 
 @pytest.mark.parametrize("outcome", ["refused", "failed", "needs_restart"])
 def test_a_host_that_cannot_be_tuned_ends_the_run(outcome: str) -> None:
-    simulation = Host2(PLAN, Judge(), work)
+    simulation = Host2(PLAN, Evaluator(), work)
     simulation.outcome = outcome
     world = simulation.run()
     assert simulation.closed is not None
@@ -211,7 +210,7 @@ class Drifting(Watched):
 
 
 def test_drift_gives_a_warning_and_does_not_end_the_run() -> None:
-    simulation = Drifting(PLAN, Judge(), work)
+    simulation = Drifting(PLAN, Evaluator(), work)
     world = simulation.run()
     assert simulation.closed is not None
     assert simulation.closed.exit_code == 0
@@ -245,7 +244,7 @@ def test_what_needs_a_restart_waits_for_the_reboot() -> None:
                 return done
             return replace(done, states=tuple(replace(state, outcome="needs_restart") for state in done.states))
 
-    simulation = Stored(REBOOT, Judge(), work)
+    simulation = Stored(REBOOT, Evaluator(), work)
     simulation.run()
     assert simulation.closed is not None
     assert simulation.closed.exit_code == 0
@@ -259,7 +258,7 @@ def test_a_host_that_does_not_come_back_ends_the_run() -> None:
                 self.world.gone.add(host)
             super()._dial(host)
 
-    simulation = Down(REBOOT, Judge(), work)
+    simulation = Down(REBOOT, Evaluator(), work)
     simulation.run()
     (ended,) = [event for event in simulation.world.events if isinstance(event, events.RunFinished)]
     assert (ended.status, ended.exit_code) == ("failed", 4)

@@ -551,6 +551,14 @@ def test_the_results_of_a_run_under_way_are_those_of_its_events_so_far() -> None
         assert progress.results == results.load_results(BASE[:count])
 
 
+@pytest.mark.parametrize(("rerun", "kept"), [(True, 1), (False, 0)])
+def test_a_void_iteration_that_is_not_run_again_is_taken_back(rerun: bool, kept: int) -> None:
+    one = iteration("base", 4, 1, 300.0)
+    void = IterationVoided(id=one.id, reason="lost", rerun=rerun)
+    stage = results.load_results([begun("base"), one, void]).stages["base"]
+    assert (len(stage.iterations), stage.voided) == (kept, (void,))
+
+
 def test_a_rate_that_waits_for_a_result_is_resolved() -> None:
     rate = Expression(text="base.peak.tps.mean * 3", needs=("base",))
     assert results.resolve(rate, results.load_results(BASE)) == pytest.approx(900.0)

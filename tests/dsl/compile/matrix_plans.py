@@ -31,10 +31,14 @@ def ladder(id: str, **more: Any) -> dict[str, Any]:
     return {"ladder": {"id": id, "workload": "hlr", "target": "db", "threads": 1, "measure": "1s", **more}}
 
 
-def compiled(tmp_path: Path, *stages: dict[str, Any], verdicts: list[dict[str, str]] | None = None) -> Plan:
-    path = tmp_path / "plan.yaml"
-    path.write_text(json.dumps(document(*stages, verdicts=verdicts)))
+def made(folder: Path, plan: dict[str, Any]) -> Plan:
+    path = folder / "plan.yaml"
+    path.write_text(json.dumps(plan))
     return compile_plan(path)
+
+
+def compiled(tmp_path: Path, *stages: dict[str, Any], verdicts: list[dict[str, str]] | None = None) -> Plan:
+    return made(tmp_path, document(*stages, verdicts=verdicts))
 
 
 def refused(tmp_path: Path, *stages: dict[str, Any], verdicts: list[dict[str, str]] | None = None) -> list[str]:

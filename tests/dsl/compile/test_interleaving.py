@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from matrix_plans import compiled, document, ladder, refused
+from matrix_plans import compiled, document, ladder, made, refused
 
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.explain.timetable import timetable
@@ -177,9 +176,7 @@ def swept(folder: Path, **more: Any) -> Plan:
     text = document(ladder("m", matrix=ROWS, before=[{"populate": {"workload": "hlr", "into": "db"}}], **more))
     text["workloads"] = {"hlr": SWEPT}
     text["stages"] = text["stages"][1:]
-    path = folder / "swept.yaml"
-    path.write_text(json.dumps(text))
-    return compile_plan(path)
+    return made(folder, text)
 
 
 def test_cells_with_populations_of_their_own_take_turns_only_with_order_interleaved(tmp_path: Path) -> None:
@@ -211,9 +208,7 @@ def test_steps_are_taken_back_in_reverse_and_a_tuned_system_is_restarted_once_mo
         )
     )
     text["topology"]["systems"]["server"] = {"engine": "postgres", "host": "h", "provision": "embedded"}
-    path = tmp_path / "tuned.yaml"
-    path.write_text(json.dumps(text))
-    plan = compile_plan(path)
+    plan = made(tmp_path, text)
     assert [len(members) for members in turns(plan)] == [4]
     kinds: dict[str, list[str]] = {}
     for stage in plan.stages[1:]:
@@ -258,9 +253,7 @@ def test_cells_on_both_ends_of_a_propagation_take_turns_when_each_begins_with_a_
     if level:
         text["workloads"]["hlr"].pop("weights")
         text["stages"].append({"reset": {"id": "end", "systems": ["back", "front"]}})
-    path = tmp_path / "ends.yaml"
-    path.write_text(json.dumps(text))
-    plan = compile_plan(path)
+    plan = made(tmp_path, text)
     assert turns(plan) == ([["m__back", "m__front"]] if level else [["m__back"], ["m__front"]])
     reason = "back and front propagate to each other, without a reset of both before each cell"
     assert apart(plan) == ({""} if level else {reason})

@@ -4,16 +4,11 @@ Whole plans with a matrix, and errors of wrong ones, are golden files (good/matr
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from matrix_plans import compiled, ladder, refused
 
-from proveout.coordinator.storage.journal import plan_data, recorded_plan
-from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.plan.stages import Cell, Ladder, ids, of_stage, same
-
-GOLDEN = Path(__file__).parents[2] / "golden"
+from proveout.dsl.plan.stages import Ladder, ids, same
 
 
 def test_the_matrices_of_a_plan_share_a_bound_and_are_refused_before_expansion(tmp_path: Path) -> None:
@@ -82,12 +77,3 @@ def test_steps_belong_to_a_ladder_without_a_matrix_too(tmp_path: Path) -> None:
         "load", "plain__before_1", "plain", "plain__after_1", "plain__after_2",
     ]  # fmt: skip
     assert {one.stage for one in plan.conditions if one.needs == ("load",)} == {s.id for s in plan.stages[1:]}
-
-
-def test_a_recorded_plan_is_read_with_its_cells() -> None:
-    plan = compile_plan(GOLDEN / "good" / "matrix.yaml")
-    data = json.loads(json.dumps(plan_data(plan)))
-    assert recorded_plan(data).digest == plan.digest
-    stage = next(one for one in data["stages"] if one["id"] == "solve__lz4__users_2")
-    assert of_stage(stage) == Cell(of="solve", labels=(("mode", "lz4"), ("users", 2)))
-    assert of_stage(next(one for one in data["stages"] if one["kind"] == "populate")) is None

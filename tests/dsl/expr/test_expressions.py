@@ -10,14 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proveout.dsl.expr.evaluation import (
-    AllOf,
-    AnyOf,
     Bare,
     Comparison,
-    Either,
     ExpressionFault,
+    Joined,
     MissingData,
-    Not,
     comparisons,
     evaluate,
     metric_of,
@@ -122,20 +119,21 @@ def test_a_ratio_of_unlike_units_has_no_factor_sign(text: str, metric: str) -> N
 
 def test_the_skeleton_of_a_check() -> None:
     tree = comparisons("a.b >= 1 && (c < 2 || !(d.at(4).x > 1)) && e")
-    assert isinstance(tree, AllOf)
+    assert isinstance(tree, Joined)
+    assert tree.operator == "&&"
     first, second, third = tree.parts
     assert first == Comparison(text="a.b >= 1", left="a.b", operator=">=", right="1")
     assert third == Bare(text="e")
-    assert isinstance(second, AnyOf)
-    assert second.text == "c < 2 || !(d.at(4).x > 1)"
+    assert isinstance(second, Joined)
+    assert (second.operator, second.text) == ("||", "c < 2 || !(d.at(4).x > 1)")
     inner = Comparison(text="d.at(4).x > 1", left="d.at(4).x", operator=">", right="1")
-    assert second.parts[1] == Not(text="!(d.at(4).x > 1)", part=inner)
+    assert second.parts[1] == Joined(text="!(d.at(4).x > 1)", operator="!", parts=(inner,))
 
 
 def test_the_skeleton_of_a_choice_and_of_arithmetic() -> None:
     tree = comparisons("x ? a > 1 : b")
-    assert isinstance(tree, Either)
-    assert (tree.condition, tree.otherwise) == (Bare(text="x"), Bare(text="b"))
+    assert isinstance(tree, Joined)
+    assert (tree.operator, tree.parts[0], tree.parts[2]) == ("?", Bare(text="x"), Bare(text="b"))
     assert comparisons("((a + b) * c >= (2))") == Comparison(
         text="(a + b) * c >= (2)", left="(a + b) * c", operator=">=", right="(2)"
     )

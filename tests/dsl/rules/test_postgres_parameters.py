@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from proveout.agent.engines.postgres import roles as embedded
 from proveout.dsl.operations.parameter_names import objection
-from proveout.dsl.operations.postgres_settings import PostgresSettings
+from proveout.dsl.operations.sql import PostgresSettings
 
 REFUSED = """
 archive_command archive_cleanup_command restore_command recovery_end_command ssl_passphrase_command archive_library

@@ -1,4 +1,4 @@
-"""Equipment of includes, bases and inventories."""
+"""Equipment of includes, bases and inventories; stages of a base."""
 
 from __future__ import annotations
 
@@ -49,3 +49,9 @@ def test_an_inventory_with_hosts_replaces_equipment_which_belongs_to_another_lab
     assert declared(folder, "p.yaml", f"topology: {{{HOSTS}, {SYSTEMS}}}\n") == []
     own = "equipment: {san: {kind: storage, connects: h}}"
     assert declared(folder, "p.yaml", f"topology: {{{HOSTS}, {SYSTEMS}, {own}}}\n") == [("san", "storage", ("h",))]
+
+
+def test_what_an_extending_plan_drops_can_be_stated_again(folder: Path) -> None:
+    stages = "[{populate: null}, {populate: {workload: w, into: db}}, {pause: {duration: 1s}}]"
+    (folder / "q.yaml").write_text(f"proveout: 1\nname: q\nextends: p.yaml\nstages: {stages}\n")
+    assert [stage.id for stage in compile_plan(folder / "q.yaml").stages] == ["populate", "pause"]

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from shop import SHOP
 
 from proveout.dsl.workloads.conformance import Seen, band, conform
-from proveout.dsl.workloads.hlr import HLR_TRANSACTIONS, HLR_WEIGHTS, Hlr
-from proveout.dsl.workloads.hlr_tables import shares
+from proveout.dsl.workloads.hlr import HLR_TRANSACTIONS, HLR_WEIGHTS, Hlr, shares
 from proveout.dsl.workloads.hlr_workload import effective_subscribers
 
 HLR = compiled("hlr", {"population": 100_000})

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from proveout.dsl.workloads.hlr import HLR_TRANSACTIONS, KIND, Hlr
-from proveout.dsl.workloads.hlr_workload import build
+from proveout.dsl.workloads.hlr import HLR_TRANSACTIONS, Hlr
 from proveout.dsl.workloads.kinds import built_in
 from proveout.dsl.workloads.program import Program, words
 
@@ -56,15 +55,6 @@ def test_wrong_parameters_are_refused(kind: str, parameters: dict[str, Any], mes
     with pytest.raises(ValidationError) as caught:
         built_in(kind).parameters.model_validate(parameters)
     assert message in str(caught.value)
-
-
-def test_sqlite_has_no_partitions() -> None:
-    parted = Hlr.model_validate({"population": 100, "partitions": 2})
-    assert KIND.engine_problem(parted, "postgres") is None
-    assert KIND.engine_problem(Hlr(), "sqlite") is None
-    assert "2 partitions" in (KIND.engine_problem(parted, "sqlite") or "")
-    assert {"oracle", "postgres"} <= build(parted).population.before.keys() - {"sqlite"}
-    assert "sqlite" not in build(parted).population.before
 
 
 def test_the_fields_of_a_program_s_arguments_are_filled_in() -> None:

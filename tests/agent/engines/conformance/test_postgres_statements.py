@@ -8,7 +8,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from proveout.agent.engines.driver_contract import FailureKind, Pipelines, StatementFailure
-from proveout.agent.engines.postgres.driver import PostgresDriver, kind_of
+from proveout.agent.engines.postgres.driver import PostgresDriver
 from proveout.dsl.workloads.base import Statement
 
 Subject = Any  # conftest's
@@ -132,18 +132,3 @@ def test_the_error_for_a_missing_database_quotes_no_password(database: str) -> N
     with pytest.raises(StatementFailure) as raised:
         PostgresDriver().connect("this is not a conninfo")
     assert raised.value.kind is FailureKind.LOST
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        ("40001", FailureKind.RETRYABLE),
-        ("40P01", FailureKind.RETRYABLE),
-        ("57P01", FailureKind.LOST),
-        ("08003", FailureKind.LOST),
-        ("53100", FailureKind.ERROR),
-        ("23505", FailureKind.LOGICAL),
-    ],
-)
-def test_kinds_of_failures_by_sqlstate(code: str, kind: FailureKind) -> None:
-    assert kind_of(code, frozenset({"23505"})) is kind

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.machinery
 import subprocess
 import sys
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ from proveout.agent.engines import handlers
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.duckdb import driver, sql
 from proveout.agent.engines.duckdb.driver import DuckdbDriver, code_of
+from proveout.agent.engines.duckdb.populate import DuckdbLoader
 from proveout.agent.engines.duckdb.sql import DuckdbQueries, SizeCatalogue
 from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import privileges
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.settings import split_dsn
-from proveout.dsl.workloads.base import Statement
+from proveout.dsl.workloads.base import Population, Statement, Table
 from proveout.proto.wire.tasks import Endpoint, RunSql, StartSystem
 
 HOLD = """
@@ -135,6 +137,42 @@ async def test_a_file_that_another_process_writes_to(
     finally:
         other.communicate()
     DuckdbDriver().connect(endpoint.dsn).close()
+
+
+def test_a_table_of_the_user_is_not_replaced_and_one_of_proveout_is(tmp_path: Path) -> None:
+    file = tmp_path / "own.duckdb"
+    statements = {"before": "CREATE TABLE item (id int)", "drop": "DROP TABLE IF EXISTS item"}
+    population = Population(
+        units=1,
+        tables=(Table(name="item", columns=(("id", "int4"),), rows=lambda first, count: ()),),
+        after={},
+        expected={"item": (0, 0)},
+        **{step: {"duckdb": (statement,)} for step, statement in statements.items()},
+    )
+
+    def change(text: str) -> None:
+        with driver.open_database(str(file)) as connection:
+            connection.execute(text)
+
+    def loaded(*steps: str) -> None:
+        with closing(DuckdbLoader(str(file), population)) as loader:
+            for step in steps:
+                getattr(loader, step)()
+
+    for kind, made in (
+        ("table", "CREATE TABLE Item AS SELECT 7 AS id"),
+        ("view", "CREATE VIEW item AS SELECT 1 AS id"),
+    ):
+        change(made)
+        for step in ("prepare", "undo"):
+            with pytest.raises(TaskFault, match=f"has a {kind} item that proveout did not make") as caught:
+                loaded(step)
+            assert caught.value.code == "refused"
+        with driver.open_database(str(file)) as connection:
+            assert connection.execute("SELECT count(*) FROM item").fetchall() == [(1,)]
+        change(f"DROP {kind} item")
+    loaded("prepare", "prepare", "undo")
+    change("CREATE TABLE item (id int)")
 
 
 def test_the_codes_of_errors(tmp_path: Path) -> None:

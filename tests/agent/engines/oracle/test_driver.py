@@ -25,7 +25,6 @@ from proveout.agent.engines.oracle.driver import (
     OracleSession,
     binds,
     error_text,
-    kind_of,
     parts,
     positions,
 )
@@ -147,6 +146,10 @@ def test_ora_01017_and_ora_12541(oracle: str) -> None:
         OracleDriver().connect(f"hlr/wrong@{target}")
     assert (raised.value.code, raised.value.kind) == ("ORA-01017", FailureKind.LOST)
     assert "wrong" not in raised.value.what
+    endpoint = Endpoint(system="db", engine="oracle", dsn=f"hlr/wrong@{target}")
+    with pytest.raises(TaskFault, match="ORA-01017") as refused, connected(endpoint, "sql"):
+        pass
+    assert (refused.value.code, "CREATE SESSION" in refused.value.way_out) == ("refused", True)
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         port = nobody.getsockname()[1]
@@ -188,22 +191,6 @@ def test_a_password_may_contain_the_separators_of_a_dsn() -> None:
         with pytest.raises(StatementFailure) as raised:
             parts(wrong)
         assert "secret" not in raised.value.what
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        ("ORA-00060", FailureKind.RETRYABLE),
-        ("ORA-08177", FailureKind.RETRYABLE),
-        ("ORA-03113", FailureKind.LOST),
-        ("ORA-12541", FailureKind.LOST),
-        ("DPY-4024", FailureKind.LOST),
-        ("ORA-01555", FailureKind.ERROR),
-        ("ORA-02291", FailureKind.LOGICAL),
-    ],
-)
-def test_kinds(code: str, kind: FailureKind) -> None:
-    assert kind_of(code, frozenset({"ORA-02291"})) is kind
 
 
 def test_an_unknown_service_has_oracles_code_ora_12514() -> None:

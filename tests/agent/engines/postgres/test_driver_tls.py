@@ -36,7 +36,7 @@ class Served:
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     authority = Authority.create()
-    shown = authority.issue_agent("db", ["127.0.0.1"])
+    shown = authority.issue("agent/db", ["127.0.0.1"])
     with distribution_postgres(
         "listen_addresses=127.0.0.1",
         "ssl=on",

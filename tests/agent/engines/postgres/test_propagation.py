@@ -17,8 +17,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.capture import kinds
 from proveout.agent.engines import handlers
+from proveout.agent.engines.embedded.server import Embedded
 from proveout.agent.engines.postgres.propagation import link_name, unlink
-from proveout.agent.engines.postgres.provision import EmbeddedPostgres, Server
+from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.engines.postgres.roles import administration, replication, with_keys
 from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.plan import Workload
@@ -359,7 +360,7 @@ async def trapped_pair(pair: tuple[Endpoint, Endpoint]) -> AsyncIterator[tuple[E
 
 
 async def test_other_roles_do_not_execute_objects_of_a_plan(
-    task_context: Any, tmp_path: Path, servers: tuple[Server, Server], trapped_pair: tuple[Endpoint, Endpoint]
+    task_context: Any, servers: tuple[Server, Server], trapped_pair: tuple[Endpoint, Endpoint]
 ) -> None:
     """Names are resolved in the catalogue only, the table copy executes no row policies, and the sink applies changes as
     the owner of the tables."""
@@ -369,9 +370,7 @@ async def test_other_roles_do_not_execute_objects_of_a_plan(
         "ALTER TABLE subscriber ENABLE ROW LEVEL SECURITY",
         "CREATE POLICY p ON subscriber USING (public.trap())",
     )
-    with_log = EmbeddedPostgres(BACKEND, tmp_path)
-    with_log._server = servers[1]
-    task_context.resources["system:backend"] = with_log
+    task_context.resources["system:backend"] = Embedded(servers[1])
     with pytest.raises(TaskFault, match="row-level security"):
         await link(task_context, source, sink, copy_data=True)
     task_context.resources.clear()

@@ -15,7 +15,7 @@ from eventually import eventually_async
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.populate import populate
-from proveout.dsl.workloads.hlr_tables import NAMES, PRIMARY_KEYS
+from proveout.dsl.workloads.hlr import NAMES, PRIMARY_KEYS
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.results import Populated
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.populate import WorkerPool, judge, populate
 from proveout.agent.load.populate_jobs import Count, share_of, slices
-from proveout.dsl.workloads.hlr_tables import NAMES, PRIMARY_KEYS
+from proveout.dsl.workloads.hlr import NAMES, PRIMARY_KEYS
 from proveout.proto.wire.results import TableCount
 from proveout.proto.wire.tasks import PopulateSystem
 

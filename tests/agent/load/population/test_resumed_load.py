@@ -16,7 +16,7 @@ from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.populate import populate
 from proveout.agent.load.populate_jobs import LoadJournal, has_run_before, joined, journal_of, missing
-from proveout.dsl.workloads.hlr_tables import NAMES
+from proveout.dsl.workloads.hlr import NAMES
 from proveout.dsl.workloads.kinds import build
 from tests.agent.load.conftest import workload_of
 

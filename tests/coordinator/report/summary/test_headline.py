@@ -10,11 +10,10 @@ import records
 import verdict_histories as made
 from records import begun, ended, run_started
 
-from proveout.coordinator.report.answer import answer
 from proveout.coordinator.report.document import Paragraph, Section, Table
 from proveout.coordinator.report.figures import load_figures
 from proveout.coordinator.report.run_document import run_document
-from proveout.coordinator.report.summary import claims, headline
+from proveout.coordinator.report.summary import answer, claims, headline
 from proveout.coordinator.results.results import RunResults, load_results, search_metrics
 from proveout.core.numbers import with_interval
 from proveout.proto.events import CommitsMeasured, Event, SearchFinished

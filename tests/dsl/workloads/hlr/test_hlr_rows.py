@@ -9,8 +9,9 @@ from driven import built
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.dsl.workloads import hlr_tables
+from proveout.dsl.workloads import hlr
 from proveout.dsl.workloads.hlr import Hlr
+from proveout.dsl.workloads.random_streams import digits15
 
 TATP = built("hlr", {"population": 1_000_000, "seed": 7})
 
@@ -25,15 +26,15 @@ def test_the_expected_ranges_are_narrow_enough_to_find_a_wrong_load() -> None:
 
 def test_numbers_have_15_digits_and_s_id_is_as_wide_as_needed() -> None:
     numbers = np.array([0, 7, 99_999, 100_000, 10**10 - 1, 10**10, 10**15 - 1], dtype=np.int64)
-    assert hlr_tables.digits15(numbers).tolist() == [b"%015d" % number for number in numbers.tolist()]
+    assert digits15(numbers).tolist() == [b"%015d" % number for number in numbers.tolist()]
     for population, kind in ((2**31 - 1, "int4"), (2**31, "int8")):
-        assert hlr_tables.columns(population)["subscriber"][0] == ("s_id", kind)
+        assert hlr.shapes(population)[0].columns[0] == ("s_id", kind)
 
 
 @given(population=st.integers(1, 10_000), partitions=st.integers(1, 50))
 def test_partitions_cover_the_population_evenly(population: int, partitions: int) -> None:
     parameters = Hlr.model_validate({"population": population, "partitions": min(partitions, population)})
-    edges = (1, *hlr_tables.bounds(parameters), population + 1)
+    edges = (1, *hlr.bounds(parameters), population + 1)
     sizes = {high - low for low, high in itertools.pairwise(edges)}
     assert len(edges) == parameters.partitions + 1
     assert 1 <= min(sizes) <= max(sizes) <= min(sizes) + 1

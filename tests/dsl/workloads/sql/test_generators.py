@@ -1,4 +1,4 @@
-"""The generators of `kind: sql`: their distributions against the exact ones (χ², p > 10^-6), and their ranges."""
+"""The generators of `kind: sql`: their distributions against the exact ones, and their ranges."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy
+from driven import assert_alike
 
-from proveout.dsl.workloads.hlr_tables import words
-from proveout.dsl.workloads.hlr_workload import nurand_mask
-from proveout.dsl.workloads.sql.parameters import Generator
-from proveout.dsl.workloads.sql.workload import HEAD_MAX, choice, draw, zipf_ranks
+from proveout.dsl.workloads.random_streams import words
+from proveout.dsl.workloads.sql import Generator
+from proveout.dsl.workloads.sql_workload import HEAD_MAX, draw, zipf_ranks
 
 N = 100_000
 P_MIN = 1e-6
@@ -27,16 +27,10 @@ def drawn(given: dict[str, Any], count: int = N, seed: int = 3) -> list[Any]:
     return values
 
 
-def fits(values: list[Any], expected: dict[Any, float]) -> float:
-    """p of Pearson's χ²; fails for an unexpected value."""
+def assert_fits(values: list[Any], expected: dict[Any, float]) -> None:
     counts = Counter(values)
     assert set(counts) <= set(expected)
-    total = sum(expected.values())
-    return float(
-        scipy.stats.chisquare(
-            [counts[v] for v in expected], [len(values) * w / total for w in expected.values()]
-        ).pvalue
-    )
+    assert_alike([counts[value] for value in expected], [*expected.values()])
 
 
 @pytest.mark.parametrize(
@@ -51,7 +45,7 @@ def fits(values: list[Any], expected: dict[Any, float]) -> float:
     ids=str,
 )
 def test_discrete(given: dict[str, Any], expected: dict[Any, float]) -> None:
-    assert fits(drawn(given), expected) > P_MIN
+    assert_fits(drawn(given), expected)
 
 
 @pytest.mark.parametrize(("low", "high"), [(10, 20.5), (0, 2**61)])
@@ -65,9 +59,8 @@ def test_nurand_is_the_specifications() -> None:
     """((U(0, A) | U(1, P)) mod P) + 1, counted out over all pairs."""
     population, constant = 100, 7
     pairs = Counter((a | b) % population + 1 for a in range(constant + 1) for b in range(1, population + 1))
-    assert fits(drawn({"nurand": [1, population], "a": constant}), {k: float(v) for k, v in pairs.items()}) > P_MIN
+    assert_fits(drawn({"nurand": [1, population], "a": constant}), dict(pairs))
     assert min(drawn({"nurand": [501, 600]}, 10_000)) >= 501
-    assert nurand_mask(100) == 65_535
 
 
 @pytest.mark.parametrize("theta", [0.99, 1.0, 1.5])
@@ -87,8 +80,8 @@ def test_zipf_beyond_the_head(theta: float) -> None:
 
 def test_text() -> None:
     values = drawn({"text": [2, 5], "alphabet": "xyz"}, 60_000)
-    assert fits([len(v) for v in values], dict.fromkeys((2, 3, 4, 5), 1.0)) > P_MIN
-    assert fits([c for v in values for c in v], dict.fromkeys("xyz", 1.0)) > P_MIN
+    assert_fits([len(v) for v in values], dict.fromkeys((2, 3, 4, 5), 1.0))
+    assert_fits([c for v in values for c in v], dict.fromkeys("xyz", 1.0))
     assert {len(v) for v in drawn({"text": 7}, 1_000)} == {7}
     assert set(drawn({"text": 0}, 10)) == {""}
     assert all(v.isalpha() and v.islower() for v in drawn({"text": [1, 9]}, 1_000))
@@ -102,7 +95,7 @@ def test_uuid_and_timestamp() -> None:
         datetime.fromisoformat(v) for v in drawn({"timestamp": ["2024-02-28 23:59:58", "2024-02-29 00:00:01"]}, 8_000)
     ]
     seconds = [int((m - datetime(2024, 2, 28, 23, 59, 58)).total_seconds()) for m in moments]
-    assert fits(seconds, dict.fromkeys(range(4), 1.0)) > P_MIN
+    assert_fits(seconds, dict.fromkeys(range(4), 1.0))
 
 
 def test_no_rows_at_all() -> None:
@@ -111,16 +104,3 @@ def test_no_rows_at_all() -> None:
     others = [{"uniform": [1, 9.5]}, {"pick": {"a": 1, "b": 2}}, {"text": 0}, {"uuid": "random"}]
     for given in (*ranges, *others, {"timestamp": ["2024-01-01", "2024-01-02"]}):
         assert drawn(given, 0) == []
-
-
-def test_choice_covers_its_range() -> None:
-    edges = np.array([0, 2**64 - 1], dtype=np.uint64)
-    assert choice(edges, 10).tolist() == [0, 9]
-    assert choice(edges, 2**32).tolist() == [0, 2**32 - 1]
-    assert choice(edges, 2**40).max() < 2**40
-
-
-def test_what_is_not_drawn() -> None:
-    for given in ({"sequence": 1}, {"from": "a.b"}):
-        with pytest.raises(ValueError, match="not drawn"):
-            draw(Generator.model_validate(given))

@@ -15,9 +15,8 @@ from proveout.agent.load.loop.terminal import stream_of
 from proveout.dsl.plan.plan import Workload, to_data
 from proveout.dsl.workloads.base import Outcome, TransactionType
 from proveout.dsl.workloads.kinds import has_tables, of_workload
-from proveout.dsl.workloads.sql import KIND
-from proveout.dsl.workloads.sql.parameters import Custom
-from proveout.dsl.workloads.sql.workload import rows_of_units
+from proveout.dsl.workloads.sql import KIND, Custom
+from proveout.dsl.workloads.sql_workload import rows_of_units
 
 SHOPPING = built("sql", SHOP)
 KINDS: dict[str, TransactionType] = {kind.name: kind for kind in SHOPPING.transactions}
@@ -81,14 +80,6 @@ def test_a_bind_is_drawn_once_for_a_transaction() -> None:
 )
 def test_rows_that_are_not_expected_are_a_logical_failure(answers: list[Given]) -> None:
     assert bought(1, *answers)[1] is Outcome.LOGICAL_FAILURE
-
-
-def test_single_statements() -> None:
-    found = {
-        (name, count): drive(KINDS[name], KINDS[name].inputs(SHOPPING.keys(1))(), in_turn(Given(count)))[1]
-        for name, count in (("Show", 0), ("Show", 3), ("Count", 0))
-    }
-    assert [case for case, outcome in found.items() if outcome is not Outcome.COMMIT] == [("Show", 0)]
 
 
 def test_a_sequence_never_repeats_within_a_run() -> None:

@@ -45,7 +45,7 @@ def test_each_sends_only_its_declared_statements_and_with_procedures_one(name: s
 
 
 def test_the_statements_of_a_new_order() -> None:
-    orders = iter(TWO.keys(5).new_order, None)
+    orders = iter(TWO.keys(5)["NewOrder"], None)
     order = next(one for one in orders if all(s == 2 for _, s, _ in one.lines) and one.lines[-1][0] < 100_001)
     sent, outcome = drive(transaction("NewOrder"), order, answer)
     assert outcome is Outcome.COMMIT
@@ -69,14 +69,14 @@ def test_the_statements_of_a_new_order() -> None:
 
 
 def test_an_unknown_item_is_a_logical_failure_after_the_inserts() -> None:
-    order = next(one for one in iter(TWO.keys(5).new_order, None) if one.lines[-1][0] == 100_001)
+    order = next(one for one in iter(TWO.keys(5)["NewOrder"], None) if one.lines[-1][0] == 100_001)
     sent, outcome = drive(transaction("NewOrder"), order, answer)
     assert outcome is Outcome.LOGICAL_FAILURE
     assert [name for name, _ in sent][-2:] == ["add_order", "add_new_order"]
 
 
 def test_of_four_customers_with_one_name_the_second_pays() -> None:
-    payment = next(one for one in iter(TWO.keys(5).payment, None) if one.customer.c_id == 0)
+    payment = next(one for one in iter(TWO.keys(5)["Payment"], None) if one.customer.c_id == 0)
     sent, _ = drive(transaction("Payment"), payment, answer)
     assert dict(sent)["add_history"][0] == 22
 
@@ -139,5 +139,7 @@ def test_each_instance_of_a_cluster_has_its_own_warehouses() -> None:
     everywhere = compiled("tprocc", {"warehouses": 8, "home": "all"})
     assert "home: fixed" in (division_problem(everywhere, 4) or "")
     workload = built("tprocc", {"warehouses": 8})
-    homes = {terminal % 4: {workload.keys(terminal + 4 * k).delivery()[0] for k in range(6)} for terminal in range(4)}
+    homes = {
+        terminal % 4: {workload.keys(terminal + 4 * k)["Delivery"]()[0] for k in range(6)} for terminal in range(4)
+    }
     assert homes == {0: {1, 5}, 1: {2, 6}, 2: {3, 7}, 3: {4, 8}}
