@@ -426,7 +426,10 @@ def _panel(points: Sequence[Point], look: _Look) -> _Drawn:
     places = {value["at"] for value in values}
     bars = 1 if look.stacked else max(sum(value["at"] == at for value in values) for at in places)
     height = max(90, len(places) * (16 + 15 * bars)) if look.lying else 230
-    return values, _layers(values, number, look, line=line, side=bars > 1), height
+    layers = _layers(values, number, look, line=line, side=bars > 1)
+    needed = {name for value in values for name, found in value.items() if found not in (None, "")} | {"series"}
+    needed -= set() if look.stacked else {"rank"}
+    return [{name: value[name] for name in value if name in needed} for value in values], layers, height
 
 
 def _ratio_axis(points: Sequence[Point]) -> Spec:
