@@ -196,9 +196,9 @@ SHOWN_MAX = 400
 
 def verdict_text(view: RunView, width: int, *_: int) -> Text:
     """Reached verdicts, then provisional ones, each with its evidence in a line, then those that are undecided."""
-    parts: list[tuple[str, str]] = []
-    shown: list[VerdictReached | VerdictForeseen] = [*view.verdicts, *view.foreseen]
-    for one in shown:
+    parts: list[str | tuple[str, str]] = []
+    verdicts: tuple[VerdictReached | VerdictForeseen, ...] = (*view.verdicts, *view.foreseen)
+    for one in verdicts:
         sign, style = OUTCOMES[one.outcome]
         evidence = f"    {safe(one.evidence)}"
         before, after = "", ""
@@ -216,7 +216,7 @@ def verdict_text(view: RunView, width: int, *_: int) -> Text:
 
 def tuning_text(view: RunView, *_: int) -> Text:
     """Every tuning on every host with its state and its diff."""
-    parts: list[tuple[str, str]] = []
+    parts: list[str | tuple[str, str]] = []
     for one in view.tunings.values():
         style = sign_style(one.sign)
         parts += [(f"{one.sign} ", style), (f"{safe(one.host)}: {safe(one.name)}", "bold")]
@@ -227,7 +227,7 @@ def tuning_text(view: RunView, *_: int) -> Text:
 
 def log_text(view: RunView, wanted: str) -> Text:
     """The lines that match, newest first."""
-    parts: list[tuple[str, str]] = []
+    parts: list[str | tuple[str, str]] = []
     lines = (line for line in reversed(view.log) if matches(wanted, line.level, line.host, line.text))
     for line in islice(lines, SHOWN_MAX):
         sign, style = LEVELS[line.level]

@@ -100,9 +100,13 @@ def release(endpoint: Endpoint, statement: str) -> None:
 
 async def restore_copy(context: TaskContext, spec: RestoreCopy) -> Done:
     """Make the data of a system again from the copy of this run."""
-    began = time.monotonic()
     run = context.key.partition("/")[0]
-    await asyncio.to_thread(_copy(spec.endpoint, run).restore)
+    return await _timed(asyncio.to_thread(_copy(spec.endpoint, run).restore))
+
+
+async def _timed(step: Awaitable[object]) -> Done:
+    began = time.monotonic()
+    await step
     return Done(seconds=time.monotonic() - began)
 
 
@@ -192,16 +196,13 @@ async def stop_system(context: TaskContext, spec: StopSystem) -> Done:
 
 async def snapshot_system(context: TaskContext, spec: SnapshotSystem) -> Done:
     """Save or restore the data of a system of this session; its address stays the same."""
-    began = time.monotonic()
     if spec.system.is_named_file:
-        await asyncio.to_thread(_copy_or_restore, spec)
-        return Done(seconds=time.monotonic() - began)
+        return await _timed(asyncio.to_thread(_copy_or_restore, spec))
     system = _existing(context, spec.system.name)
     if system is None:
         raise TaskFault("missing", f"system {spec.system.name!r} was not started here", way_out="start it first")
     with explain_death(context, [spec.system.name]):
-        await (system.save_snapshot() if spec.action == "save" else system.restore_snapshot())
-    return Done(seconds=time.monotonic() - began)
+        return await _timed(system.save_snapshot() if spec.action == "save" else system.restore_snapshot())
 
 
 def _copy_or_restore(spec: SnapshotSystem) -> None:
@@ -297,12 +298,11 @@ async def _cancellable(work: Callable[[Callable[[], bool]], float]) -> float:
 
 async def checkpoint(context: TaskContext, spec: Checkpoint) -> Done:
     """Write dirty pages to disk; does nothing for an engine without checkpoints."""
-    began = time.monotonic()
     engine = adapter(spec.endpoint.engine)
-    if engine.stated.checkpoint:
-        with explain_death(context, [spec.endpoint.system]):
-            await engine.checkpoint(spec.endpoint)
-    return Done(seconds=time.monotonic() - began)
+    if not engine.stated.checkpoint:
+        return Done(seconds=0.0)
+    with explain_death(context, [spec.endpoint.system]):
+        return await _timed(engine.checkpoint(spec.endpoint))
 
 
 # ---- two systems ---------------------------------------------------------------------------------------------------
@@ -310,10 +310,8 @@ async def checkpoint(context: TaskContext, spec: Checkpoint) -> Done:
 
 async def link_systems(context: TaskContext, spec: LinkSystems) -> Done:
     """Set propagation up, or renew it. Where an end is not provisioned, the link is removed when the session ends."""
-    began = time.monotonic()
     with explain_death(context, [spec.source.system, spec.sink.system]):
-        await adapter(spec.source.engine).propagation.link(context, spec)
-    return Done(seconds=time.monotonic() - began)
+        return await _timed(adapter(spec.source.engine).propagation.link(context, spec))
 
 
 async def compare_systems(context: TaskContext, spec: CompareSystems) -> Compared:

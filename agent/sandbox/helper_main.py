@@ -158,17 +158,8 @@ class HelperServer:
         try:
             answer = await asyncio.to_thread(resolve(CALLS[name]), endpoint, **arguments)
         except TaskFault as fault:
-            self._write(
-                helper.control(
-                    "fault",
-                    number,
-                    fault.code,
-                    sanitize(fault.what),
-                    sanitize(fault.way_out),
-                    sanitize(fault.refusal),
-                    fault.line,
-                )
-            )
+            words = map(sanitize, (fault.what, fault.way_out, fault.refusal))
+            self._write(helper.control("fault", number, fault.code, *words, fault.line))
         except Exception as error:
             logging.exception("%s of system %s failed", name, endpoint.system)
             what = sanitize(f"{type(error).__name__}: {error}")

@@ -132,7 +132,9 @@ class Files:
         """Remove temporary files beside `path` that an agent left when it was killed during `put`."""
         try:
             with self._folder(path) as (folder, name):
-                left = [one for one in _names(folder) if one.startswith(_temporary_prefix(name)) and _LEFT.search(one)]
+                prefix = _temporary_prefix(name)
+                names = os.listdir(folder)  # noqa: PTH208 - a descriptor has no `iterdir`
+                left = [one for one in names if one.startswith(prefix) and _LEFT.search(one)]
                 for one in left:
                     os.unlink(one, dir_fd=folder)
                 if left:
@@ -227,10 +229,6 @@ def _set_xattrs(descriptor: int, wanted: Mapping[str, bytes], *, inherits: bool)
     for attribute in () if inherits else _xattrs(descriptor):
         if attribute not in wanted and not attribute.startswith("security."):  # the kernel assigns labels
             os.removexattr(descriptor, attribute)
-
-
-def _names(folder: int) -> list[str]:
-    return os.listdir(folder)
 
 
 def _temporary_prefix(name: str) -> str:

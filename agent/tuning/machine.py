@@ -106,9 +106,7 @@ def claims_of(tunings: Sequence[Tuning], endpoints: Sequence[Endpoint]) -> froze
         if tuning.system:
             endpoint = reached.get(tuning.system)
             if endpoint is not None and not endpoint.provisioned:  # the run has started the others
-                differs = (
-                    f"{endpoint.engine} {public(endpoint) or endpoint.system}"  # between systems, and has no secrets
-                )
+                differs = f"{endpoint.engine} {public(endpoint) or endpoint.system}"  # and has no secrets
                 found.add(f"system:{hashlib.sha256(differs.encode()).hexdigest()[:32]}")
             found |= {MACHINE} if tuning.restart else set()
             continue

@@ -36,6 +36,7 @@ from proveout.dsl.operations.change import (
     TakeSpace,
     UnitAction,
     WriteFile,
+    around,
     diff,
     only_undoes,
 )
@@ -472,9 +473,9 @@ class Transaction:
             )
         step = operation.changes(self.host.facts())
         if tuning.restart and (step.changes or step.restarts) and not step.refusals:
-            before: tuple[Change, ...] = (UnitAction(unit=tuning.restart, verb="", undo="restart"),)
-            after = UnitAction(unit=tuning.restart, verb="restart")
-            return Step(changes=(*(before if step.changes else ()), *step.changes, after))
+            undo = UnitAction(unit=tuning.restart, verb="", undo="restart")
+            made = UnitAction(unit=tuning.restart, verb="restart")
+            return Step(changes=around(step.changes, undo, made) or (made,))
         return step
 
     def _apply(self, tuning: Tuning) -> TuningState:

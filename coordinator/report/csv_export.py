@@ -60,7 +60,7 @@ def columns(results: RunResults) -> tuple[str, ...]:
     found = [item.metrics for stage in results.stages.values() for item in stage.iterations]
     sets = SETS if any(SETS[0] in tree for tree in found) else ()
     phase = ("phase",) if any("phases" in tree for tree in found) else ()
-    return (*COLUMNS, *sets, *cost_columns(results), *label_columns(results), *phase)
+    return (*COLUMNS, *sets, *_cost_columns(results), *label_columns(results), *phase)
 
 
 def label_columns(results: RunResults) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ def _run_id(results: RunResults) -> str:
 
 def rows(results: RunResults) -> Iterator[Row]:
     """The rows, in the order in which the iterations ended; keys are `columns`."""
-    costs, words = cost_columns(results), {*label_columns(results), "phase"}
+    costs, words = _cost_columns(results), {*label_columns(results), "phase"}
     added = columns(results)[len(COLUMNS) :]
     blank: Row = {name: "" if name in words else None for name in added}
     for stage in results.stages.values():
@@ -99,17 +99,18 @@ def rows(results: RunResults) -> Iterator[Row]:
         for item, of in _iterations(results, stage):
             about = of | {"rate_per_s": item.rate, "measure_s": item.measure_s} | blank | labels
             for load, numbers in _transactions(item):
-                path, is_all = in_load_path(load), numbers["transaction"] in (ALL, in_load(load, ALL))
+                path, is_all = _in_load_path(load), numbers["transaction"] in (ALL, in_load(load, ALL))
                 on = about | {"target": targets.get(load, target)}
                 sets = {name: number_at(item.metrics, *path, name) for name in SETS if is_all and name in blank}
-                yield on | numbers | sets | (cost_values(item, costs) if is_all and not load else {})
+                spent = {name: number_at(item.metrics, *name.split(".")) for name in costs if is_all and not load}
+                yield on | numbers | sets | spent
                 if is_all:
-                    for row in phase_rows(item, path, LATENCIES):
+                    for row in _phase_rows(item, path):
                         named = {"transaction": in_load(load, row["transaction"] or ALL)}
                         yield on | dict.fromkeys(_OUTCOMES) | row | named
 
 
-def in_load_path(load: str) -> tuple[str, ...]:
+def _in_load_path(load: str) -> tuple[str, ...]:
     """The path to the tree of a load in that of an iteration."""
     return ("loads", load) if load else ()
 
@@ -131,36 +132,32 @@ def _transactions(item: IterationFinished) -> Iterator[tuple[str, Row]]:
 
 
 def _all(item: IterationFinished, load: str, rows: Sequence[Row]) -> Row:
-    path = in_load_path(load)
+    path = _in_load_path(load)
     response = {name: number_at(item.metrics, *path, "response", name) for name in LATENCIES}
     outcomes = {name: sum(row[name] for row in rows) if rows else None for name in _OUTCOMES}
     return {"transaction": in_load(load, ALL), "tps": number_at(item.metrics, *path, "tps"), **response, **outcomes}
 
 
-def cost_columns(results: RunResults) -> tuple[str, ...]:
+def _cost_columns(results: RunResults) -> tuple[str, ...]:
     """The columns `cost.…` of the numbers that any iteration has, filled in the row of all transactions."""
     iterations = [item for stage in results.stages.values() for item in stage.iterations]
     return tuple(f"cost.{name}" for name in COST if any(name in item.metrics.get("cost", {}) for item in iterations))
 
 
-def cost_values(item: IterationFinished, columns: Sequence[str]) -> dict[str, Any]:
-    return {column: number_at(item.metrics, *column.split(".")) for column in columns}
-
-
-def phase_rows(item: IterationFinished, path: tuple[str, ...], latencies: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _phase_rows(item: IterationFinished, path: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     """The phases of an iteration, or of the load at a path of it, as rows of data: all transactions of each, and each
     type. An unknown number is left out."""
     for name, phase in (at_path(item.metrics, *path) or {}).get("phases", {}).items():
         about = {"phase": name, "rate_per_s": phase.get("rate") or None, "measure_s": phase.get("measure_s")}
         counts = {key: number_at(phase, key, "count") for key in _OUTCOMES[2:]}
-        yield about | {"transaction": ""} | _times(phase, latencies) | counts
+        yield about | {"transaction": ""} | _times(phase) | counts
         for kind, tree in phase.get("transactions", {}).items():
             outcomes = {key: tree.get(key) for key in ("ok", "errors")}
-            yield about | {"transaction": kind} | _times(tree, latencies) | outcomes
+            yield about | {"transaction": kind} | _times(tree) | outcomes
 
 
-def _times(tree: Metrics, latencies: Sequence[str]) -> dict[str, Any]:
-    return {"tps": tree.get("tps"), **{name: number_at(tree, "response", name) for name in latencies}}
+def _times(tree: Metrics) -> dict[str, Any]:
+    return {"tps": tree.get("tps"), **{name: number_at(tree, "response", name) for name in LATENCIES}}
 
 
 def size_rows(results: RunResults) -> Iterator[Row]:
@@ -171,7 +168,7 @@ def size_rows(results: RunResults) -> Iterator[Row]:
                 yield about | {name: getattr(line, name) for name in _SIZES} | _labels(results, stage.id)
 
 
-def value_rows(results: RunResults) -> Iterator[Row]:
+def _value_rows(results: RunResults) -> Iterator[Row]:
     """A row for each measured value: of each repeat of a stage (without `threads`), of each capture of an iteration,
     `avg` or `per_s` behind its name, and of each program (`program` as capture).
     """
@@ -202,15 +199,15 @@ def fault_rows(results: RunResults) -> Iterator[Row]:
                     yield about | {name: whole[name] for name in _OF_FAULT[:6]} | measured
 
 
-def size_columns(results: RunResults) -> tuple[str, ...]:
+def _size_columns(results: RunResults) -> tuple[str, ...]:
     """The columns of the sizes of tables."""
     return (*_ITERATION, *_SIZES, *label_columns(results))
 
 
 EXPORTS: dict[str, tuple[Callable[[RunResults], Sequence[str]], Callable[[RunResults], Iterator[Row]]]] = {
     "csv": (columns, rows),
-    "sizes": (size_columns, size_rows),
-    "values": (lambda _: VALUE_COLUMNS, value_rows),
+    "sizes": (_size_columns, size_rows),
+    "values": (lambda _: VALUE_COLUMNS, _value_rows),
     "faults": (lambda _: FAULT_COLUMNS, fault_rows),
 }
 """The exports as CSV, by the option of `proveout report`: the columns and the rows of each."""

@@ -318,10 +318,6 @@ _RESULT = Subject(
 )
 
 
-def result_document(results: RunResults) -> dict[str, Any]:
-    return _RESULT.of(results)
-
-
 def result_to_json(results: RunResults) -> bytes:
     """The document as JSON, ends with a newline."""
     return _encoded(_RESULT, results, results)
@@ -416,11 +412,6 @@ _COMPARISON = Record(
     conditions=(list_of(Judgement), lambda whole, _: whole[1]),
     exit_code=({"enum": [0, 1, 3]}, lambda whole, _: exit_code(whole[1])),
 )
-
-
-def comparison_document(compared: Sequence[ComparedRuns], judged: Sequence[Judgement]) -> dict[str, Any]:
-    """The comparison as JSON's data; its schema is `comparison_schema`."""
-    return _COMPARISON.of((compared, judged), None)
 
 
 def comparison_to_json(compared: Sequence[ComparedRuns], judged: Sequence[Judgement]) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from proveout.coordinator.measure.load_merge import present_hosts
 from proveout.coordinator.measure.outages import machine_of
 from proveout.coordinator.schedule.batches import batch, exit_code, problems
 from proveout.coordinator.schedule.state import Turn
@@ -34,7 +33,7 @@ from proveout.dsl.plan.stages import (
     Tuning,
 )
 from proveout.dsl.plan.topology import Capture, Expression, System
-from proveout.dsl.rules.load_rules import programs
+from proveout.dsl.rules.repeat_rules import programs
 from proveout.dsl.workloads.kinds import expected_rows
 from proveout.proto.wire.tasks import (
     ApplyTuning,
@@ -137,7 +136,7 @@ def _connections(plan: Plan, system: System, moment: Moment) -> Iterator[tuple[s
         yield from ((f"stages.{most.id}", count) for count in connections(most, system.name) if count)
 
 
-def tuning_checks(plan: Plan, moment: Moment) -> Iterator[tuple[str, TaskSpec]]:
+def tuning_checks(plan: Plan, moment: Moment) -> Iterator[tuple[str, ApplyTuning]]:
     """Whether the tunings of running systems could be applied. Those of hosts may need each other's effects."""
     later = [one for stage in plan.stages if isinstance(stage, Tune) for one in stage.tunings]
     later += [one for stage in plan.stages if isinstance(stage, Populate) for one in copies_after(plan, stage)]
@@ -195,7 +194,7 @@ def _loads(plan: Plan, system: System, moment: Moment) -> Iterator[tuple[str, tu
                 continue
             load = _load(plan, system, stage, part, moment)
             key = (load.workload.name, load.session, load.settled, load.expected)
-            for host in present_hosts(part.stage.clients, ()):
+            for host in part.stage.clients:
                 by_host.setdefault(host, {}).setdefault(key, load)
     for host, loads in by_host.items():
         yield host, tuple(loads.values())
@@ -292,13 +291,8 @@ def _tuning_texts(plan: Plan, system: System, moment: Moment) -> Iterator[tuple[
     """The texts of the sql tunings that are not in place yet. Only the first of the run finds the tables of now."""
     first = True
     of_run = () if moment.again else plan.tunings
-    later = (
-        one
-        for stage in plan.stages
-        if isinstance(stage, Tune) and stage.id not in moment.finished
-        for one in stage.tunings
-    )
-    for tuning in (*of_run, *later):
+    stages = (one for one in plan.stages if isinstance(one, Tune) and one.id not in moment.finished)
+    for tuning in (*of_run, *(one for stage in stages for one in stage.tunings)):
         if tuning.operation not in STATEMENTS or tuning.system != system.name:
             continue
         operation = operation_of(tuning)
@@ -374,29 +368,18 @@ def _step_loads(turn: Turn) -> list[tuple[str, TaskSpec]]:
     tunings = [
         (host, spec)
         for host, spec in tuning_checks(state.plan, moment)
-        if isinstance(spec, ApplyTuning) and any(state.plan.system(one.system).provision for one in spec.tunings)
+        if any(state.plan.system(one.system).provision for one in spec.tunings)
     ]
     return [*system_checks(state.plan, moment), *tunings]
 
 
 def _moment(turn: Turn, endpoints: Mapping[str, Endpoint], *, again: bool) -> Moment:
-    return Moment(
-        endpoints=endpoints,
-        hosts=turn.state.up,
-        finished=turn.state.progress.stages_finished,
-        populated=_populated(turn),
-        again=again,
-        wait=True,
-    )
-
-
-def _populated(turn: Turn) -> frozenset[tuple[str, str]]:
-    """(workload, system) of the populations that are there."""
     there: set[tuple[str, str]] = set()
-    populated = turn.state.progress.populated
+    progress = turn.state.progress
+    populated, finished = progress.populated, progress.stages_finished
     for stage in turn.state.plan.stages:
         if isinstance(stage, Populate):
             there |= {(stage.workload, name) for name in stage.into if (stage.id, name) in populated}
-        elif isinstance(stage, Drop) and turn.state.progress.finished(stage.id):
+        elif isinstance(stage, Drop) and stage.id in finished:
             there -= {(stage.workload, name) for name in stage.systems}
-    return frozenset(there)
+    return Moment(endpoints=endpoints, hosts=turn.state.up, finished=finished, populated=there, again=again, wait=True)

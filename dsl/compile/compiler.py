@@ -26,7 +26,7 @@ from proveout.dsl.compile.result_names import iteration, live_scope, run_scope, 
 from proveout.dsl.compile.sections import add_captures, add_pools, add_workloads
 from proveout.dsl.compile.stage_rules import check_conditions, check_stages, condition, in_order, left_out, needs_of
 from proveout.dsl.compile.stages import compile_stages
-from proveout.dsl.compile.symbols import Draft, Scope, as_meant, declared
+from proveout.dsl.compile.symbols import Draft, Scope, declared
 from proveout.dsl.compile.topology import add_topology
 from proveout.dsl.compile.tuning import check_tunings, compile_tunings, one_agent_per_machine
 from proveout.dsl.expr.checking import NO_RUNG, Expected, Group, check_expression
@@ -74,7 +74,7 @@ def _compile(
     document = read(path, inventory, problems)
     if document is None or _is_another_kind(document, problems):
         return None
-    document = as_meant(_check_head(document, problems), problems)
+    document = _check_head(document, problems)
     parameters = read_parameters(document, overrides, problems)
     original = document
     named = declared(document.get("stages"))
@@ -87,7 +87,7 @@ def _compile(
     add_captures(scope, root.get("captures"))
     add_pools(scope, root.get("pools"))
     tunings = compile_tunings(scope, root.get("tuning"), "tuning")
-    drafts = interleave(scope, in_order(compile_stages(scope, root.get("stages"), root, places), problems))
+    drafts = interleave(scope, in_order(compile_stages(scope, root.get("stages"), root, places), named, problems))
     node = root.get("report")
     given = None if node is None else validate(models.ReportEntry, node, "report", problems)
     report = given or models.ReportEntry.model_validate({})

@@ -67,14 +67,14 @@ def needs_of(draft: Draft) -> tuple[Scalar, ...]:
     return tuple(item for item in items if isinstance(item, Scalar) and isinstance(item.value, str))
 
 
-def in_order(drafts: list[Draft], problems: Problems) -> list[Draft]:
-    """The stages with those first that others need; as listed where that leaves a choice. Problems: unknown ids,
-    cycles."""
+def in_order(drafts: list[Draft], named: Collection[str], problems: Problems) -> list[Draft]:
+    """The stages with those first that others need; as listed where that leaves a choice. Problems: ids that are not
+    among the names of all stages, cycles."""
     ids = [draft.id for draft in drafts if draft.id]
     wanted = {id(draft): {item.text for item in needs_of(draft)} & set(ids) for draft in drafts}
     for draft in drafts:
         for item in needs_of(draft):
-            if item.text not in ids:
+            if item.text not in ids and item.text not in named:
                 hint = did_you_mean(item.text, ids)
                 problems.add(item.where, f"there is no stage `{item.text}`", key="needs", hint=hint)
     placed: list[Draft] = []

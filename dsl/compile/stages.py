@@ -26,7 +26,7 @@ from proveout.dsl.compile.loads import (
 )
 from proveout.dsl.compile.matrix import Place
 from proveout.dsl.compile.sections import command_stage, sql_stage
-from proveout.dsl.compile.symbols import Draft, Scope, StageNames
+from proveout.dsl.compile.symbols import Draft, Scope, StageNames, fields, not_deeper
 from proveout.dsl.compile.tuning import check_faults, compile_faults, compile_tunings
 from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.keys import made
@@ -113,6 +113,11 @@ def compile_stages(scope: Scope, section: Node | None, root: Map, places: Sequen
 
 def _body(scope: Scope, item: Node, index: int) -> tuple[str, Map] | None:
     """(kind, body) of `- kind: {…}`."""
+    first, *others = item.keys() if isinstance(item, Map) and item.entries else ("",)
+    if isinstance(item, Map) and first in stage_models.STAGES and others:
+        whole = fields(stage_models.STAGES[first]).isdisjoint(others)
+        if not whole and not_deeper(item.entries, others, scope.problems):
+            return None
     key = item.entries[0][0] if isinstance(item, Map) and len(item.entries) == 1 else None
     if not isinstance(item, Map) or key is None:
         where, message = item.where, "a stage is one kind with its settings"

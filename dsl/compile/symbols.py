@@ -2,7 +2,7 @@
 and the stages as drafts.
 
 A name that is declared and broken has its own problem already; a reference to it is left out without a problem
-instead of being reported as unknown. Settings that are not indented deeply enough are read as meant.
+instead of being reported as unknown.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +27,6 @@ from proveout.dsl.plan.scalars import ID_PATTERN, NAME_PATTERN, RESERVED_IDS
 from proveout.dsl.plan.stages import Cell, Pool, Stage
 from proveout.dsl.plan.topology import Capture, Declared, Host, Secret, System
 from proveout.dsl.rules.host_rules import Objection
-from proveout.dsl.schema.models import CaptureEntry, HostEntry, SystemEntry
 from proveout.dsl.schema.parameters import Parameters
 from proveout.dsl.schema.stage_models import STAGES
 from proveout.dsl.schema.validation import validate
@@ -76,7 +76,13 @@ class Scope:
             self.unknowable.add(kind)
         entries = section.entries if isinstance(section, Map) else ()
         self.declared[kind] = {key.text for key, _ in entries}
-        for key, node in entries:
+        known = fields(model) or {"kind", "population", "seed", "tables", "transactions"}
+        inside: tuple[str, ...] = ()
+        for index, (key, node) in enumerate(entries):
+            if key.text in inside:
+                continue
+            if inside := not_deeper(entries[index:], known, self.problems):
+                continue
             if not _NAMES[kind].fullmatch(key.text):
                 message = f"`{key.text}` is not a name that can be used here"
                 self.problems.add(key.where, message, key=path, hint=NAME_HINT)
@@ -265,79 +271,38 @@ def declared(section: Node | None) -> frozenset[str]:
 
 def _names_of(item: Map) -> Iterator[str]:
     for key, body in item.entries:
-        named = body.get("id") if isinstance(body, Map) else None
+        named = body.get("id") if isinstance(body, Map) else item.get("id")
         if isinstance(named, Scalar):
             yield named.text
         if not isinstance(named, Scalar) or not re.fullmatch(ID_PATTERN, named.text) or named.text in RESERVED_IDS:
             yield from (key.text, *get_close_matches(key.text, STAGES, n=1))
 
 
-# Settings that are not indented deeper than the name that they belong to:
-#
-#     - ladder:              workloads:
-#       workload: hlr          hlr:
-#       target: db             kind: hlr
-#
-# YAML reads `ladder` and `workload` as two keys of one mapping. Data flow: entries of a mapping -> `nested` -> the same
-# entries, those after an empty name inside it, as far as they are its settings.
-
-_SECTIONS: Mapping[tuple[str, ...], Collection[str]] = {
-    ("topology", "hosts"): frozenset(HostEntry.model_fields),
-    ("topology", "systems"): frozenset(SystemEntry.model_fields),
-    ("captures",): frozenset(CaptureEntry.model_fields),
-    ("workloads",): frozenset({"kind", "population", "seed", "tables", "transactions"}),
-}
-_STAGES = {
-    kind: frozenset(field.alias or name for name, field in model.model_fields.items()) for kind, model in STAGES.items()
-}
+def fields(model: type[BaseModel]) -> frozenset[str]:
+    """The keys of a model, as plans write them."""
+    return frozenset(field.alias or name for name, field in model.model_fields.items())
 
 
-def as_meant(document: Map, problems: Problems) -> Map:
-    """The document with the settings of all that has a name inside it."""
-    for path, known in _SECTIONS.items():
-        document = _below(document, path, known, problems)
-    section = document.get("stages")
-    if not isinstance(section, Seq):
-        return document
-    items = list(section.items)
-    for index, item in enumerate(items):
-        keys = item.keys() if isinstance(item, Map) else ()
-        if isinstance(item, Map) and not _STAGES.get(keys[0] if keys else "", frozenset()).isdisjoint(keys[1:]):
-            items[index] = nested(item, keys[1:], problems)
-    return put(document, "stages", Seq(items=tuple(items), where=section.where))
+def not_deeper(entries: Sequence[tuple[Scalar, Node]], known: Collection[str], problems: Problems) -> tuple[str, ...]:
+    """The keys after an empty name that are its settings and not indented deeper, with a problem for them: YAML reads
+    `ladder` and `workload` as two keys of one mapping.
+
+        - ladder:              workloads:
+          workload: hlr          hlr:
+          target: db             kind: hlr
+    """
+    (name, value), *rest = entries
+    if not isinstance(value, Scalar) or value.value is not None or value.text:
+        return ()
+    inside = [key for key, _ in takewhile(lambda entry: entry[0].text in known, rest)]
+    for first in inside[:1]:
+        message = f"`{first.text}` is not deeper than `{name.text}:`, so it is not one of its settings"
+        hint = f"begin the settings of `{name.text}` in column {name.where.column + 2}, under its name"
+        problems.add(first.where, message, key=name.text, hint=hint)
+    return tuple(key.text for key in inside)
 
 
 def put(node: Map, name: str, value: Node) -> Map:
+    """The mapping with another value of a key that it has."""
     entries = tuple((key, value if key.text == name else old) for key, old in node.entries)
     return Map(entries=entries, where=node.where)
-
-
-def _below(node: Map, path: tuple[str, ...], known: Collection[str], problems: Problems) -> Map:
-    below = node.get(path[0])
-    if not isinstance(below, Map):
-        return node
-    inner = _below(below, path[1:], known, problems) if path[1:] else nested(below, known, problems)
-    return put(node, path[0], inner)
-
-
-def nested(node: Map, known: Collection[str], problems: Problems) -> Map:
-    """A mapping of names, with the entries that follow an empty one inside it, as far as their keys are `known`."""
-    entries: list[tuple[Scalar, Node]] = []
-    left = list(node.entries)
-    while left:
-        name, value = left.pop(0)
-        inside: list[tuple[Scalar, Node]] = []
-        while _is_empty(value) and left and left[0][0].text in known:
-            inside.append(left.pop(0))
-        if inside:
-            first = inside[0][0]
-            message = f"`{first.text}` is not deeper than `{name.text}:`, so it is not one of its settings"
-            hint = f"begin the settings of `{name.text}` in column {name.where.column + 2}, under its name"
-            problems.add(first.where, message, key=name.text, hint=hint)
-            value = Map(entries=tuple(inside), where=first.where)
-        entries.append((name, value))
-    return Map(entries=tuple(entries), where=node.where)
-
-
-def _is_empty(value: Node) -> bool:
-    return isinstance(value, Scalar) and value.value is None and not value.text

@@ -220,9 +220,9 @@ Change: TypeAlias = WriteFile | SetText | UnitAction | Command | KeepSpans | Sta
 
 def around(found: Iterable[T], undo: Change, made: Change) -> tuple[T | Change, ...]:
     """The changes with `made` after them when they are made, and `undo` after them when they are undone; nothing around
-    nothing, nor around a refusal."""
+    nothing."""
     every = tuple(found)
-    return every if not every or any(isinstance(one, str) for one in every) else (undo, *every, made)
+    return (undo, *every, made) if every else ()
 
 
 def only_undoes(change: Change) -> bool:

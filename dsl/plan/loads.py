@@ -95,10 +95,7 @@ def alone_ladders(stages: Iterable[Stage], stage: Ladder | Search) -> dict[str, 
 
 def part(stage: Ladder | Search, name: str) -> Part:
     """The load of that name; KeyError when there is none."""
-    for one in parts(stage):
-        if one.name == name:
-            return one
-    raise KeyError(name)
+    return {one.name: one for one in parts(stage)}[name]
 
 
 def targets(stage: Ladder | Search) -> tuple[str, ...]:

@@ -41,13 +41,6 @@ from proveout.dsl.plan.scalars import (
 from proveout.dsl.plan.topology import Expression, System, Value, WrittenExpression
 
 
-class Named(Protocol):
-    """The plan of a stage: its systems and stages by name; KeyError for an unknown one."""
-
-    def system(self, name: str) -> System: ...
-    def stage(self, stage_id: str) -> Stage: ...
-
-
 @record
 class Tuning:
     """A change to machines, undone at the end of the run."""
@@ -499,6 +492,14 @@ class Outline:
     seconds: float
     detail: tuple[str, ...] = ()
     work: tuple[tuple[str, str], ...] = ()
+
+
+class Named(Protocol):
+    """A plan, as its stages see it: the things that they name."""
+
+    def system(self, name: str) -> System: ...
+
+    def stage(self, stage_id: str) -> Stage: ...
 
 
 class StageKind(Element):

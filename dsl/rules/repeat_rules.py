@@ -1,4 +1,6 @@
-"""Rules on repeats and windows: statements that may run once only, passes over query sets, tracked commits."""
+"""Rules on repeats, windows and loads: statements that may run once only, passes over query sets, tracked commits,
+loads that touch the same keys; the programs of a plan that policies of hosts must list.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import contextlib
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 
 from proveout.core.errors import PlanProblem
 from proveout.core.numbers import count_of, number
@@ -15,7 +18,7 @@ from proveout.dsl.expr.evaluation import comparisons, leaves
 from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Syntax, children, parse, ungroup, walk
 from proveout.dsl.metrics import SLOPE_READINGS
 from proveout.dsl.plan.iteration_order import groups
-from proveout.dsl.plan.loads import parts
+from proveout.dsl.plan.loads import Part, parts
 from proveout.dsl.plan.plan import Check, Plan, Workload
 from proveout.dsl.plan.stages import (
     MEASURE,
@@ -34,8 +37,9 @@ from proveout.dsl.plan.stages import (
 from proveout.dsl.plan.topology import Capture, Expression
 from proveout.dsl.rules.host_rules import Objection, noted
 from proveout.dsl.source.nodes import Problems, did_you_mean
-from proveout.dsl.workloads.kinds import has_own_arrival, is_in_order
+from proveout.dsl.workloads.kinds import has_own_arrival, has_tables, is_in_order, key_range, of_workload, same_rows
 from proveout.dsl.workloads.kinds import writes as workload_writes
+from proveout.dsl.workloads.program import Program, in_forms
 from proveout.dsl.workloads.sql_text import reads, scan, writes
 
 # A window in which a capture takes too few readings has no bounds of the slope (`lag.slope_…`); a search that accepts
@@ -478,3 +482,68 @@ def tracking_problems(workload: Workload, engine: str, sessions: Sessions, *, ch
     if checked and sessions.on_disconnect != "retry":
         message = "`checked` is about transactions that are run again after a lost connection"
         yield Objection(message, "on_disconnect: retry, or commits: tracked")
+
+
+# ---- loads at the same time, and the programs of loads ---------------------------------------------------------------
+
+NAMED = 4
+"""Loads that a note names one by one."""
+_OWN_RANGES = "a `range` for each, unless they are to wait for each other"
+
+
+def overlaps(plan: Plan) -> Iterator[PlanProblem]:
+    """A note for the loads of a stage of which two or more change or read the same keys.
+
+    Loads on two systems can meet only where proveout provisions neither: they may be instances of one database.
+    """
+    for stage in plan.stages:
+        if not isinstance(stage, Ladder | Search) or (isinstance(stage, Ladder) and stage.versus_s):
+            continue
+        meeting: dict[str, dict[str, None]] = {}
+        for one, other in combinations(parts(stage), 2):
+            if _meet(plan, one, other) and (common := _common(plan, one, other)):
+                meeting.setdefault(common, {}).update({one.name: None, other.name: None})
+        for common, names in meeting.items():
+            yield noted(f"loads {_listed(list(names))} of `{stage.id}` touch {common}", stage, _OWN_RANGES)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Two or more names: `a` and `b`; of many the first three."""
+    if len(names) > NAMED:
+        return f"{', '.join(f'`{name}`' for name in names[: NAMED - 1])} and {len(names) - NAMED + 1} more"
+    return f"{', '.join(f'`{name}`' for name in names[:-1])} and `{names[-1]}`"
+
+
+def _meet(plan: Plan, one: Part, other: Part) -> bool:
+    ends = [plan.system(part.stage.target) for part in (one, other)]
+    apart = ends[0] is not ends[1] and (any(end.provision for end in ends) or ends[0].engine != ends[1].engine)
+    first, second = (plan.workload(part.stage.workload) for part in (one, other))
+    alike = has_tables(first) and has_tables(second) and same_rows(first, second)
+    return not apart and alike and (workload_writes(first) or workload_writes(second))
+
+
+def _common(plan: Plan, one: Part, other: Part) -> str:
+    """The keys of both, in words; "" when there are none."""
+    first, second = (key_range(plan.workload(part.stage.workload)) for part in (one, other))
+    if first is None or second is None:
+        return "the same rows"
+    low, high = max(first[0], second[0]), min(first[1], second[1])
+    return f"the same keys {low} to {high}" if low <= high else ""
+
+
+def programs(plan: Plan) -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
+    """The programs of loads, command stages and captures: (hosts, path in the plan, argv with the forms of values that
+    are not known before the load)."""
+    for stage in plan.stages:
+        if isinstance(stage, CommandRun):
+            yield (stage.host,), f"stages.{stage.id}", stage.command.argv
+        for part in parts(stage) if isinstance(stage, Ladder | Search) else ():
+            workload = plan.workload(part.stage.workload)
+            if workload.kind == "program":
+                model = of_workload(workload)
+                assert isinstance(model, Program)  # noqa: S101 - the kind of the workload
+                argv = in_forms(model.argv, plan.system(part.stage.target).engine)
+                yield part.stage.clients, f"workloads.{workload.name}", argv
+    for capture in plan.captures:
+        if capture.kind == "command":
+            yield capture.hosts, f"captures.{capture.name}", capture.command.argv

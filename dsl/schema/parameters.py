@@ -223,30 +223,30 @@ class _Substitution:
         """A host that a secret may go to, which is written as it is."""
         key, hint = ".".join(map(str, path)), "write the host itself: a parameter can be set by other files and by -p"
         self.problems.add(node.where, "the hosts of a secret cannot be a template", key=key, hint=hint)
-        return dataclasses.replace(node, faulty=True)
+        return node.broken
 
     def scalar(self, node: Scalar, path: Steps) -> Node:
         key = ".".join(map(str, path))
         if _NESTED.search(node.text):
             self.problems.add(node.where, "a template inside a template", key=key)
-            return dataclasses.replace(node, faulty=True)
+            return node.broken
         alone = TEMPLATE.fullmatch(node.text)
         param = _PARAM.fullmatch(alone[1]) if alone else None
         if param is not None:
             found = self.lookup(param[1], node, key)
-            return dataclasses.replace(node, faulty=True) if found is None else _moved(found, node.where)
+            return node.broken if found is None else _moved(found, node.where)
         text = TEMPLATE.sub(lambda match: self.embedded(match, node, key), node.text)
         rest = TEMPLATE.sub("", text)
         if "${" in rest:
             self.problems.add(node.where, "`${` without its `}`", key=key)
-            return dataclasses.replace(node, faulty=True)
+            return node.broken
         left = TEMPLATE.search(text)
         if left is not None and not self.may_wait(path, left[1]):
             self.refuse(node, key, left[0])
-            return dataclasses.replace(node, faulty=True)
+            return node.broken
         if text == node.text:
             return node
-        return dataclasses.replace(node, value=text, text=text, text_column=0)
+        return node.written(text)
 
     def may_wait(self, path: Steps, inner: str) -> bool:
         """Whether the compiler reads a `${…}` at this place itself."""
@@ -378,7 +378,7 @@ class CellValues:
         """A node with the values put in."""
         return rewritten(node, self.scalar)
 
-    def scalar(self, node: Scalar, _: Steps) -> Scalar:
+    def scalar(self, node: Scalar, _: Steps) -> Node:
         """A scalar that consists only of one axis becomes its value, with its type; a problem for an unknown axis."""
         if not isinstance(node.value, str) or node.faulty or "${" not in node.text or "matrix" not in node.text:
             return node
@@ -386,12 +386,12 @@ class CellValues:
         if unknown is not None:
             hint = did_you_mean(unknown, self.values)
             self.problems.add(node.where, f"the matrix has no axis `{unknown}`", key=self.path, hint=hint)
-            return dataclasses.replace(node, faulty=True)
+            return node.broken
         alone = _MATRIX.fullmatch(node.text)
         if alone is not None:
-            return dataclasses.replace(self.values[alone[1]], where=node.where, text_column=0)
+            return _moved(self.values[alone[1]], node.where)
         text = _MATRIX.sub(lambda match: written(label_of(self.values[match[1]])), node.text)
-        return node if text == node.text else dataclasses.replace(node, value=text, text=text, text_column=0)
+        return node if text == node.text else node.written(text)
 
 
 @dataclass(slots=True)
@@ -419,9 +419,9 @@ class Variants:
             message = f"workload `{node.text}` has ${{matrix.{missing[0]}}}, and the matrix has no axis `{missing[0]}`"
             hint = did_you_mean(missing[0], values.values)
             values.problems.add(node.where, message, key=values.path, hint=hint)
-            return dataclasses.replace(node, faulty=True)
+            return node.broken
         name = self.variant(node.text, cell, values)
-        return dataclasses.replace(node, value=name, text=name, text_column=0)
+        return node.written(name)
 
     def variant(self, workload: str, cell: Cell, values: CellValues) -> str:
         """The name of the variant of a workload for a cell."""

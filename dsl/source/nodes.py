@@ -37,6 +37,15 @@ class Scalar:
     text_column: int = 0
     faulty: bool = False
 
+    @property
+    def broken(self) -> Scalar:
+        """The same, of which a problem is reported."""
+        return replace(self, faulty=True)
+
+    def written(self, text: str) -> Scalar:
+        """A text in its place, which does not stand there so."""
+        return replace(self, value=text, text=text, text_column=0)
+
     def at(self, offset: int) -> Where:
         """The position of the character `offset` of the text."""
         column = self.text_column + offset if self.text_column else self.where.column

@@ -150,7 +150,7 @@ Request: TypeAlias = tuple[Statement, tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """The last requests of a transaction whose body yields groups (`pipelines`), and its outcome whatever they find:
+    """The last requests of a transaction whose body yields groups (`commits`), and its outcome whatever they find:
     COMMIT, or ROLLBACK after a logical failure, travels with them."""
 
     requests: tuple[Request, ...]
@@ -222,7 +222,7 @@ class TransactionType:
     changes) `least` to `most` rows: the load engine does not drive `body` then, which does the same, and saves the
     generator's third of a microsecond. `steps`, of one whose body is `walk` over them and whose inputs are its drawn
     values: the engine may run those. `pipeline`: the body yields groups of requests and may return `Last` ones
-    (`pipelines`), and each group is one round trip where the engine's sessions can do that. `logical_failure` is
+    (`commits`), and each group is one round trip where the engine's sessions can do that. `logical_failure` is
     the range of the expected fraction over all ages of the data, None where nothing is expected.
 
     `counted` reads one whole number that goes up by one with each commit of the transaction, and by nothing else: the

@@ -167,6 +167,12 @@ def philox(seed: int, key: int, stream: int) -> np.random.Philox:
     return np.random.Philox(key=np.array((seed, key), dtype=np.uint64), counter=counter)
 
 
+def rows_of_units(rows: int, units: int, first: int, count: int) -> tuple[int, int]:
+    """(first row, number of rows) of a table of `rows` that units `first` … `first + count - 1` of `units` own."""
+    start = (first - 1) * rows // units
+    return start + 1, (first + count - 1) * rows // units - start
+
+
 def nurand_mask(values: int) -> int:
     """The constant A of TATP's non-uniform keys, for a load over that many."""
     if values <= 1_000_000:

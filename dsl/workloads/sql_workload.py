@@ -25,7 +25,7 @@ from proveout.dsl.workloads.base import (
     Table,
 )
 from proveout.dsl.workloads.conformance import Finding, Seen, judge_mix, judge_shares
-from proveout.dsl.workloads.random_streams import iteration_and_terminal, nurand_mask, philox, words
+from proveout.dsl.workloads.random_streams import iteration_and_terminal, nurand_mask, philox, rows_of_units, words
 from proveout.dsl.workloads.sql import (
     LETTERS,
     Custom,
@@ -222,12 +222,6 @@ def population(parameters: Custom) -> Population:
         drop={dialect: ddl.drop(tuple(parameters.tables))[dialect] for dialect in dialects},
         expected={name: (entry.rows, entry.rows) for name, entry in parameters.tables.items()},
     )
-
-
-def rows_of_units(rows: int, units: int, first: int, count: int) -> tuple[int, int]:
-    """(first row, number of rows) of a table of `rows` that units `first` … `first + count - 1` of `units` own."""
-    start = (first - 1) * rows // units
-    return start + 1, (first + count - 1) * rows // units - start
 
 
 def _table(seed: int, units: int, name: str, entry: TableEntry) -> Table:

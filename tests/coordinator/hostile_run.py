@@ -126,7 +126,7 @@ def load_row(ns: int, second: int, window: str, rung: int) -> dict[str, Any]:
 
 
 def store_samples(folder: Path, item: e.IterationFinished, ns: int = 5_000_000_000) -> None:
-    """Return 4 s of samples of one host: 1 s ramp-up, 2 s measure, 1 s ramp-down; 50 % busy; the lag grows by 1 ms a
+    """Return 4 s of samples of one host: 1 s ramp-up, 2 s measure, 1 s ramp-down; 25 % busy; the lag grows by 1 ms a
     second."""
     stem = f"{item.id.stage}-{item.id.rung}-{item.id.repeat}-1"
     windows = ["ramp_up", "measure", "measure", "ramp_down"]
@@ -138,7 +138,7 @@ def store_samples(folder: Path, item: e.IterationFinished, ns: int = 5_000_000_0
         for n in range(17)
         for metric, label, value in (
             ("cpu.user_s_total", "", 100 + n * 0.25),
-            ("cpu.idle_s_total", "", 100 + n * 0.25),
+            ("cpu.idle_s_total", "", 100 + n * 0.75),
             ("lag.seconds", "", 0.01 + n * 0.00025),
             ("wait.seconds_total", f"IO:{HOSTILE}", n * 0.25),
             ("wait.seconds_total", "CPU", n * 0.5),

@@ -21,6 +21,7 @@ from fabric_bench import (
     HELLO,
     Line,
     Permanent,
+    Proxy,
     by_hand,
     channel,
     exchange,
@@ -152,6 +153,16 @@ async def test_after_a_kill_no_task_runs_again_and_no_older_epoch_is_served(agen
     for key in ("done", "half"):
         assert (await again.failure(key))[0] == "lease_lost"
     assert sorted(lines(file)) == ["done", "half"]
+
+
+async def test_a_session_is_lost_when_its_agent_was_restarted_within_the_lease(
+    agent: Permanent, proxies: Callable[[str], Proxy]
+) -> None:
+    """Its address accepts connections all the time, so that the coordinator dials until the other process answers."""
+    line = await agent.connect(address=await proxies(agent.address).start(), lease_s=60.0)
+    await agent.stop(signal.SIGKILL)
+    await agent.start()
+    assert await line.lost() == "its lease ended, or it was restarted: it has stopped all tasks"
 
 
 # ---- errors at start -------------------------------------------------------------------------------------------------

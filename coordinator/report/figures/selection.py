@@ -16,7 +16,6 @@ from typing import Any
 from proveout.coordinator.report.figures import (
     fault_figures,
     load_figures,
-    matrix_figures,
     over_time_figures,
     stage_figures,
     system_figures,
@@ -36,8 +35,7 @@ MODULES: Mapping[str, ModuleType] = {
     "Throughput and loads": load_figures,
     "Response times and rungs over time": over_time_figures,
     "Hosts, waits and replication": system_figures,
-    "Stages and query sets": stage_figures,
-    "Matrices and searches": matrix_figures,
+    "Stages, query sets, matrices and searches": stage_figures,
     "Faults": fault_figures,
 }
 """The modules that draw, by their subject."""

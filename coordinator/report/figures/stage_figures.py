@@ -1,4 +1,4 @@
-"""Figures of single stage kinds: values of stages, tools, query sets, and the charts that a plan declares."""
+"""Figures of single stage kinds: values of stages, tools, query sets, matrices, searches, and the charts of a plan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proveout.coordinator.report.figures.figure import Figure
+from proveout.coordinator.report.figures.figure import Figure, intervals
 from proveout.coordinator.report.figures.grammar import (
     Point,
     cases,
@@ -23,20 +23,24 @@ from proveout.coordinator.report.tables import (
     SizeRow,
     SolveRow,
     cell_of,
+    climbing,
     io_columns,
+    on_target,
     size_rows,
     solve_rows,
     tool_title,
     tools,
 )
 from proveout.coordinator.results.estimates import value_estimates
-from proveout.coordinator.results.results import FUNCTIONS, RunResults, StageResult, environment
-from proveout.core.json_data import number_at
-from proveout.core.numbers import bounds, half_width, number, percent, safe
+from proveout.coordinator.results.results import FUNCTIONS, RungResult, RunResults, StageResult, environment
+from proveout.core import statistics
+from proveout.core.json_data import at_path, number_at
+from proveout.core.numbers import RATIO, SOUGHT, bounds, half_width, number, percent, quantity, rung_name, safe
 from proveout.dsl.expr import evaluation
 from proveout.dsl.expr.checking import KEYED
 from proveout.dsl.expr.syntax import Name, parse, walk
 from proveout.dsl.plan.plan import relation
+from proveout.proto.events import ProbeFinished
 
 ELAPSED = "elapsed_s"
 SIZES = "sizes"
@@ -266,6 +270,129 @@ def sizes_compression(results: RunResults, _: Timeline) -> Iterator[Figure]:
             of=(of,),
             numbers=(SIZE_HEADS, tuple(size_table(rows))),
         )
+
+
+# ---- matrices and searches ---------------------------------------------------------------------------------------
+
+CELLS_MAX = 60
+"""Cells that are drawn; the table has all."""
+_METRICS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("time to solve", ("solve_s",)),
+    ("throughput", ("tps",)),
+    ("p99 response", ("response", "p99_us")),
+)
+
+
+@figure("matrix-overview", "no matrix has two cells with a valid iteration at the same rung")
+def matrix_overview(results: RunResults, _: Timeline) -> Iterator[Figure]:
+    """The factor of each cell of a matrix against the first one: time to solve a set, else throughput and p99."""
+    matrices: dict[str, list[StageResult]] = {}
+    for stage in climbing(results):
+        if cell := cell_of(results, stage.id):
+            matrices.setdefault(cell.of, []).append(stage)
+    for of, stages in matrices.items():
+        found = list(_factors(results, stages)) if len(stages) > 1 else []
+        cells = list(dict.fromkeys(point.at for point, _ in found))
+        shown = [point for point, _ in found if point.at in cells[:CELLS_MAX]]
+        points = [point for point in shown if point.estimate.get("mean", 0.0) > 0.0]
+        if not points:
+            continue
+        cut = f" The first {CELLS_MAX} of {len(cells)} cells are drawn." if len(cells) > CELLS_MAX else ""
+        whiskers = intervals(point.estimate for point in points if "n" in point.estimate)
+        yield of_points(
+            points,
+            f"Overview: {safe(of)}, {len(stages)} cells",
+            f"Each cell against {safe(cells[0])} = 1, with {whiskers}. To the right is better: more throughput, or a "
+            f"shorter time. An interval across 1 tells nothing apart.{cut}",
+            "",
+            of=(of,),
+            numbers=(("cell", "", "rung", "value", "factor", "CI"), tuple(row for _, row in found)),
+        )
+
+
+def _factors(results: RunResults, stages: Sequence[StageResult]) -> Iterator[tuple[Point, tuple[str, ...]]]:
+    """The factor of each cell against the first, {} where it cannot be computed, and its row of the table."""
+    first = stages[0]
+    top = first.highest
+    known = [(what, path) for what, path in _METRICS if top and isinstance(at_path(top.tree, *path), Mapping)]
+    # of a set of queries the time to solve it; else throughput and p99
+    for what, path in known[:1] if known[:1] == list(_METRICS[:1]) else known:
+        for stage in stages:
+            pair = _rungs(first, stage)
+            if pair is None:
+                continue
+            base, one = (at_path(rung.tree, *path) for rung in pair)
+            if not isinstance(base, Mapping) or not isinstance(one, Mapping) or "mean" not in one:
+                continue
+            sides = (dict(one), dict(base)) if path[-1] == "tps" else (dict(base), dict(one))
+            factor = {"mean": 1.0} if stage is first else statistics.ratio(*sides)
+            lower, upper = factor.get("lower"), factor.get("upper")
+            tone = "better" if lower and lower > 1.0 else "worse" if upper and upper < 1.0 else "undecided"
+            cell, rung = str(cell_of(results, stage.id)), rung_name(stage.kind, pair[1].threads)
+            value = quantity(one["mean"], path[-1], half_width(one))
+            times = f"{number(factor.get('mean'), half_width(factor))} ×"
+            point = Point(panel=what, metric=RATIO, at=cell, series=tone, estimate=factor)
+            yield point, (safe(cell), what, rung, value, times, bounds(lower, upper))
+
+
+def _rungs(first: StageResult, other: StageResult) -> tuple[RungResult, RungResult] | None:
+    """The largest rung that both have; else the peak of each."""
+    mine, theirs = ({rung.threads: rung for rung in stage.rungs if rung.tree} for stage in (first, other))
+    if common := set(mine) & set(theirs):
+        return mine[max(common)], theirs[max(common)]
+    tops = first.peak, other.peak
+    return (tops[0], tops[1]) if tops[0] is not None and tops[1] is not None else None
+
+
+@figure("search", "no search has a probe")
+def search(results: RunResults, _: Timeline) -> Iterator[Figure]:
+    """The probes of each search with their outcomes, the bracket after each, and the answer."""
+    for stage in results.stages.values():
+        if not stage.probes:
+            continue
+        answer = "not ended" if stage.search is None else stage.search.answer
+        over, target = stage.probes[0].over, on_target(results, stage.id)
+        shown = [one for one in stage.probes if one.phase != "around"]  # of the ladder around the answer
+        points = [
+            Point(
+                panel=over,
+                metric=over,
+                at=str(one.probe) if one.accepted else f"{one.probe} ✗",
+                series=_outcome(one),
+                estimate={"mean": one.rate, **bracket},
+                tick=stage.search.rate if stage.search else None,
+            )
+            for one, bracket in zip(shown, _brackets(shown), strict=True)
+        ]
+        yield of_points(
+            points,
+            safe(f"Search {stage.id}{f' on {target}' if target else ''}: {answer}"),
+            f"Each probe at its {SOUGHT[over]}, in their order; ticks: the answer. Whiskers: the {SOUGHT[over]}s after "
+            "a probe between the highest that was accepted and the lowest that was refused.",
+            "probe",
+            of=(stage.id,),
+            numbers=(
+                ("probe", "phase", over, "outcome", "evidence"),
+                tuple(
+                    (str(one.probe), one.phase, one.level, _outcome(one), safe(one.evidence)) for one in stage.probes
+                ),
+            ),
+        )
+
+
+def _outcome(one: ProbeFinished) -> str:
+    return "accepted" if one.accepted else "refused"
+
+
+def _brackets(probes: Sequence[ProbeFinished]) -> Iterator[dict[str, float]]:
+    """The bracket after each probe: from the highest accepted rate that no later probe refused to the lowest refused
+    one above it; {} where there is none yet."""
+    latest: dict[float, bool] = {}
+    for one in probes:
+        latest[one.rate] = one.accepted
+        refused = [rate for rate, accepted in latest.items() if not accepted]
+        kept = [rate for rate, accepted in latest.items() if accepted and all(rate < other for other in refused)]
+        yield {"lower": max(kept), "upper": min(refused)} if kept and refused else {}
 
 
 NAME = "chart"

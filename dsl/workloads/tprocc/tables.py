@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads import ddl
-from proveout.dsl.workloads.random_streams import Ints, Rows, words
+from proveout.dsl.workloads.random_streams import Ints, Rows, rows_of_units, words
 from proveout.dsl.workloads.tprocc import (
     CUSTOMERS,
     DISTRICTS,
@@ -471,24 +471,18 @@ class Source:
 
 
 def item(parameters: Tprocc, first: int, count: int) -> Rows:
-    low, high = share(parameters, first, count, ITEMS)
-    source = Source(parameters.seed, Purpose.ITEM, low, high - low, numbers=6, letters=74)
-    ids = np.arange(low + 1, high + 1)
-    return [ids, source.number(1, 10_000), source.text(14, 24), source.number(100, 10_000), source.data()]
+    rows, source = _with_units(parameters, "item", first, count, numbers=6, letters=74)
+    return [1 + rows, source.number(1, 10_000), source.text(14, 24), source.number(100, 10_000), source.data()]
 
 
 def warehouse(parameters: Tprocc, first: int, count: int) -> Rows:
     """WAREHOUSE: tax 0 … 0.2, 300,000.00 paid so far."""
-    low, high = share(parameters, first, count, parameters.warehouses)
-    source = Source(parameters.seed, Purpose.WAREHOUSE, low, high - low, numbers=6, letters=76)
-    ids = np.arange(low + 1, high + 1)
-    return [ids, source.text(6, 10), *source.address(), source.number(0, 2_000), np.full(len(ids), 30_000_000)]
+    rows, source = _with_units(parameters, "warehouse", first, count, numbers=6, letters=76)
+    return [1 + rows, source.text(6, 10), *source.address(), source.number(0, 2_000), np.full(len(rows), 30_000_000)]
 
 
 def stock(parameters: Tprocc, first: int, count: int) -> Rows:
-    low, high = share(parameters, first, count, parameters.warehouses * ITEMS)
-    source = Source(parameters.seed, Purpose.STOCK, low, high - low, numbers=4, letters=24 * DISTRICTS + 50)
-    rows = np.arange(low, high)
+    rows, source = _with_units(parameters, "stock", first, count, numbers=4, letters=24 * DISTRICTS + 50)
     zeros = np.zeros(len(rows), dtype=np.int64)
     quantity = source.number(10, 100)
     districts = [source.text(24, 24) for _ in range(DISTRICTS)]
@@ -497,9 +491,7 @@ def stock(parameters: Tprocc, first: int, count: int) -> Rows:
 
 def district(parameters: Tprocc, first: int, count: int) -> Rows:
     """DISTRICT: ten in each warehouse, 30,000.00 paid so far, the next order is 3001."""
-    low, high = share(parameters, first, count, parameters.warehouses * DISTRICTS)
-    source = Source(parameters.seed, Purpose.DISTRICT, low, high - low, numbers=6, letters=76)
-    rows = np.arange(low, high)
+    rows, source = _with_units(parameters, "district", first, count, numbers=6, letters=76)
     paid, following = np.full(len(rows), 3_000_000), np.full(len(rows), CUSTOMERS + 1)
     place = [1 + rows % DISTRICTS, 1 + rows // DISTRICTS]
     return [*place, source.text(6, 10), *source.address(), source.number(0, 2_000), paid, following]
@@ -568,10 +560,12 @@ ROWS = {
 """The functions that make the rows, by table."""
 
 
-def share(parameters: Tprocc, first: int, count: int, rows: int) -> tuple[int, int]:
-    """Rows low … high - 1 (from 0) of a table of `rows` rows that go with units `first` … `first + count - 1`."""
+def _with_units(parameters: Tprocc, table: str, first: int, count: int, **drawn: int) -> tuple[Ints, Source]:
+    """The rows of a table, from 0, that go with units `first` … `first + count - 1`, and their random words."""
     units = parameters.warehouses * UNITS_PER_WAREHOUSE
-    return (first - 1) * rows // units, (first - 1 + count) * rows // units
+    start, number = rows_of_units(row_counts(parameters)[table], units, first, count)
+    rows = np.arange(start - 1, start - 1 + number)
+    return rows, Source(parameters.seed, Purpose[table.upper()], start - 1, number, **drawn)
 
 
 def nurand(hot: Ints, any_one: Ints, constant: int, low: int, high: int) -> Ints:

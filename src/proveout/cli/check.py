@@ -127,8 +127,7 @@ class _Checking:
         from proveout.core.errors import PlanError
         from proveout.dsl.compile.compiler import compile_with_notes
         from proveout.dsl.rules import resets
-        from proveout.dsl.rules.load_rules import overlaps
-        from proveout.dsl.rules.repeat_rules import hints
+        from proveout.dsl.rules.repeat_rules import hints, overlaps
 
         try:
             plan, unused = compile_with_notes(path, overrides=self.overrides, inventory=self.inventory)
@@ -206,7 +205,7 @@ def _foreseen_lines(plan: Plan, runs_dir: Path) -> Iterator[str]:
 
 def _policy_lines(path: Path, plan: Plan) -> Iterator[str]:
     """The policy that the plan's programs need: where it is, and its lines."""
-    from proveout.dsl.rules.load_rules import programs
+    from proveout.dsl.rules.repeat_rules import programs
 
     needed: dict[str, dict[str, list[str]]] = {}
     for hosts, _, (name, *arguments) in programs(plan):

@@ -7,7 +7,7 @@ import base64
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -177,6 +177,13 @@ async def test_a_temporary_failure_of_an_exporter_loses_samples_only(task_contex
     assert result.lost >= 3  # the request whose connection closed is repeated at once
     assert result.samples >= 3
     assert all(sample.readings == (Reading(metric="prometheus.load", value=1.0),) for sample in task_context.samples)
+
+
+def test_an_exporter_may_hang_up_between_two_questions(exporter: Any) -> None:
+    made = exporter(lambda number: (0, b"") if number == 2 else (200, b"load 1\n"))
+    client = prometheus.Exporter(f"http://127.0.0.1:{made.port}/m", 5.0)
+    with closing(client):
+        assert (client.text(), client.text(), len(made.requests)) == ("load 1\n", "load 1\n", 3)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_values_with_special_characters_are_quoted() -> None:
 
 
 def analysed(name: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run systemd-analyze on the unit for a policy. Skips where it is not installed."""
+    """The output of systemd-analyze for the unit of a policy. Skips where it is not installed."""
     analyse = shutil.which("systemd-analyze")
     if analyse is None:
         pytest.skip("this host has no systemd-analyze")

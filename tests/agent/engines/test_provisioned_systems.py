@@ -137,6 +137,25 @@ async def test_a_setting_that_a_system_does_not_take_is_a_fault(case: Case, task
     assert (caught.value.code, words in caught.value.what) == ("invalid", True)
 
 
+@pytest.mark.parametrize("by", ["", "b"])
+async def test_a_primary_whose_standby_was_promoted_is_reported_and_not_asked(by: str, task_context: Any) -> None:
+    class Replaced:
+        fresh, death, note, superseded_by = True, None, "a copy", by
+
+        async def start(self) -> Endpoint:
+            return Endpoint(system="db", engine="postgres", dsn="d")
+
+        async def close(self, *, keep_data: bool) -> None: ...
+
+    async def settings(_: Endpoint) -> tuple[tuple[str, str], ...]:
+        return (("fsync", "off"),)
+
+    spec = StartSystem(system=CASES[0].system(), data_root="/")
+    started = await handlers.start_system(task_context, spec, lambda *_: Replaced(), settings)  # type: ignore[arg-type,return-value]
+    found = (started.superseded_by, started.fresh, started.note, started.settings)
+    assert found == (("b", False, "", ()) if by else ("", True, "a copy", (("fsync", "off"),)))
+
+
 @pytest.mark.parametrize(
     ("engine", "old", "new", "code", "words"),
     [

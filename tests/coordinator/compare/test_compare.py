@@ -51,7 +51,7 @@ def test_the_rates_of_searches_are_compared_by_their_intervals(
     assert (1.0 + row.change["lower"], 1.0 + row.change["upper"]) == pytest.approx(interval)
     text = markdown_renderer.render(comparison_document([compared], []))
     assert "cap, search (intervals of 80 %)" in text
-    document = json_documents.comparison_document([compared], [])
+    document = json.loads(json_documents.comparison_to_json([compared], []))
     stages = {stage["id"]: stage for stage in document["comparisons"][0]["stages"]}
     assert [row["metric"] for row in stages["cap"]["values"]] == ["rate"]
 
@@ -276,7 +276,7 @@ def test_throughput_that_follows_another_offered_rate_is_not_judged(plan: Plan) 
     assert "more than 2 % apart" in note
     text = markdown_renderer.render(comparison_document([compared], []))
     assert "rates differ" in text
-    document = json_documents.comparison_document([compared], [])
+    document = json.loads(json_documents.comparison_to_json([compared], []))
     (stage,) = document["comparisons"][0]["stages"]
     assert stage["rungs"][0]["offered"] == {"base": 1_000.0, "other": 900.0, "origin": "cap.rate * 0.8"}
 
@@ -307,7 +307,7 @@ def test_a_search_without_an_answer_is_a_row_and_a_note(plan: Plan) -> None:
 def test_the_interval_of_each_answer_is_shown(plan: Plan) -> None:
     compared = compare(searched(plan, 1_000.0, 1_100.0, "one"), searched(plan, 900.0, None, "two"))
     assert "| upper end | 1,100 | open |" in markdown_renderer.render(comparison_document([compared], []))
-    stages = json_documents.comparison_document([compared], [])["comparisons"][0]["stages"]
+    stages = json.loads(json_documents.comparison_to_json([compared], []))["comparisons"][0]["stages"]
     (found,) = next(stage["values"] for stage in stages if stage["id"] == "cap")
     assert [side["upper"] for side in found["intervals"]] == [1_100.0, None]
 

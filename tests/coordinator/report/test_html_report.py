@@ -181,7 +181,7 @@ def test_the_timeline_is_in_seconds_of_the_run(directory: RunDirectory) -> None:
     begun_s = results.started_unix_s - BEGUN_S
     first = timeline.windows[0]
     assert (first.start_s, first.end_s) == pytest.approx((2.0 - begun_s, 4.0 - begun_s))
-    assert timeline.cpu[0].values == pytest.approx([0.5] * 16)
+    assert timeline.cpu[0].values == pytest.approx([0.25] * 16)
     assert timeline.lag[1].times[0] == pytest.approx(5.0 - begun_s)
 
 

@@ -15,7 +15,6 @@ from records import begun
 from synthetic_run import results_of
 
 from proveout.coordinator.report.figures import timeline as figures_timeline
-from proveout.coordinator.report.figures.matrix_figures import matrix_overview, search
 from proveout.coordinator.report.figures.over_time_figures import (
     POINTS_MAX,
     _course,
@@ -23,6 +22,7 @@ from proveout.coordinator.report.figures.over_time_figures import (
     phases,
     rung_timeline,
 )
+from proveout.coordinator.report.figures.stage_figures import matrix_overview, search
 from proveout.coordinator.report.figures.system_figures import wait_events
 from proveout.coordinator.report.figures.timeline import Timeline, read_timeline
 from proveout.coordinator.results.results import RunResults, load_results

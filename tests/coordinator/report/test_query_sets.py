@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -145,7 +146,7 @@ def test_markdown_and_json_have_the_same_numbers(plan: Plan) -> None:
     text = markdown.render(run_document(found))
     assert "| pglz | degree 2 | 0.2500 |" in text
     assert "| review | pglz | 3 | 8.667 × | 0 | 3 | 8.667 × |" in text
-    document = report.result_document(found)
+    document = json.loads(report.result_to_json(found))
     assert document["stages"][0]["iterations"][0]["sizes"][0]["end_bytes"] == 25.0 * MB
 
 

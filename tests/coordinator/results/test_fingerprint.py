@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 from proveout.coordinator.report import markdown
-from proveout.coordinator.report.json_documents import result_document
+from proveout.coordinator.report.json_documents import result_to_json
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.fingerprint import digest, fingerprints, outline
 from proveout.coordinator.results.results import load_results
@@ -53,6 +54,6 @@ def test_it_is_in_every_report() -> None:
     assert "## Environment" in text
     assert host.digest[7:19] in text
     assert "kernel: 6.1 -\\> 6.2" in text
-    (written,) = result_document(results)["environment"]
+    (written,) = json.loads(result_to_json(results))["environment"]
     assert written["facts"]["cpu_model"] == "A"
     assert written["drift"] == [{"fact": "kernel", "before": "6.1", "after": "6.2"}]

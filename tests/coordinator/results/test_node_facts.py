@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from rich.console import Console
 from proveout.coordinator.comparability import differences
 from proveout.coordinator.report import markdown, terminal
 from proveout.coordinator.report.figures.system_figures import topology
-from proveout.coordinator.report.json_documents import result_document
+from proveout.coordinator.report.json_documents import result_to_json
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.fingerprint import fingerprints, nodes
 from proveout.coordinator.results.results import RunResults, load_results
@@ -68,7 +69,7 @@ def test_every_report_has_the_section_with_equipment_and_the_difference(plan: Pl
         assert "Equipment without an agent" in text
         assert "ports: 48 (expected: 48)" in text
         assert "9000: not so" in text
-    whole = result_document(results(plan))
+    whole = json.loads(result_to_json(results(plan)))
     assert [one["name"] for one in whole["tested"]] == [
         "db1", "db", "storage", "tor1", "array", "appliance", "hypervisor"
     ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.console import Console
 from verdict_histories import finish, ladder
 
 from proveout.coordinator.report import terminal
-from proveout.coordinator.report.json_documents import result_document
+from proveout.coordinator.report.json_documents import result_to_json
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.published import Reproduction, reproductions
 from proveout.coordinator.results.results import RunResults, load_results
@@ -95,4 +96,8 @@ def test_the_report_has_them_beside_each_other(plan: Plan) -> None:
         "PASS",
     ]
     assert "updates a second: " in text, "the reason for which the number is missing"
-    assert [one["id"] for one in result_document(results)["published"]] == ["scaling", "per-thread", "updates"]
+    assert [one["id"] for one in json.loads(result_to_json(results))["published"]] == [
+        "scaling",
+        "per-thread",
+        "updates",
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from records import begun, run_started
 
 from proveout.coordinator.comparability import differences
 from proveout.coordinator.report import markdown
-from proveout.coordinator.report.json_documents import result_document
+from proveout.coordinator.report.json_documents import result_to_json
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.fingerprint import changes, fingerprints, first_of_each, schemas
 from proveout.coordinator.results.results import RunResults, load_results
@@ -48,7 +49,9 @@ def test_a_change_between_two_stages_is_named() -> None:
     assert [one.facts for one in fingerprints(results)] == [SETTINGS]  # of the start only
     text = markdown.render(run_document(results))
     assert "index by\\_b on t is gone" in text
-    assert [one["digest"] for one in result_document(results)["schemas"]] == [one.digest for one in schemas(results)]
+    assert [one["digest"] for one in json.loads(result_to_json(results))["schemas"]] == [
+        one.digest for one in schemas(results)
+    ]
 
 
 def test_an_index_that_one_run_lacks_is_a_difference_with_its_name() -> None:

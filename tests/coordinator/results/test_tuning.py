@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 
 from rich.console import Console
 
 from proveout.coordinator.report import markdown, terminal
-from proveout.coordinator.report.json_documents import result_document
+from proveout.coordinator.report.json_documents import result_to_json
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.results import load_results
 from proveout.proto.events import Event, TuningAct, TuningSeen
@@ -60,7 +61,10 @@ def test_drift_is_reported_once() -> None:
 
 def test_every_report_has_the_tunings() -> None:
     results = load_results([*APPLIED, seen("revert", ("swap", "reverted", ()))])
-    assert result_document(results)["tuning"][0]["changes"] == ["vm.swappiness: 60 -> 10", "vm.dirty_ratio: 20 -> 5"]
+    assert json.loads(result_to_json(results))["tuning"][0]["changes"] == [
+        "vm.swappiness: 60 -> 10",
+        "vm.dirty_ratio: 20 -> 5",
+    ]
     assert "| db1 | swap (sysctl) | applied, reverted | vm.swappiness: 60 -\\> 10<br>" in markdown.render(
         run_document(results)
     )

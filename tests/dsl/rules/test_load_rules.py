@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.rules.load_rules import overlaps
+from proveout.dsl.rules.repeat_rules import overlaps
 
 PLAN = """
 proveout: 1

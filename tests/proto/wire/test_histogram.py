@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proveout.proto.wire import histogram as hist
-from proveout.proto.wire.results import Histogram
+from proveout.proto.wire.results import CommitReading, Histogram
 
 NS = st.integers(min_value=0, max_value=hist.HIGHEST_NS)
 
@@ -78,3 +78,9 @@ def test_nothing_the_exact_mean_and_percentiles_outside_of_their_range() -> None
     for percentile in (-0.1, 100.1, math.nan):
         with pytest.raises(ValueError, match="from 0 to 100"):
             hist.percentile_ns(hist.bin_ns([1]), percentile)
+
+
+def test_two_readings_of_commits_as_one_span_the_time_of_both() -> None:
+    one, other = CommitReading(since_ns=2, at_ns=4, lost=1), CommitReading(since_ns=1, at_ns=5, lost=2, unread=3)
+    both = CommitReading(since_ns=1, at_ns=5, lost=3, unread=3)
+    assert hist.added(one, other) == hist.added(other, one) == both

@@ -12,6 +12,7 @@ import pytest
 from eventually import eventually
 
 from proveout.agent.engines import handlers
+from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
 from proveout.agent.engines.mysql import provision as embedded_mysql
 from proveout.agent.engines.mysql import sql as mysql_statements
 from proveout.agent.errors import TaskFault
@@ -48,6 +49,10 @@ async def test_a_server_from_its_start_over_a_kill_to_its_removal(task_context: 
             f" AND variable_value <= {mysql_statements.DIRTY_PAGES_LEFT}"
         )
         assert await run(task_context, endpoint, dirty, query) == (1, 1)
+        for statement, way_out in (("SET GLOBAL max_connections = 5", RIGHTS_WAY_OUT), ("SELEC", "")):
+            with pytest.raises(TaskFault) as caught:
+                await run(task_context, endpoint, statement)
+            assert (caught.value.code, caught.value.way_out) == ("refused", way_out)
         assert server.pid is not None
         os.kill(server.pid, signal.SIGKILL)
         assert "SIGKILL" in eventually(lambda: server.death, "the report of the death")
@@ -59,6 +64,7 @@ async def test_a_server_from_its_start_over_a_kill_to_its_removal(task_context: 
         status = {name: value.strip() for name, _, value in rows}
         assert (int(status["CapEff"], 16), status["NoNewPrivs"]) == (0, "1")
         assert session.stat().st_mode & 0o777 == 0o711
+        assert (session / "init.sql").stat().st_mode & 0o777 == 0o600, "it holds passwords"
         assert (session / "socket").stat().st_mode & 0o777 == (0o750 if os.geteuid() == 0 else 0o700)
         if os.geteuid() == 0:
             assert process.stat().st_uid >= 60_000

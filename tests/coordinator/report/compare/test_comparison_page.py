@@ -176,7 +176,7 @@ def test_the_answer_is_over_all_rungs(
     compared = [compare(results(plan, rungs), results(plan, other, run_id=IDS[1]))]
     for text in (short(compared), markdown.render(comparison_document(compared, []))):
         assert re.search(words, " ".join(text.replace("\u00a0", " ").split()))
-    (written,) = json_documents.comparison_document(compared, [])["comparisons"]
+    (written,) = json.loads(json_documents.comparison_to_json(compared, []))["comparisons"]
     assert re.search(words, written["answer"])
     for across in written["over_rungs"]:
         assert {name: across[name] for name in ("better", "worse", "undecided") if across[name]} == by_rung
@@ -206,7 +206,7 @@ def test_conditions_and_notes_have_short_names_and_the_json_has_the_ids(plan: Pl
     assert judged.outcome == "INCONCLUSIVE"
     assert "B has no valid iteration of ladder at 1 thread" in judged.evidence
     assert not any(IDS[1] in piece for piece in judged.evidence)
-    (written,) = json_documents.comparison_document([compared], [judged])["comparisons"]
+    (written,) = json.loads(json_documents.comparison_to_json([compared], [judged]))["comparisons"]
     assert (written["other"], written["names"]) == (IDS[1], ["A", "B"])
     assert written["stages"][0]["missing"] == [{"threads": 1, "run": IDS[1]}]
 

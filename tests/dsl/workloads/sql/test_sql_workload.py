@@ -15,8 +15,8 @@ from proveout.agent.load.loop.terminal import stream_of
 from proveout.dsl.plan.plan import Workload, to_data
 from proveout.dsl.workloads.base import Outcome, TransactionType
 from proveout.dsl.workloads.kinds import has_tables, of_workload
+from proveout.dsl.workloads.random_streams import rows_of_units
 from proveout.dsl.workloads.sql import KIND, Custom
-from proveout.dsl.workloads.sql_workload import rows_of_units
 
 SHOPPING = built("sql", SHOP)
 KINDS: dict[str, TransactionType] = {kind.name: kind for kind in SHOPPING.transactions}
