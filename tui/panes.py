@@ -216,7 +216,7 @@ def verdict_text(view: RunView, width: int, *_: int) -> Text:
 
 def tuning_text(view: RunView, *_: int) -> Text:
     """Every tuning on every host with its state and its diff."""
-    parts: list[tuple[str, str]] = []
+    parts: list[str | tuple[str, str]] = []
     for one in view.tunings.values():
         style = sign_style(one.sign)
         parts += [(f"{one.sign} ", style), (f"{safe(one.host)}: {safe(one.name)}", "bold")]
@@ -227,7 +227,7 @@ def tuning_text(view: RunView, *_: int) -> Text:
 
 def log_text(view: RunView, wanted: str) -> Text:
     """The lines that match, newest first."""
-    parts: list[tuple[str, str]] = []
+    parts: list[str | tuple[str, str]] = []
     lines = (line for line in reversed(view.log) if matches(wanted, line.level, line.host, line.text))
     for line in islice(lines, SHOWN_MAX):
         sign, style = LEVELS[line.level]
