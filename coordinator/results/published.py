@@ -70,7 +70,7 @@ def measured(text: str, tree: Mapping[str, Any]) -> tuple[Mapping[str, Any] | No
     except ExpressionFault as fault:
         return None, fault.what
     if isinstance(found, Mapping):
-        return found, ""
+        return dict(sorted(found.items())), ""  # the evaluator's own order differs between processes
     if isinstance(found, str | bool):
         return None, f"`{text}` is not a number"
     return {"mean": float(found)}, ""
