@@ -501,7 +501,8 @@ def _layers(values: Sequence[Mapping[str, Any]], number: Spec, of: _Look, *, lin
     order = list(dict.fromkeys(value["at"] for value in values))  # a layer that begins elsewhere would change it
     gaps = {"paddingInner": 0.35, "paddingOuter": 0.3 if of.lying else _margin(len(order))}
     axis = {"labelLimit": 190} if of.lying else {"labelAngle": 0, "labelOverlap": True}
-    position = category("at", _plain(of.place) or None, axis=axis, scale={"type": "band", "domain": order, **gaps})
+    title = None if of.lying else _plain(of.place) or None  # beside names a turned title would stand on them
+    position = category("at", title, axis=axis, scale={"type": "band", "domain": order, **gaps})
     domain = {"domain": list(dict.fromkeys(value["series"] for value in values))}
     beside = {offset: category("series", scale=domain)} if side and not line else {}
     shared = {along: position, **beside}
