@@ -146,7 +146,7 @@ class Ticker(Protocol):
 
 
 class LoadLoop:
-    """What both load loops begin with, and what they give at the end."""
+    """The parts of a load loop for sessions of either kind: its arguments, and its account of the load."""
 
     def __init__(
         self,
