@@ -123,7 +123,8 @@ class WindowCounts:
         """Whether an instant lies in the window."""
         return self.start_ns <= at_ns < self.end_ns
 
-    def _inside(self, ns: Triples) -> npt.NDArray[np.bool_]:
+    def inside(self, ns: Triples) -> npt.NDArray[np.bool_]:
+        """Which instants lie in the window."""
         return (ns >= self.start_ns) & (ns < self.end_ns)
 
     def add(self, times: Mapping[int, Triples], incidents: Iterable[Incident]) -> None:
@@ -145,7 +146,7 @@ class WindowCounts:
         if triples[:, 0].min() >= self.start_ns and triples[:, 2].max() < self.end_ns:  # as most of them
             due, ended, done = triples, len(triples), float(len(triples))
         else:
-            due, ended = triples[self._inside(triples[:, 0])], int(np.count_nonzero(self._inside(triples[:, 2])))
+            due, ended = triples[self.inside(triples[:, 0])], int(np.count_nonzero(self.inside(triples[:, 2])))
             inside_ns = np.minimum(triples[:, 2], self.end_ns) - np.maximum(triples[:, 1], self.start_ns)
             done = float((np.maximum(inside_ns, 0) / np.maximum(triples[:, 2] - triples[:, 1], 1)).sum())
         measured.ended += ended
@@ -211,9 +212,6 @@ class WindowCounts:
         return waiting
 
 
-Int64s = npt.NDArray[np.int64]
-
-
 def joined(results: Iterable[SessionResult]) -> SessionResult:
     """The results of several workers in one."""
     parts = tuple(results)
@@ -230,12 +228,12 @@ def joined(results: Iterable[SessionResult]) -> SessionResult:
 class SessionRecords:
     """The records of all workers so far. `inside` tells which instants (ns) lie in the measure window."""
 
-    def __init__(self, inside: Callable[[Int64s], npt.NDArray[np.bool_]]) -> None:
+    def __init__(self, inside: Callable[[Triples], npt.NDArray[np.bool_]]) -> None:
         self._inside = inside
         self._connect, self._wait = Accumulator(), Accumulator()
         self._attempts = self._failed = self._waited = self._rerun = 0
 
-    def add(self, code: int, triples: Int64s) -> None:
+    def add(self, code: int, triples: Triples) -> None:
         """Count triples of a code, shape (n, 3). Those that did not begin in the measure window do not count."""
         due = triples[self._inside(triples[:, 0])]
         if code == CONNECTS:
@@ -298,7 +296,7 @@ class LoadAggregator:
         self._whole, self._phases = self._windows()
         self._hangs: list[Hang] = []
         self._late = [Accumulator() for _ in range(workers)]
-        self._sessions = SessionRecords(self._inside)
+        self._sessions = SessionRecords(self._whole.inside)
         self._seconds = 0
         window = (timeline.measure_start_ns, timeline.measure_end_ns)
         self._stalls = StallDetector(names, t0_ns=timeline.t0_ns, end_ns=timeline.end_ns, measure=window)
@@ -324,7 +322,7 @@ class LoadAggregator:
 
     def _handle(self, worker: int, samples: Triples) -> None:
         """Count the samples (at, late, answers that it stands for) inside the window."""
-        inside = samples[self._inside(samples[:, 0])]
+        inside = samples[self._whole.inside(samples[:, 0])]
         self._late[worker].add(np.repeat(inside[:, 1], inside[:, 2]))
 
     def end_worker(self, worker: int) -> None:
@@ -338,16 +336,14 @@ class LoadAggregator:
             self._timeline = replace(self._timeline, measure_end_ns=end_ns, end_ns=end_ns)
             self._whole.end_ns = end_ns
 
-    def ready(self) -> bool:
-        """Whether a second is complete."""
-        return self._edge(self._seconds) < self._timeline.end_ns and (
-            min(self._reported_ns) >= self._edge(self._seconds) + LATE_NS
-        )
+    def _is_complete(self) -> bool:
+        edge_ns = self._edge(self._seconds)
+        return edge_ns < self._timeline.end_ns and min(self._reported_ns) >= edge_ns + LATE_NS
 
     def seconds(self, *, over: bool = False) -> list[LoadSecond]:
         """Complete seconds since the last call; with `over`, all remaining ones."""
         given = []
-        while self.ready() or (over and self._start(self._seconds) < self._timeline.end_ns):
+        while self._is_complete() or (over and self._start(self._seconds) < self._timeline.end_ns):
             given.append(self._second())
         return given
 
@@ -504,9 +500,6 @@ class LoadAggregator:
                 phase.add(times, incidents)
                 if phase.end_ns <= last_ns:
                     phase.compact()
-
-    def _inside(self, ns: Triples) -> npt.NDArray[np.bool_]:
-        return (ns >= self._timeline.measure_start_ns) & (ns < self._timeline.measure_end_ns)
 
     # ---- without an answer ------------------------------------------------------------------------------------------
 

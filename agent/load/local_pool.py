@@ -12,7 +12,7 @@ import os
 import signal
 from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proveout.agent.errors import TaskFault
@@ -30,11 +30,10 @@ STDERR_LINES_MAX = 8
 STREAM_LIMIT = 1 << 20
 
 
-class WorkerProcess:
-    """The agent's side of one load worker process."""
+class Child:
+    """The agent's side of a process with messages on its stdin and stdout; the last lines of its stderr are kept."""
 
-    def __init__(self, process: Process, privileges: Privileges) -> None:
-        self.privileges = privileges
+    def __init__(self, process: Process) -> None:
         assert process.stdin is not None and process.stdout is not None  # noqa: S101 - PIPE
         self._process = process
         self._stdin, self._stdout = process.stdin, process.stdout
@@ -43,33 +42,6 @@ class WorkerProcess:
             self._pidfd = os.pidfd_open(process.pid)
         self._stderr_lines: deque[str] = deque(maxlen=STDERR_LINES_MAX)
         self._reader = asyncio.create_task(self._read_stderr())
-
-    @classmethod
-    async def start(cls, engine: str, privileges: Privileges | None = None) -> WorkerProcess:
-        """Start a process that is ready for a load on `engine`. TaskFault if it does not start.
-
-        Without `privileges` it gets those of the engine (`Privileges.for_engine`).
-        """
-        privileges = privileges or Privileges.for_engine(engine)
-        process = await asyncio.create_subprocess_exec(
-            *child_process.python(MODULE, str(os.getpid()), privileges.to_argument(), engine),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            limit=STREAM_LIMIT,
-            cwd=child_process.DIRECTORY,
-            env=privileges.environment(child_process.environment(*child_process.of_engine(engine))),
-        )
-        worker = cls(process, privileges)
-        try:
-            async with asyncio.timeout(START_S):
-                await worker.read()
-        except BaseException as error:
-            await worker.kill()
-            if isinstance(error, TimeoutError):
-                raise TaskFault("timeout", f"a load worker did not start within {START_S:.0f} s") from None
-            raise
-        return worker
 
     @property
     def pid(self) -> int:
@@ -80,6 +52,99 @@ class WorkerProcess:
     def alive(self) -> bool:
         """Whether the process still runs, as far as the agent can see."""
         return self._process.returncode is None and not self._stdout.at_eof()
+
+    async def kill(self) -> None:
+        """Kill the process; idempotent."""
+        self._signal()
+        await self._process.wait()
+        await self._reader
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    async def close_pipe(self, within_s: float) -> None:
+        """Close its stdin, and kill it if it has not ended within this time."""
+        with contextlib.suppress(ConnectionError, RuntimeError):
+            self._stdin.close()
+        try:
+            async with asyncio.timeout(within_s):
+                while await self._stdout.read(STREAM_LIMIT):
+                    pass
+                await self._process.wait()
+        except TimeoutError:
+            pass
+        finally:
+            await self.kill()
+
+    async def ending(self) -> str:
+        """Wait until the process has ended; how it did, with its last output."""
+        await self._process.wait()
+        await self._reader
+        code = self._process.returncode or 0
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        words = "\n".join(self._stderr_lines)
+        return how + (f"; its last output:\n{words}" if words else "")
+
+    def _signal(self) -> None:
+        """Send SIGKILL, not by `Process.kill`: it reaps a dead child, and asyncio then loses the exit status."""
+        if self._pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    async def _read_stderr(self) -> None:
+        assert self._process.stderr is not None  # noqa: S101 - PIPE
+        while True:
+            try:
+                line = await self._process.stderr.readline()
+            except ValueError:  # longer than the limit
+                continue
+            if not line:
+                return
+            if text := line.decode(errors="replace").rstrip():
+                self._hear(text)
+
+    def _hear(self, text: str) -> None:
+        """Take a line of its stderr."""
+        self._stderr_lines.append(text)
+
+
+async def spawn(
+    argv: Sequence[str],
+    privileges: Privileges,
+    *,
+    engine: str = "",
+    limit: int = STREAM_LIMIT,
+    more: Mapping[str, str] | None = None,
+) -> Process:
+    """Start a process for `Child`, with the variables of an engine's client and `more`."""
+    own = privileges.environment(child_process.environment(*child_process.of_engine(engine)))
+    env = {**own, **(more or {})}
+    return await asyncio.create_subprocess_exec(
+        *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=limit, cwd=child_process.DIRECTORY, env=env
+    )
+
+
+class WorkerProcess(Child):
+    """One load worker process."""
+
+    def __init__(self, process: Process, privileges: Privileges) -> None:
+        super().__init__(process)
+        self.privileges = privileges
+
+    @classmethod
+    async def start(cls, engine: str, privileges: Privileges) -> WorkerProcess:
+        """Start a process that is ready for a load on `engine`. TaskFault if it does not start."""
+        argv = child_process.python(MODULE, str(os.getpid()), privileges.to_argument(), engine)
+        worker = cls(await spawn(argv, privileges, engine=engine), privileges)
+        try:
+            async with asyncio.timeout(START_S):
+                await worker.read()
+        except BaseException as error:
+            await worker.kill()
+            if isinstance(error, TimeoutError):
+                raise TaskFault("timeout", f"a load worker did not start within {START_S:.0f} s") from None
+            raise
+        return worker
 
     def send(self, frame: worker_messages.ToWorker) -> None:
         """Send a frame. If the worker has ended, `read` reports that."""
@@ -101,51 +166,15 @@ class WorkerProcess:
     async def end(self) -> None:
         """Stop the load and end the worker; kill it after `END_S`."""
         self.send(worker_messages.Stop())
-        with contextlib.suppress(ConnectionError, RuntimeError):
-            self._stdin.close()
-        try:
-            async with asyncio.timeout(END_S):
-                while await self._stdout.read(STREAM_LIMIT):
-                    pass
-                await self._process.wait()
-        except TimeoutError:
-            pass
-        finally:
-            await self.kill()
-
-    async def kill(self) -> None:
-        """Kill the worker; idempotent."""
-        self._signal()
-        await self._process.wait()
-        await self._reader
-        if self._pidfd >= 0:
-            os.close(self._pidfd)
-            self._pidfd = -1
-
-    def _signal(self) -> None:
-        """Send SIGKILL, not by `Process.kill`: it reaps a dead child, and asyncio then loses the exit status."""
-        if self._pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        await self.close_pipe(END_S)
 
     async def died(self) -> TaskFault:
         """Wait until the process has ended; returns the fault for it."""
-        await self._process.wait()
-        await self._reader
-        code = self._process.returncode or 0
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        words = "\n".join(self._stderr_lines)
         return TaskFault(
             "fault",
-            f"load worker {self.pid} {how}" + (f"; its last output:\n{words}" if words else ""),
+            f"load worker {self.pid} {await self.ending()}",
             way_out="the iteration is void; if memory is short on this host, use fewer workers",
         )
-
-    async def _read_stderr(self) -> None:
-        assert self._process.stderr is not None  # noqa: S101 - PIPE
-        with contextlib.suppress(ValueError):  # a line longer than the limit
-            while line := await self._process.stderr.readline():
-                self._stderr_lines.append(line.decode(errors="replace").rstrip())
 
 
 class Pool:
@@ -160,12 +189,8 @@ class Pool:
         """All workers, idle or in use."""
         return (*self._idle, *self._lent)
 
-    async def acquire(self, count: int, engine: str, privileges: Privileges | None = None) -> list[WorkerProcess]:
-        """`count` workers for one load on an engine, idle ones first.
-
-        TaskFault if one cannot be started. `privileges`: see `start`.
-        """
-        privileges = privileges or Privileges.for_engine(engine)
+    async def acquire(self, count: int, engine: str, privileges: Privileges) -> list[WorkerProcess]:
+        """`count` workers for one load on an engine, idle ones first. TaskFault if one cannot be started."""
         dead = [worker for worker in self._idle if not worker.alive]
         warm = [worker for worker in self._idle if worker.alive and worker.privileges == privileges]
         others = [worker for worker in self._idle if worker.alive and worker.privileges != privileges]
@@ -205,6 +230,5 @@ class Pool:
 
     async def close(self, *, keep_data: bool) -> None:
         """End all workers."""
-        workers = [*self._idle, *self._lent]
-        self._idle, self._lent = [], []
+        workers, self._idle, self._lent = self.workers, [], []
         await asyncio.gather(*(worker.end() for worker in workers))

@@ -276,7 +276,7 @@ class Pacing:
 
     def fire_times(self, terminal: int) -> Iterator[int]:
         """The due times of one terminal, ns after T0, ascending, without end; open arrival only."""
-        return chain.from_iterable(self._batches(terminal))
+        return chain.from_iterable(batch.tolist() for batch in self._due_ns(terminal))
 
     def due_between(self, terminal: int, first_ns: int, end_ns: int) -> Iterator[Int64s]:
         """The due times of a terminal in [`first_ns`, `end_ns`), ns after T0, in batches: ten million a second."""
@@ -286,9 +286,6 @@ class Pacing:
                 yield due
             if batch[-1] >= end_ns:
                 break
-
-    def _batches(self, terminal: int) -> Iterator[list[int]]:
-        return (batch.tolist() for batch in self._due_ns(terminal))
 
     def _due_ns(self, terminal: int) -> Iterator[Int64s]:
         numbers = self._constant(terminal) if self.distribution == "constant" else self._poisson(terminal)

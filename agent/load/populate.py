@@ -7,9 +7,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import time
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ from contextlib import asynccontextmanager
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.table import driver
 from proveout.agent.errors import TaskFault
+from proveout.agent.load.local_pool import Child, spawn
 from proveout.agent.load.populate_jobs import (
     Committed,
     Complete,
@@ -51,50 +51,28 @@ from proveout.proto.wire.tasks import PopulateSystem
 
 LINE_MAX = 16 * 1024 * 1024  # the committed ranges of a load with many gaps
 MODULE = "proveout.agent.load.populate_worker"
-LINES_MAX = 5
 END_S = 10.0
 
 
-class Worker:
+class Worker(Child):
     """One worker process, which does one job at a time: `run` is not reentrant."""
 
     def __init__(self, process: Process, progress: Callable[[int], None]) -> None:
-        self._process = process
+        super().__init__(process)
         self._progress = progress
-        self._last_words: deque[str] = deque(maxlen=LINES_MAX)
-        self._listener = asyncio.create_task(self._listen())
 
     @classmethod
-    async def start(cls, engine: str, progress: Callable[[int], None], privileges: Privileges | None = None) -> Worker:
-        """A new process for such an engine; `progress(rows)` is called as rows go in. `privileges`: see
-        `local_pool.WorkerProcess.start`.
-        """
-        privileges = privileges or Privileges.for_engine(engine)
-        own = privileges.environment(child_process.environment(*child_process.of_engine(engine)))
-        process = await asyncio.create_subprocess_exec(
-            *child_process.python(MODULE, str(os.getpid()), privileges.to_argument(), engine),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            limit=LINE_MAX,
-            cwd=child_process.DIRECTORY,
-            env=own,
-        )
-        return cls(process, progress)
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
+    async def start(cls, engine: str, progress: Callable[[int], None], privileges: Privileges) -> Worker:
+        """A new process for such an engine; `progress(rows)` is called as rows go in."""
+        argv = child_process.python(MODULE, str(os.getpid()), privileges.to_argument(), engine)
+        return cls(await spawn(argv, privileges, engine=engine, limit=LINE_MAX), progress)
 
     async def run(self, job: Job) -> Finished:
         """Run a job; return its answer. TaskFault when it failed or the worker died."""
-        assert self._process.stdin is not None  # noqa: S101 - PIPE
-        assert self._process.stdout is not None  # noqa: S101 - PIPE
         with contextlib.suppress(ConnectionError):  # it died; reading tells how
-            self._process.stdin.write(to_line(job))
-            await self._process.stdin.drain()
-        while line := await self._process.stdout.readline():
+            self._stdin.write(to_line(job))
+            await self._stdin.drain()
+        while line := await self._stdout.readline():
             match from_line(line):
                 case Progress(rows=rows):
                     self._progress(rows)
@@ -102,36 +80,7 @@ class Worker:
                     return finished
                 case Failed(code=code, message=message, way_out=way_out):
                     raise TaskFault(code, message, way_out=way_out)
-        raise await self._died()
-
-    async def end(self) -> None:
-        """End it when it is idle; kill it when it does not end."""
-        assert self._process.stdin is not None  # noqa: S101 - PIPE
-        self._process.stdin.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(END_S):
-                await self._process.wait()
-        await self.kill()
-
-    async def kill(self) -> None:
-        """End it now, whatever it does; idempotent."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        await self._process.wait()
-        await self._listener
-
-    async def _died(self) -> TaskFault:
-        status = await self._process.wait()
-        await self._listener
-        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
-        words = "; its last words: " + " | ".join(self._last_words) if self._last_words else ""
-        return TaskFault("fault", f"a populate worker (process {self.pid}) {how} in the middle of its work{words}")
-
-    async def _listen(self) -> None:
-        """Keep the last lines that it wrote to stderr."""
-        assert self._process.stderr is not None  # noqa: S101 - PIPE
-        while chunk := await self._process.stderr.read(65_536):
-            self._last_words.extend(line for line in chunk.decode(errors="replace").splitlines() if line.strip())
+        raise TaskFault("fault", f"a populate worker (process {self.pid}) {await self.ending()}")
 
 
 class WorkerPool:
@@ -139,9 +88,6 @@ class WorkerPool:
 
     def __init__(self) -> None:
         self.workers: list[Worker] = []
-
-    def __len__(self) -> int:
-        return len(self.workers)
 
     async def run(self, jobs: Sequence[Job]) -> list[int]:
         """Give each job to a free worker; return the rows of each job.
@@ -166,7 +112,7 @@ class WorkerPool:
 
 @asynccontextmanager
 async def worker_pool(
-    opening: Opening, count: int, progress: Callable[[int], None], privileges: Privileges | None = None
+    opening: Opening, count: int, progress: Callable[[int], None], privileges: Privileges
 ) -> AsyncIterator[WorkerPool]:
     """`count` connected workers with these privileges. They end with the context, and are killed if it raises."""
     members = WorkerPool()
@@ -175,7 +121,7 @@ async def worker_pool(
             members.workers.append(await Worker.start(opening.endpoint.engine, progress, privileges))
         await asyncio.gather(*(worker.run(opening) for worker in members.workers))
         yield members
-        await asyncio.gather(*(worker.end() for worker in members.workers))
+        await asyncio.gather(*(worker.close_pipe(END_S) for worker in members.workers))
     except BaseException:
         await asyncio.shield(members.kill())
         raise

@@ -14,8 +14,7 @@ import importlib.util
 import ipaddress
 import os
 import socket
-from asyncio.subprocess import PIPE, Process
-from collections import deque
+from asyncio.subprocess import Process
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ import psutil
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.errors import TaskFault
+from proveout.agent.load.local_pool import Child, spawn
 from proveout.agent.load.ray_node import RayNode, answers, is_open
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process, errors
@@ -52,40 +52,27 @@ END_S = 4.0
 LOAD_DEADLINE_S = 86_400.0
 LINES_MAX = 200
 LINE_MAX = 500
-STDERR_LINES_MAX = 12
 ADDRESS_BYTES_MAX = 4096
 RAY_TMPDIR_DEFAULT = "/tmp/ray"  # noqa: S108 -- Ray's default for `auto`
 
 
-class RayDriver:
+class RayDriver(Child):
     """The driver process, connected to a cluster (a `tasks.Resource`)."""
 
-    def __init__(self, process: Process, address: str) -> None:
-        assert process.stdin is not None and process.stdout is not None  # noqa: S101 - PIPE
-        self._process, self.address = process, address
-        self._stdin, self._stdout = process.stdin, process.stdout
-        self._stderr_lines: deque[str] = deque(maxlen=STDERR_LINES_MAX)
-        self._lines = 0
-        self._context: TaskContext | None = None
-        self._reader = asyncio.create_task(self._read_stderr())
+    def __init__(self, process: Process, address: str, context: TaskContext) -> None:
+        super().__init__(process)
+        self.address, self._context, self._lines = address, context, 0
 
     @classmethod
     async def start(
         cls, address: str, *, privileges: Privileges, environment: Mapping[str, str], context: TaskContext
     ) -> RayDriver:
         """Connect to the cluster at `address` with these privileges. TaskFault `unreachable` if that fails."""
-        own = privileges.environment(child_process.environment())
-        process = await asyncio.create_subprocess_exec(
-            *child_process.interpreter(),
-            *("-u", "-m", MODULE, str(os.getpid()), privileges.to_argument(), address),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            cwd=child_process.DIRECTORY,  # Ray adds it to the search path of its workers
-            env={**own, "RAY_USAGE_STATS_ENABLED": "0", **environment},
-        )
-        driver = cls(process, address)
-        driver._context = context
+        words = ("-u", "-m", MODULE, str(os.getpid()), privileges.to_argument(), address)
+        more = {"RAY_USAGE_STATS_ENABLED": "0", **environment}
+        # Ray adds the working directory to the search path of its workers: `spawn` sets a safe one
+        process = await spawn((*child_process.interpreter(), *words), privileges, more=more)
+        driver = cls(process, address, context)
         try:
             async with asyncio.timeout(CONNECT_S):
                 first = await driver._read()
@@ -97,11 +84,6 @@ class RayDriver:
             raise
         assert isinstance(first, Welcome)  # noqa: S101 - the first message of a driver
         return driver
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process still runs, as far as the agent can see."""
-        return self._process.returncode is None and not self._stdout.at_eof()
 
     async def run(self, context: TaskContext, spec: RunLoad) -> LoadResult:
         """Run a load. TaskFault if it fails, or the driver ends."""
@@ -133,18 +115,7 @@ class RayDriver:
     async def close(self, *, keep_data: bool) -> None:
         """End the actors and disconnect; kill the driver after `END_S`."""
         self._send(Cancel(key="", reason="closed"))
-        with contextlib.suppress(ConnectionError, RuntimeError):
-            self._stdin.close()
-        try:
-            async with asyncio.timeout(END_S):
-                while await self._stdout.read(1 << 16):
-                    pass
-                await self._process.wait()
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-        await self._process.wait()
-        await self._reader
+        await self.close_pipe(END_S)
 
     async def _start(self, context: TaskContext, spec: RunLoad) -> None:
         self._send(Start(key=context.key, t0_ns=await context.started()))
@@ -159,32 +130,18 @@ class RayDriver:
     async def _read(self) -> Any:
         data = await read_frame(self._stdout)
         if data is None:
-            await self._process.wait()
-            await self._reader
-            words = "\n".join(self._stderr_lines)
-            raise TaskFault(
-                "fault", f"the Ray driver ended (exit {self._process.returncode}); its last output:\n{words}"
-            )
+            raise TaskFault("fault", f"the Ray driver {await self.ending()}")
         message = codec.agent_message(agent_pb2.AgentEnvelope.FromString(data))
         if isinstance(message, TaskFailed):
             raise TaskFault(message.error.code, message.error.message, way_out=message.error.way_out)
         return message
 
-    async def _read_stderr(self) -> None:
+    def _hear(self, text: str) -> None:
         """Log the output of the driver and of the workers on all nodes, up to a limit."""
-        assert self._process.stderr is not None  # noqa: S101 - PIPE
-        while True:
-            try:
-                line = await self._process.stderr.readline()
-            except ValueError:  # longer than the limit
-                continue
-            if not line:
-                return
-            text = line.decode(errors="replace").rstrip()[:LINE_MAX]
-            self._stderr_lines.append(text)
-            self._lines += 1
-            if text and self._context is not None and self._lines <= LINES_MAX:
-                self._context.log("warning", f"Ray: {text}")
+        super()._hear(text[:LINE_MAX])
+        self._lines += 1
+        if self._lines <= LINES_MAX:
+            self._context.log("warning", f"Ray: {text[:LINE_MAX]}")
 
 
 async def run_ray_load(context: TaskContext, spec: RunLoad) -> LoadResult:
@@ -289,11 +246,16 @@ async def _formed(context: TaskContext, spec: RunLoad) -> RayNode:
         return node
     await _close(context)
     cpus = max(spec.workers, len(os.sched_getaffinity(0)))
-    node = await RayNode.start(cpus=cpus, secrets=None, privileges=privileges)
-    context.resources[NODE] = node
-    if await is_open(node.address):
-        raise TaskFault("refused", f"the Ray cluster formed at {node.address} has no access control")
+    node = context.resources[NODE] = await RayNode.start(cpus=cpus, secrets=None, privileges=privileges)
+    await _check_access(context, node)
     return node
+
+
+async def _check_access(context: TaskContext, node: RayNode) -> None:
+    """Close an open cluster. TaskFault."""
+    if await is_open(node.address):
+        await _close(context)
+        raise TaskFault("refused", f"the Ray cluster formed at {node.address} has no access control")
 
 
 async def form_pool(context: TaskContext, spec: FormPool) -> PoolFormed:
@@ -308,9 +270,8 @@ async def form_pool(context: TaskContext, spec: FormPool) -> PoolFormed:
     node = await RayNode.start(cpus=cpus, secrets=spec.secrets, privileges=privileges, head=spec.head, at=address)
     node.shared = True
     context.resources[NODE] = node
-    if not spec.head and await is_open(node.address):
-        await _close(context)
-        raise TaskFault("refused", f"the Ray cluster formed at {node.address} has no access control")
+    if not spec.head:
+        await _check_access(context, node)
     return PoolFormed(address=node.address)
 
 

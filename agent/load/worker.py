@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import astuple
+from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -457,10 +458,6 @@ class Load:
             tally=None if self._commits is None else self._commits.tallies[number],
         )
 
-    def _reconnect(self, number: int, kind: int | None = None) -> tuple[Any, dict[str, Any]]:
-        """As `_connect`, while the load runs: an attempt is shorter."""
-        return self._connect(number, kind, within_s=RECONNECT_S)
-
     def _connect(
         self, number: int, kind: int | None = None, *, within_s: float | None = None
     ) -> tuple[Any, dict[str, Any]]:
@@ -477,7 +474,9 @@ class Load:
             self._configure(session)
         except BaseException:
             self._recorder.connects.extend((began_ns, 0, time.monotonic_ns()))
-            self._abandon_session(session)
+            if session is not None:
+                session.close()
+                self._preparing.remove(session)
             raise
         self._recorder.connects.extend((began_ns, 1, time.monotonic_ns()))
         try:
@@ -489,11 +488,6 @@ class Load:
             session.close()
             raise
         finally:
-            self._preparing.remove(session)
-
-    def _abandon_session(self, session: Any) -> None:
-        if session is not None:
-            session.close()
             self._preparing.remove(session)
 
     def _prepared(self, session: Any, kind: int | None) -> dict[str, Any]:
@@ -533,6 +527,7 @@ class Load:
             raise StatementFailure("57014", "the load was stopped", FailureKind.LOST)
 
     def _loop(self, timeline: Timeline, ticker: LoadTicker) -> PolledLoop | ThreadedLoop:
+        connect = partial(self._connect, within_s=RECONNECT_S)  # while the load runs an attempt is shorter
         common: dict[str, Any] = {
             "terminals": self._terminals,
             "recorder": self._recorder,
@@ -542,8 +537,8 @@ class Load:
             "sessions": self._sessions,
         }
         if self._driver.waits != "polled":
-            return ThreadedLoop(**common, connect=self._reconnect)
-        common["reconnector"] = Reconnector(self._reconnect)
+            return ThreadedLoop(**common, connect=connect)
+        common["reconnector"] = Reconnector(connect)
         if not self._sessions.are_lent:
             return PolledLoop(**common)
         return SessionLoop(**common, **{"pool" if self._sessions.pool else "own": self._connections})

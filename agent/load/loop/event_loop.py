@@ -46,18 +46,13 @@ Connect: TypeAlias = Callable[..., Opened]
 
 
 class Owner(Protocol):
-    """The terminal, or the place of a pool, that a connection is opened for."""
+    """The terminal, or the place of a pool, that a connection is opened for; `connects`: its failures in a row."""
 
     number: int
-
-
-class Attempting(Owner, Protocol):
-    """An owner that has failed to connect `connects` times in a row."""
-
     connects: int
 
 
-def pause_ns(owner: Attempting) -> int:
+def pause_ns(owner: Owner) -> int:
     """The pause before the next attempt: doubled each time, and not the same for each owner; 0 before the first."""
     if not owner.connects:
         return 0
@@ -150,8 +145,8 @@ class Ticker(Protocol):
         ...
 
 
-class PolledLoop:
-    """The load of one worker on polled sessions. For one run; then call `close`."""
+class LoadLoop:
+    """The parts of a load loop for sessions of either kind: its arguments, and its account of the load."""
 
     def __init__(
         self,
@@ -161,30 +156,15 @@ class PolledLoop:
         pacing: Pacing,
         timeline: Timeline,
         ticker: Ticker,
-        reconnector: Reconnector,
         sessions: Sessions = OWN_SESSIONS,
     ) -> None:
-        self._sessions = sessions
+        self._all, self._sessions = terminals, sessions
+        self._recorder, self._pacing, self._timeline, self._ticker = recorder, pacing, timeline, ticker
+        self._in_passes = sum(terminal.left > 0 for terminal in terminals)
         self.failure: StatementFailure | None = None
         """The lost connection that has ended the load, with `on_disconnect: fail`."""
-        self._pausing: dict[int, Terminal] = {}
-        """Terminals that wait before the next attempt to connect, by number."""
-        self._terminals: dict[int, Terminal] = {}
-        self._all = terminals
-        self._recorder, self._pacing, self._timeline, self._ticker = recorder, pacing, timeline, ticker
-        self._reconnector = reconnector
-        self.sampler = recorder.sampler
-        self.schedule, self.t0_ns = Schedule(), timeline.t0_ns
-        self.limit_ns = 1
-        self._in_passes = sum(terminal.left > 0 for terminal in terminals)
-        self._next: Callable[[Terminal, int], None] = self._continue_pass if self._in_passes else self._continue
-        """The step after a transaction: `_rest` once the load is over."""
         self.completed_ns = 0
         """When the last terminal ended its passes; 0 before, and without passes."""
-        self._epoll = select.epoll()
-        for fd in (ticker.control(), self.schedule.fileno(), reconnector.fileno()):
-            self._epoll.register(fd, select.EPOLLIN)
-        self._watch_all()
         self.waiting: list[tuple[int, int]] = []
         """(transaction number, start ns) of transactions without an answer at the end of the load."""
         self.unknown: list[int] = []
@@ -192,6 +172,31 @@ class PolledLoop:
         self.unfinished: list[Unfinished] = []
         """The transactions that have not ended at `seen_ns`, after the wait at the end of the load."""
         self.seen_ns = 0
+
+    def missed(self) -> tuple[Ages, ...]:
+        """The transactions due in the measure window, and in each phase, and never begun. Call it once, after
+        `close`."""
+        return never_begun(self._all, self._pacing, self._timeline, self.seen_ns)
+
+
+class PolledLoop(LoadLoop):
+    """The load of one worker on polled sessions. For one run; then call `close`."""
+
+    def __init__(self, *, reconnector: Reconnector, **common: Any) -> None:
+        super().__init__(**common)
+        self._pausing: dict[int, Terminal] = {}
+        """Terminals that wait before the next attempt to connect, by number."""
+        self._terminals: dict[int, Terminal] = {}
+        self._reconnector = reconnector
+        self.sampler = self._recorder.sampler
+        self.schedule, self.t0_ns = Schedule(), self._timeline.t0_ns
+        self.limit_ns = 1
+        self._next: Callable[[Terminal, int], None] = self._continue_pass if self._in_passes else self._continue
+        """The step after a transaction: `_rest` once the load is over."""
+        self._epoll = select.epoll()
+        for fd in (self._ticker.control(), self.schedule.fileno(), reconnector.fileno()):
+            self._epoll.register(fd, select.EPOLLIN)
+        self._watch_all()
 
     @property
     def start_skew_ns(self) -> int:
@@ -218,11 +223,6 @@ class PolledLoop:
         terminal.kind.times[terminal.outcome].extend((terminal.intended_ns, terminal.started_ns, now))
         self._next(terminal, now)
         return self.limit_ns > 0
-
-    def missed(self) -> tuple[Ages, ...]:
-        """The transactions due in the measure window, and in each phase, and never begun. Call it once, after
-        `close`."""
-        return never_begun(self._all, self._pacing, self._timeline, self.seen_ns)
 
     def close(self) -> None:
         """Wait a moment for running transactions, cancel the rest, and close every connection."""

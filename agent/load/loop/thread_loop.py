@@ -13,43 +13,26 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.sessions import READ_ONLY_CODES, cancel_statements
-from proveout.agent.load.loop.event_loop import Ticker, pause_ns
-from proveout.agent.load.loop.recorder import Recorder
-from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal, never_begun, under_way, under_way_with_times
+from proveout.agent.load.loop.event_loop import LoadLoop, pause_ns
+from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal, under_way, under_way_with_times
 from proveout.agent.load.loop.transaction import ROLLBACK
 from proveout.agent.load.loop.transaction_loop import execute, repeat
 from proveout.agent.load.loop.transaction_loop_python import ERROR, RETRY
-from proveout.agent.load.pacing import Pacing, Timeline
-from proveout.agent.load.worker_messages import Ages, Unfinished
-from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions
 from proveout.dsl.workloads.base import Outcome
 
 JOIN_S = 1.0
 
 
-class ThreadedLoop:
+class ThreadedLoop(LoadLoop):
     """The load of one worker on blocking sessions. For one run; then call `close`."""
 
-    def __init__(
-        self,
-        *,
-        terminals: Sequence[Terminal],
-        recorder: Recorder,
-        pacing: Pacing,
-        timeline: Timeline,
-        ticker: Ticker,
-        connect: Callable[[int], tuple[Any, dict[str, Any]]],
-        sessions: Sessions = OWN_SESSIONS,
-    ) -> None:
-        self._sessions = sessions
-        self.failure: StatementFailure | None = None
-        self._all = terminals
-        self._recorder, self._pacing, self._timeline, self._ticker = recorder, pacing, timeline, ticker
+    def __init__(self, *, connect: Callable[[int], tuple[Any, dict[str, Any]]], **common: Any) -> None:
+        super().__init__(**common)
         self._connect = connect
         self._over = threading.Event()
         self._ending = threading.Lock()
@@ -58,18 +41,11 @@ class ThreadedLoop:
         self._bugs: list[BaseException] = []
         self._threads = [
             threading.Thread(target=self._work, args=(terminal,), name=f"terminal-{terminal.number}", daemon=True)
-            for terminal in terminals
+            for terminal in self._all
         ]
-        self._in_passes = sum(terminal.left > 0 for terminal in terminals)
         self._passed = os.eventfd(0) if self._in_passes else -1
         """Readable when all terminals have ended their passes."""
-        self.completed_ns = 0
         self.start_skew_ns = 0
-        self.waiting: list[tuple[int, int]] = []
-        self.unknown: list[int] = []
-        self.unfinished: list[Unfinished] = []
-        self.seen_ns = 0
-        """These as in `event_loop.PolledLoop`."""
 
     def run(self) -> None:
         """Run the windows until the ticker returns 0."""
@@ -92,11 +68,6 @@ class ThreadedLoop:
         self.waiting = under_way(self._all)
         if self._bugs:
             raise self._bugs[0]
-
-    def missed(self) -> tuple[Ages, ...]:
-        """The transactions due in the measure window, and in each phase, and never begun. Call it once, after
-        `close`."""
-        return never_begun(self._all, self._pacing, self._timeline, self.seen_ns)
 
     def close(self) -> None:
         """Wait a moment for running transactions, interrupt the rest, and close."""

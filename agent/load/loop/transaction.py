@@ -294,10 +294,7 @@ def statements(workload: WorkloadKind, *, tracked: bool = False) -> tuple[Statem
     they are `tracked`, and BEGIN, COMMIT and ROLLBACK.
     """
     mixed = [kind for kind in workload.transactions if kind.weight > 0]
-    counts = tracked and any(map(writes, mixed))
-    needed = {s.name: s for kind in mixed for s in kind.statements}
-    bracketed = counts or any(not kind.single for kind in mixed)
-    return (*needed.values(), *((COUNT_COMMIT,) if counts else ()), *(CONTROLS if bracketed else ()))
+    return tuple({s.name: s for kind in mixed for s in statements_of(kind, tracked=tracked)}.values())
 
 
 def kinds(workload: WorkloadKind, keys: Any, times: Sequence[Times], tally: Tally | None = None) -> list[Kind]:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from eventually import eventually_async
+from eventually import PATIENCE_S, eventually_async
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.local_pool import Pool, WorkerProcess
@@ -41,18 +41,18 @@ def check(pid: int) -> None:
 
 @as_root
 async def test_workers_of_a_root_agent_run_as_the_unprivileged_user() -> None:
-    worker = await WorkerProcess.start("postgres")
+    worker = await WorkerProcess.start("postgres", Privileges.for_engine("postgres"))
     check(worker.pid)
     environment = Path(f"/proc/{worker.pid}/environ").read_bytes().split(b"\0")
     assert b"HOME=/nonexistent" in environment
     await worker.end()
-    loader = await Worker.start("postgres", lambda _: None)
+    loader = await Worker.start("postgres", lambda _: None, Privileges.for_engine("postgres"))
     # The worker sends no message when it has started; no_new_privs is set before the last capability is dropped.
     await eventually_async(
         lambda: status(loader.pid)["NoNewPrivs"] == ["1"] and status(loader.pid)["CapEff"] == ["0" * 16], "its drop"
     )
     check(loader.pid)
-    await loader.end()
+    await loader.close_pipe(PATIENCE_S)
 
 
 @as_root
@@ -83,7 +83,7 @@ async def test_a_worker_with_other_privileges_is_not_reused() -> None:
     assert status(owner.pid)["Uid"] == ["61234"] * 4
     assert status(owner.pid)["Gid"] == ["61235"] * 4
     pool.release([owner])
-    (other,) = await pool.acquire(1, "postgres")
+    (other,) = await pool.acquire(1, "postgres", Privileges.for_engine("postgres"))
     assert other is not owner
     check(other.pid)
     (again,) = await pool.acquire(1, "sqlite", of_owner)
@@ -95,7 +95,7 @@ async def test_a_worker_with_other_privileges_is_not_reused() -> None:
 async def test_a_worker_cannot_read_the_memory_or_files_of_another() -> None:
     """Both are the same user, but the /proc files of a process that is not dumpable belong to root. A worker can still
     signal another; this is documented."""
-    worker = await WorkerProcess.start("postgres")
+    worker = await WorkerProcess.start("postgres", Privileges.for_engine("postgres"))
     argument = Privileges.for_engine("postgres").to_argument()
     code = f"""
 import ctypes, errno, os, sys
