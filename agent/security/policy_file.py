@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from proveout.agent.security import policy
 from proveout.agent.security.policy import Policy, Tool
@@ -33,6 +33,7 @@ from proveout.core.path_trust import exposure_above, exposure_of, names_of
 from proveout.dsl.engines import EMBEDDED
 from proveout.dsl.operations.multipath import FOLDERS_OF_UDEV
 from proveout.dsl.operations.parameter_names import CONSENT, needs_consent
+from proveout.dsl.plan.model_values import Strict
 from proveout.dsl.plan.scalars import Name, custom
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source import loader
@@ -157,11 +158,7 @@ Fault = Annotated[
 ]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
-
-class _Widened(_Strict):
+class _Widened(Strict):
     """An entry with an optional reason."""
 
     i_know: Reason | None = None
@@ -172,7 +169,7 @@ def _short(name: str) -> BeforeValidator:
     return BeforeValidator(lambda given: {name: given} if isinstance(given, (str, list)) else given)
 
 
-class RebootEntry(_Strict):
+class RebootEntry(Strict):
     """The permission to reboot the host, with its reason."""
 
     i_know: Reason
@@ -265,14 +262,14 @@ class RuleEntry(_Widened):
         return self
 
 
-class UdevEntry(_Strict):
+class UdevEntry(Strict):
     """Devices that udev rules of plans may match, and folders for their links."""
 
     devices: list[Annotated[RuleEntry, _short("match")]] = Field(default_factory=list, max_length=1000)
     links: list[LinkFolder] = Field(default_factory=list, max_length=100)
 
 
-class PolicyEntry(_Strict):
+class PolicyEntry(Strict):
     """The whole file."""
 
     policy: Literal[1]

@@ -11,7 +11,8 @@ from pydantic import AfterValidator, Field, model_validator
 from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Command, KeepSpans, UnitAction, around
 from proveout.dsl.operations.facts import Facts, FileFact, Output, OutputQuery
-from proveout.dsl.operations.operation import AbsolutePath, Found, Operation, Strict, Waiting, edited_file, matching
+from proveout.dsl.operations.operation import AbsolutePath, Found, Operation, Waiting, edited_file, matching
+from proveout.dsl.plan.model_values import Strict
 from proveout.dsl.plan.scalars import custom
 
 BLKID = "/usr/sbin/blkid"

@@ -26,7 +26,8 @@ from proveout.dsl.operations.facts import (
     SpaceQuery,
 )
 from proveout.dsl.operations.network import Interfaces
-from proveout.dsl.operations.operation import AbsolutePath, Found, Misfit, Operation, Strict, matching
+from proveout.dsl.operations.operation import AbsolutePath, Found, Misfit, Operation, matching
+from proveout.dsl.plan.model_values import Strict
 from proveout.dsl.plan.scalars import Name, Selector, custom
 from proveout.dsl.plan.topology import Host, System
 from proveout.dsl.rules import secrets as destinations

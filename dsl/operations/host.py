@@ -33,7 +33,6 @@ from proveout.dsl.operations.operation import (
     Mode,
     Operation,
     OwnPath,
-    Strict,
     UnitName,
     edited_file,
     in_folder,
@@ -41,6 +40,7 @@ from proveout.dsl.operations.operation import (
     no_control,
     whole_file,
 )
+from proveout.dsl.plan.model_values import Strict
 from proveout.dsl.plan.scalars import ID_PATTERN, Form, custom
 
 # A template is Jinja's syntax with names alone: `{{ name }}`, rendered when the plan is compiled, with values that

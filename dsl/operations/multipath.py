@@ -19,12 +19,12 @@ from proveout.dsl.operations.operation import (
     Found,
     Line,
     Operation,
-    Strict,
     Waiting,
     in_folder,
     matching,
     whole_file,
 )
+from proveout.dsl.plan.model_values import Strict
 from proveout.dsl.plan.scalars import custom
 
 # The worldwide names of disks are read out of their vital product data, as the kernel shows it; nothing is run for

@@ -10,12 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from proveout.core.data_classes import record
 from proveout.core.linux import UNIT_KINDS
 from proveout.dsl.operations.change import Change, SetText, WriteFile
 from proveout.dsl.operations.facts import Facts, FileFact
+from proveout.dsl.plan.model_values import Strict
 from proveout.dsl.plan.scalars import custom
 from proveout.dsl.plan.topology import Host, System
 from proveout.dsl.source.nodes import Map, Scalar
@@ -158,12 +159,6 @@ class Misfit:
 
     message: str
     way_out: str = ""
-
-
-class Strict(BaseModel):
-    """A block of an operation: no conversions, no unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class Operation(Strict, ABC):

@@ -13,7 +13,7 @@ from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Change, Command, Statement
 from proveout.dsl.operations.disks import BY_ID, VOLUMES, Device, in_use, names, probed
 from proveout.dsl.operations.facts import Facts, RowsQuery
-from proveout.dsl.operations.operation import AbsolutePath, Found, Strict, Waiting, as_written, gathered, matching
+from proveout.dsl.operations.operation import AbsolutePath, Found, Waiting, as_written, gathered, matching
 from proveout.dsl.operations.parameter_names import (
     STORED_ONLY,
     in_sql,
@@ -33,6 +33,7 @@ from proveout.dsl.operations.sql import (
     literal,
     once,
 )
+from proveout.dsl.plan.model_values import Strict
 from proveout.dsl.plan.scalars import custom
 from proveout.dsl.source.nodes import Map
 

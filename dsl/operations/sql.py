@@ -18,7 +18,6 @@ from proveout.dsl.operations.facts import CopyQuery, Facts, RowsQuery
 from proveout.dsl.operations.operation import (
     Found,
     Operation,
-    Strict,
     Waiting,
     as_written,
     gathered,
@@ -27,7 +26,7 @@ from proveout.dsl.operations.operation import (
 )
 from proveout.dsl.operations.parameter_names import objection
 from proveout.dsl.plan.loads import parts
-from proveout.dsl.plan.model_values import to_values
+from proveout.dsl.plan.model_values import Strict, to_values
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.scalars import Form, Name, Statements, Text, custom
 from proveout.dsl.plan.stages import Ladder, Populate, Search, Tuning
