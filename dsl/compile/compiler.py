@@ -35,6 +35,7 @@ from proveout.dsl.expr.syntax import Binary, Call, ExpressionFault, Member, Name
 from proveout.dsl.operations.sql import commit_tables, copies_before
 from proveout.dsl.plan.keys import made
 from proveout.dsl.plan.loads import alone_ladders
+from proveout.dsl.plan.model_values import Strict
 from proveout.dsl.plan.plan import Chart, ChartNumbers, Check, OnLoss, Plan, Published, all_tunings
 from proveout.dsl.plan.scalars import Name as PlanName
 from proveout.dsl.plan.scalars import Title
@@ -43,7 +44,7 @@ from proveout.dsl.plan.topology import Expression, TextPosition
 from proveout.dsl.rules.repeat_rules import check_repeats, check_slopes
 from proveout.dsl.schema import models
 from proveout.dsl.schema.parameters import TEMPLATE, Parameters, read_parameters, substitute
-from proveout.dsl.schema.validation import SPLIT, Strict, salvage, validate
+from proveout.dsl.schema.validation import SPLIT, salvage, validate
 from proveout.dsl.source.includes import read
 from proveout.dsl.source.loader import maps_below, text_positions
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, where_of

@@ -13,7 +13,6 @@ from pydantic_core import ErrorDetails
 
 from proveout.core.units import plain_number
 from proveout.dsl.plan.keys import Element, model_of
-from proveout.dsl.plan.model_values import Strict as Strict  # noqa: PLC0414 - it is looked for here
 from proveout.dsl.source.loader import read_plain
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, plain
 
