@@ -18,14 +18,14 @@ from proveout.dsl.compile.symbols import Entry, Scope, StageNames
 from proveout.dsl.operations.operation import Line, Misfit, Operation, UnitName
 from proveout.dsl.operations.table import FAULT_KEYS, OPERATIONS, TUNING_KEYS, fault_key, operation_of
 from proveout.dsl.plan.keys import made
-from proveout.dsl.plan.model_values import to_values
+from proveout.dsl.plan.model_values import Strict, to_values
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.scalars import Selector
 from proveout.dsl.plan.stages import Fault, Ladder, Stage, Tune, Tuning, Windows
 from proveout.dsl.rules.host_rules import TUNING_NAME_MAX, consent_problems
 from proveout.dsl.rules.ladder_rules import operation_problems, spans_s, window_problems
 from proveout.dsl.schema.stage_models import FaultEntry, FaultKeys, LadderKeys
-from proveout.dsl.schema.validation import Strict, validate
+from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, Seq, did_you_mean, is_given
 
 TUNINGS_MAX = 500
