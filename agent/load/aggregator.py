@@ -124,7 +124,7 @@ class WindowCounts:
         return self.start_ns <= at_ns < self.end_ns
 
     def inside(self, ns: Triples) -> npt.NDArray[np.bool_]:
-        """Which instants lie in the window."""
+        """Whether each instant lies in the window."""
         return (ns >= self.start_ns) & (ns < self.end_ns)
 
     def add(self, times: Mapping[int, Triples], incidents: Iterable[Incident]) -> None:

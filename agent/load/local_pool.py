@@ -109,18 +109,27 @@ class Child:
 
 
 async def spawn(
-    argv: Sequence[str],
+    module: str,
     privileges: Privileges,
+    last: str,
     *,
+    flags: Sequence[str] = (),
     engine: str = "",
     limit: int = STREAM_LIMIT,
     more: Mapping[str, str] | None = None,
 ) -> Process:
-    """Start a process for `Child`, with the variables of an engine's client and `more`."""
+    """Start a module for `Child`: parent, privileges and `last` are its arguments; with flags of the interpreter, the
+    variables of an engine's client, and `more`."""
     own = privileges.environment(child_process.environment(*child_process.of_engine(engine)))
-    env = {**own, **(more or {})}
     return await asyncio.create_subprocess_exec(
-        *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=limit, cwd=child_process.DIRECTORY, env=env
+        *child_process.interpreter(),
+        *(*flags, "-m", module, str(os.getpid()), privileges.to_argument(), last),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        limit=limit,
+        cwd=child_process.DIRECTORY,
+        env={**own, **(more or {})},
     )
 
 
@@ -134,8 +143,7 @@ class WorkerProcess(Child):
     @classmethod
     async def start(cls, engine: str, privileges: Privileges) -> WorkerProcess:
         """Start a process that is ready for a load on `engine`. TaskFault if it does not start."""
-        argv = child_process.python(MODULE, str(os.getpid()), privileges.to_argument(), engine)
-        worker = cls(await spawn(argv, privileges, engine=engine), privileges)
+        worker = cls(await spawn(MODULE, privileges, engine, engine=engine), privileges)
         try:
             async with asyncio.timeout(START_S):
                 await worker.read()

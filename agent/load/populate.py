@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from asyncio.subprocess import Process
 from collections import deque
@@ -38,7 +37,6 @@ from proveout.agent.load.populate_jobs import (
     to_line,
 )
 from proveout.agent.sandbox.privileges import Privileges
-from proveout.core import child_process
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines
 from proveout.dsl.engines import Dialect
@@ -64,8 +62,7 @@ class Worker(Child):
     @classmethod
     async def start(cls, engine: str, progress: Callable[[int], None], privileges: Privileges) -> Worker:
         """A new process for such an engine; `progress(rows)` is called as rows go in."""
-        argv = child_process.python(MODULE, str(os.getpid()), privileges.to_argument(), engine)
-        return cls(await spawn(argv, privileges, engine=engine, limit=LINE_MAX), progress)
+        return cls(await spawn(MODULE, privileges, engine, engine=engine, limit=LINE_MAX), progress)
 
     async def run(self, job: Job) -> Finished:
         """Run a job; return its answer. TaskFault when it failed or the worker died."""

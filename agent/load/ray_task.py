@@ -68,10 +68,9 @@ class RayDriver(Child):
         cls, address: str, *, privileges: Privileges, environment: Mapping[str, str], context: TaskContext
     ) -> RayDriver:
         """Connect to the cluster at `address` with these privileges. TaskFault `unreachable` if that fails."""
-        words = ("-u", "-m", MODULE, str(os.getpid()), privileges.to_argument(), address)
         more = {"RAY_USAGE_STATS_ENABLED": "0", **environment}
         # Ray adds the working directory to the search path of its workers: `spawn` sets a safe one
-        process = await spawn((*child_process.interpreter(), *words), privileges, more=more)
+        process = await spawn(MODULE, privileges, address, flags=("-u",), more=more)
         driver = cls(process, address, context)
         try:
             async with asyncio.timeout(CONNECT_S):

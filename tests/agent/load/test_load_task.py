@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
+from cutting_proxy import CuttingProxy
 from eventually import eventually_async
 from psycopg.conninfo import make_conninfo
 
@@ -167,6 +168,21 @@ async def test_cancelling_stops_the_load_and_its_statements(
         with pytest.raises(asyncio.CancelledError):
             await load
         await nothing_left(pids, hlr_database)  # while the lock is held
+
+
+async def test_a_server_that_hangs_and_one_that_stops_permanently_do_not_delay_the_end_of_the_load(
+    context: LoadContext, hlr_database: str, spec: Spec
+) -> None:
+    """Two of its connections hang, and the others are lost and cannot be opened again."""
+    proxy = CuttingProxy(lambda: hlr_database)
+    try:
+        load = asyncio.create_task(run_load(context, spec(proxy.dsn, rate=100.0, windows=(0.1, 0.5, 0.1))))
+        await context.is_armed.wait()
+        proxy.hang()
+        proxy.end(2)
+        assert due(await load) == pytest.approx(50, abs=2)
+    finally:
+        proxy.end()
 
 
 # ---- connections ---------------------------------------------------------------------------------------------------
