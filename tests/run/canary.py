@@ -83,12 +83,18 @@ class FileWatch:
                     self.hits.add(f"name of {path}")
                 self._file(path)
         above = self.pids()
+        forked: set[bytes] = set()
         for pid in self._all(above):
             self.processes.add(pid)
-            for name in ("cmdline",) if pid in above else ("cmdline", "environ"):
+            for name in ("cmdline", "environ"):
                 with contextlib.suppress(OSError):
-                    if self.is_secret(Path(f"/proc/{pid}/{name}").read_bytes()):
+                    found = Path(f"/proc/{pid}/{name}").read_bytes()
+                    if self.is_secret(found):
                         self.hits.add(f"{name} of {pid}")
+                    if pid in above:
+                        forked.add(found)
+                    if found in forked:
+                        break  # itself above, or a child before its exec, which still has the environment of its parent
             with contextlib.suppress(OSError):
                 for descriptor in Path(f"/proc/{pid}/fd").iterdir():
                     self._file(descriptor)
