@@ -167,16 +167,10 @@ ADDRESSES: Mapping[str, tuple[str, str]] = {
     "speaks protocol": ("old", "client1.lab:7502"),
     "the agent is busy with run": ("client2", "client2.lab:7443"),
 }
-"""Error of the page -> a host of a plan that causes it: its name and its address in the plan."""
+"""Error -> a host of a plan that causes it: its name and its address in the plan."""
 TOKENS = ("this token was used before", "this token is too old")
 CLOCKS = ("certificate is not yet valid", "the authority's certificate is valid from")
-LOST = "agent client2 is lost"
 INVITE = "proveout pki invite ~/lab-authority db1 --address db1.lab --authority lead.lab:7444"
-
-
-def test_every_error_in_the_table_of_the_page_is_tested() -> None:
-    table = re.findall(r"^\| `([^`]+)` \|", PAGE.read_text(), re.MULTILINE)
-    assert set(table) == {*ADDRESSES, *TOKENS, *CLOCKS, LOST}
 
 
 def asked(lab: Lab, hosts: Mapping[str, str], before: str = "") -> str:
