@@ -72,7 +72,7 @@ def _entry(scope: Scope, node: Node, path: str, what: str, example: str) -> Entr
 def _operations(
     one: Entry, known: Collection[str], operations: Mapping[str, str], what: str, instead: str
 ) -> tuple[list[tuple[Scalar, Node]], Map, bool]:
-    """(the operations of an entry beside its `known` keys, all its other keys, whether there are no more)."""
+    """(the operations of an entry, its other keys, whether every key that is not `known` is an operation)."""
     others = [pair for pair in one.body.entries if pair[0].text not in known or _is_operation(pair, operations)]
     found = [pair for pair in others if pair[0].text in operations]
     rest = Map(entries=tuple(pair for pair in one.body.entries if pair not in others), where=one.body.where)

@@ -270,10 +270,10 @@ class BlockQueue(Operation):
         scheduler."""
         scheduler, requests = f"{queue}/{SCHEDULER}", f"{queue}/{REQUESTS}"
         before, length = facts.text(scheduler) or "", facts.text(requests) or ""
-        anew = self._offered(before) not in (None, chosen(before))
+        switches = self._offered(before) not in (None, chosen(before))
         undone: tuple[str, ...] = ()
-        only_if = (scheduler, chosen(before)) if anew else (requests, length)
-        if anew:
+        only_if = (scheduler, chosen(before)) if switches else (requests, length)
+        if switches:
             undone = (*facts.paths(f"{queue}/iosched/*"), requests)
         elif self.nr_requests is not None and length != str(self.nr_requests):
             undone = facts.paths(f"{queue}/iosched/async_depth")
@@ -291,7 +291,7 @@ class BlockQueue(Operation):
                 offered = ", ".join(choices(text))
                 yield f"the kernel offers no scheduler {' or '.join(self.scheduler)} there, but {offered} ({path})"
                 return
-            if anew and name == REQUESTS:
+            if switches and name == REQUESTS:
                 yield SetText(path=path, before=chosen(text), after=value, part="make")
             else:
                 yield from differing(path, text, value, adjusted=name == READ_AHEAD)

@@ -397,7 +397,7 @@ def lines_of(
 
 
 def load_rows(shown: Sequence[LoadSeries], names: Mapping[str, str], unit: str = "") -> TimedRows:
-    """The points of some fields, each at the middle of its time; none where there is no number."""
+    """The points of some fields, each at the middle of its time. A missing number gives no point."""
     rows: TimedRows = []
     for at, one in enumerate(shown):
         for field, what in names.items():
