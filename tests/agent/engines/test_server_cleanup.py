@@ -331,7 +331,12 @@ def test_only_the_servers_program_of_the_servers_user_in_its_data_is_killed(tmp_
         ):
             embedded_supervisor.clear(wrong)
             assert here.poll() is None
-        embedded_supervisor.clear(embedded_supervisor.entry_of(str(data), program, None))
+        entry = embedded_supervisor.entry_of(str(data), program, None)
+        data.rename(other / "data")  # as the data of another session that has the inode of a removed directory
+        embedded_supervisor.clear(entry)
+        assert here.poll() is None
+        (other / "data").rename(tmp_path / "in place")
+        embedded_supervisor.clear(entry)
         assert here.wait(PATIENCE_S) == -signal.SIGKILL
         assert elsewhere.poll() is None
     finally:
