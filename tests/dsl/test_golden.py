@@ -173,7 +173,7 @@ def test_the_schema_accepts_all_plans_as_editors_and_as_the_compiler_read_them()
         ("measure", "5 parsecs"),
         ("when", 7),
         ("nothing", 1),
-        ("before", [{"search": {"workload": "hlr"}}]),  # a search is no step
+        ("before", [{"search": {"workload": "hlr"}}]),  # a search is not a step
     ],
 )
 def test_the_schema_refuses_a_wrong_value(key: str, value: object) -> None:
