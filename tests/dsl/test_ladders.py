@@ -183,17 +183,6 @@ def test_the_matrices_of_a_plan_share_a_bound_and_are_refused_before_expansion(t
     assert len(compiled(tmp_path, many, ladder("two", matrix={"a": list(range(56))})).stages) == 257
 
 
-def test_the_first_axis_changes_slowest_and_zip_takes_the_values_together(tmp_path: Path) -> None:
-    axes = {"mode": ["b", "a"], "n": [2, 1]}
-    zipped = ladder("pairs", matrix={"axes": axes, "combine": "zip"})
-    plan = compiled(tmp_path, ladder("all", matrix=axes), zipped)
-    cells = [stage.cell for stage in plan.stages if isinstance(stage, Ladder)]
-    assert [f"{cell.of}: {cell}" for cell in cells if cell] == [
-        "all: mode b, n 2", "all: mode b, n 1", "all: mode a, n 2", "all: mode a, n 1",
-        "pairs: mode b, n 2", "pairs: mode a, n 1",
-    ]  # fmt: skip
-
-
 def test_ids_are_all_different_and_short_enough_for_a_stage_and_labels_are_compared_as_plans_write_them() -> None:
     labels = [(("mode", text),) for text in ("a b", "a-b", "ü", "é", "x" * 300, "y" * 300, "7", "-7")]
     found = ids("solve", labels)

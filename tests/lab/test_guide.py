@@ -19,7 +19,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from eventually import eventually
-from hand_made import DB1, FAKETIME, Lab
+from hand_made import DB1, FAKETIME, OBJECTION, Lab
 from servers import Server, programs
 from shell_blocks import as_shown
 
@@ -103,6 +103,19 @@ class Walk:
         ) as own:
             for line in text.splitlines():
                 own.execute(line.encode())
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """The guide's four hosts in their initial state; at the end their processes are ended and they are removed."""
+    if OBJECTION:
+        pytest.skip(OBJECTION)
+    made = Lab()
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
 
 
 @pytest.fixture(scope="module")
