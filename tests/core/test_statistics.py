@@ -347,9 +347,8 @@ def test_each_bound_misses_the_true_growth_in_at_most_one_of_forty_windows(kind:
 def test_the_slope_of_independent_readings_varies_less_than_half_as_much_as_the_middle_of_its_bounds() -> None:
     """It decides verdicts over repeats, where the errors within a window do not matter."""
     found = [block_slope(range(30), row) for row in series("independent", 30, 3)]
-    bounded = [one for one in found if one and one.upper and one.lower]
-    middles = [(one.lower + one.upper) / 2.0 for one in bounded]
-    slopes = [one.slope for one in bounded]
+    middles = [(one.lower + one.upper) / 2.0 for one in found if one and one.upper and one.lower]
+    slopes = [one.slope for one in found if one]
     assert np.mean(slopes) == pytest.approx(GROWTH, abs=0.001)
     assert np.std(slopes) < 0.5 * np.std(middles)
 

@@ -152,8 +152,8 @@ def test_a_condition(condition: dict[str, Any], value: Any, met: bool, words: st
 
 
 def test_every_fact_that_a_name_stands_for_meets_it_and_what_is_measured_comes_first() -> None:
-    expected = {"mtu": (9000,), "cpus": (28,), "raid": ("5",), "net.ens1.mtu": (9000,)}
-    exact = (Expectation(fact=fact, one_of=values) for fact, values in expected.items())
+    expected: dict[str, int | str] = {"mtu": 9000, "cpus": 28, "raid": "5", "net.ens1.mtu": 9000}
+    exact = (Expectation(fact=fact, one_of=(value,)) for fact, value in expected.items())
     facts = (("cpus", 28), ("raid", "10"), ("mtu", 9000))
     declared = Declared(name="db1", kind="host", facts=facts, expect=(*exact, Expectation(fact="slots", min=4.0)))
     assert [str(one) for one in unmet(declared, FACTS)] == [

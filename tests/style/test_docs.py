@@ -23,10 +23,11 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -48,6 +49,7 @@ BLOCKS = [block for page in PAGES for block in blocks(page)]
 SHELL = [block for block in BLOCKS if block.language in {"sh", "console"}]
 COMMAND = re.compile(r"(\$ |([A-Z_]+=\S+ )*(proveout|pip|python3?|make|git|docker|systemctl|sudo|cd|export) )")
 LIMIT_S = 240.0
+Ended = subprocess.CompletedProcess[str]
 TINY = """\
 proveout: 1
 name: tiny
@@ -258,7 +260,7 @@ def test_commands_without_a_tag_are_run_and_have_the_output_of_the_page(tmp_path
     assert wrong == [], "\n".join(wrong)
 
 
-def shell(folder: Path, command: str, *, stops: bool = True, **more: str) -> subprocess.CompletedProcess[str]:
+def shell(folder: Path, command: str, *, stops: bool = True, more: Mapping[str, str] = MappingProxyType({})) -> Ended:
     """Run commands without a terminal, to the first that fails where it `stops`; `more`: variables."""
     beside = {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -330,7 +332,7 @@ def test_the_lines_of_a_recipe_run_in_a_repository_of_its_user(name: str, tmp_pa
     }  # fmt: skip
     for line in lines(name):
         if not INSTALLS.match(line):
-            ended = shell(repository, line, **github)
+            ended = shell(repository, line, more=github)
             assert ended.returncode == 0, f"{line}\n{ended.stdout}"
     (checked,) = ET.parse(repository / "check.xml").getroot()
     assert [case.attrib["name"] for case in checked.iter("testcase")] == ["plans/smoke.yaml"]
@@ -344,7 +346,7 @@ def test_the_lines_of_a_recipe_run_in_a_repository_of_its_user(name: str, tmp_pa
         assert json.loads((repository / "codequality.json").read_text()) == []
         assert "proveout_tps" in (repository / "metrics.txt").read_text()
     (repository / "plans" / "wrong.yaml").write_text(TINY.replace("measure: 1s", "measure: 1sec"))
-    ended = shell(repository, next(line for line in lines(name) if " check " in line), **github)
+    ended = shell(repository, next(line for line in lines(name) if " check " in line), more=github)
     assert ended.returncode == 2, "a wrong plan ends a job at its check"
     assert "::error file=plans/wrong.yaml,line=10,col=80,title=plan::" in ended.stdout
 

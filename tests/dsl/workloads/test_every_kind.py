@@ -120,8 +120,8 @@ def test_a_stream_draws_the_same_again_and_no_other_does(name: str) -> None:
 @pytest.mark.parametrize("name", [*MODELS, "procedures", "tproch"])
 def test_the_first_arguments_of_a_transaction_have_the_types_of_its_statement(name: str) -> None:
     """A driver may send the inputs of a bare transaction without its body, whose only request they are."""
-    more = {"procedures": ("tprocc", {"procedures": True}), "tproch": ("tproch", {"scale": 0.01})}
-    one = built(*more[name]) if name in more else model(name)
+    more = {"procedures": built("tprocc", {"procedures": True}), "tproch": built("tproch", {"scale": 0.01})}
+    one = more[name] if name in more else model(name)
     for transaction in one.transactions:
         inputs = transaction.inputs(one.keys(0))()
         statement, arguments = next(transaction.body(inputs))

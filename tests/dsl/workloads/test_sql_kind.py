@@ -223,7 +223,7 @@ def test_uuid_and_timestamp() -> None:
 def test_no_rows_at_all() -> None:
     """A small table has no row in most slices of a large population."""
     ranges = [{kind: [1, 9]} for kind in ("uniform", "nurand", "zipf", "text")]
-    others = [{"uniform": [1, 9.5]}, {"pick": {"a": 1, "b": 2}}, {"text": 0}, {"uuid": "random"}]
+    others: list[dict[str, Any]] = [{"uniform": [1, 9.5]}, {"pick": {"a": 1, "b": 2}}, {"text": 0}, {"uuid": "random"}]
     others.append({"timestamp": ["2024-01-01", "2024-01-02"]})
     assert [one for one in (*ranges, *others) if drawn(one, 0)] == []
 
