@@ -1,24 +1,62 @@
-"""The load of the HLR workload: its arguments, its seven transactions on given answers, its expected success."""
+"""The HLR workload: the numbers of its rows and their partitions, its arguments, its seven transactions on given answers, its
+expected success. (The rows themselves: test_every_kind.)"""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 from driven import Given, Sent, assert_alike, assert_even, built, compiled, drive, in_turn
 from driven import drawn as inputs
+from hypothesis import given
+from hypothesis import strategies as st
 
+from proveout.dsl.workloads import hlr
 from proveout.dsl.workloads.base import Outcome
-from proveout.dsl.workloads.hlr import HLR_WEIGHTS, HOURS, START_TIMES, Hlr, Share, shares
+from proveout.dsl.workloads.hlr import HLR_TRANSACTIONS, HLR_WEIGHTS, HOURS, START_TIMES, Hlr, Share, shares
 from proveout.dsl.workloads.hlr_workload import draw_nurand, effective_subscribers
 from proveout.dsl.workloads.kinds import build, with_range
-from proveout.dsl.workloads.random_streams import nurand_mask
+from proveout.dsl.workloads.random_streams import digits15, nurand_mask
 
 SMALL = {"population": 1_000, "seed": 3}
 WORKLOAD = built("hlr", SMALL)
 TRANSACTIONS = {transaction.name: transaction for transaction in WORKLOAD.transactions}
 FOUND, SOME, NONE = Given(1, ((77,),)), Given(1), Given(0)
+
+
+def test_the_expected_ranges_are_narrow_enough_to_find_a_wrong_load() -> None:
+    expected = built("hlr", {"population": 1_000_000, "seed": 7}).population.expected
+    assert expected["subscriber"] == (1_000_000, 1_000_000)
+    for name, mean in (("access_info", 2.5), ("special_facility", 2.5), ("call_forwarding", 3.75)):
+        low, high = expected[name]
+        assert mean * 0.995e6 < low < mean * 1e6 < high < mean * 1.005e6
+
+
+def test_numbers_have_15_digits_and_s_id_is_as_wide_as_needed() -> None:
+    numbers = np.array([0, 7, 99_999, 100_000, 10**10 - 1, 10**10, 10**15 - 1], dtype=np.int64)
+    assert digits15(numbers).tolist() == [b"%015d" % number for number in numbers.tolist()]
+    for population, kind in ((2**31 - 1, "int4"), (2**31, "int8")):
+        assert hlr.shapes(population)[0].columns[0] == ("s_id", kind)
+
+
+@given(population=st.integers(1, 10_000), partitions=st.integers(1, 50))
+def test_partitions_cover_the_population_evenly(population: int, partitions: int) -> None:
+    parameters = Hlr.model_validate({"population": population, "partitions": min(partitions, population)})
+    edges = (1, *hlr.bounds(parameters), population + 1)
+    sizes = {high - low for low, high in itertools.pairwise(edges)}
+    assert len(edges) == parameters.partitions + 1
+    assert 1 <= min(sizes) <= max(sizes) <= min(sizes) + 1
+
+
+def test_the_default_mix_is_the_specification_and_a_plan_s_weights_leave_out_the_others() -> None:
+    assert list(Hlr().weights.items()) == list(zip(HLR_TRANSACTIONS, (35, 35, 10, 2, 14, 2, 2), strict=True))
+    mix = Hlr.model_validate({"weights": {"UpdateLocation": 3, "GetAccessData": 1.5}})
+    assert tuple(mix.weights) == HLR_TRANSACTIONS
+    stated = {name: weight for name, weight in mix.weights.items() if weight}
+    assert stated == {"GetAccessData": 1.5, "UpdateLocation": 3.0}
+
 
 # ---- arguments
 

@@ -1,20 +1,163 @@
-"""Every process start of the package is isolated and has an environment made for it (`proveout.core.child_process`), or
-is listed here with a reason; no text goes to a shell.
+"""Rules over the sources: no import cycle, short functions, one meaning for each file name; processes that start without
+libraries that they need later or never; and isolated starts of processes.
 
-Looked for in the syntax: calls that start a process, uses of `sys.executable`, and copies of the whole environment. A
-start is fine when it has both `cwd=` and `env=`, and what `env=` names leads to `child_process.environment`. `ruff`
-(S102, S3, S5, S6) refuses calls that start a shell or execute data; the others are looked for here.
+Every process start of the package is isolated and has an environment made for it (`proveout.core.child_process`), or is
+listed here with a reason; no text goes to a shell. Looked for in the syntax: calls that start a process, uses of
+`sys.executable`, and copies of the whole environment. A start is fine when it has both `cwd=` and `env=`, and what `env=`
+names leads to `child_process.environment`. `ruff` (S102, S3, S5, S6) refuses calls that start a shell or execute data; the
+others are looked for here.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
+import sys
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
-import vocabulary
+import grimp
+import pytest
 
-FOLDERS_OF_SOURCES = [str(vocabulary.ROOT / name) for name in ("agent", "coordinator", "dsl", "proto", "tui", "src")]
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("agent", "coordinator", "dsl", "proto", "src", "tui")
+GENERATED = ("_pb2.py", "_pb2_grpc.py")
+FUNCTION_LINES_MAX = 70
+SAME_CONCEPT = {
+    "__init__", "__main__",
+    # the parts of an engine, one package for each
+    "adapter", "captures", "driver", "native_session", "populate", "protocol", "provision", "sql",
+    # the parts of a workload kind, one package for each
+    "parameters", "program", "tables", "workload",
+    # the same concept on both sides of the wire, or at compile time, in a plan and in results
+    "errors", "faults", "host", "loads", "messages", "phases", "preflight", "results", "session", "stages", "tasks", "topology", "tuning",
+    # tables of what there is, and the handlers of tasks: one module for each concern
+    "handlers", "kinds", "table",
+    # a verb and the module that does the work
+    "ceiling", "run",
+    # of the database and of tuning; of a load and of reports
+    "terminal", "transaction",
+}  # fmt: skip
+"""Basenames that may occur more than once, because they mean the same in each place."""
+
+
+@cache
+def sources() -> dict[str, str]:
+    """The texts of the modules that git tracks, but for generated ones."""
+    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    ours = (file for file in listed.splitlines() if file.split("/")[0] in FOLDERS and not file.endswith(GENERATED))
+    return {file: (ROOT / file).read_text(encoding="utf-8") for file in ours}
+
+
+def cycles(imported: dict[str, set[str]]) -> Iterator[list[str]]:
+    """The groups of modules that import each other, directly or through others."""
+    reached: dict[str, set[str]] = {}
+    for module in imported:
+        found, waiting = set(), [module]
+        while waiting:
+            for other in imported[waiting.pop()] - found:
+                found.add(other)
+                waiting.append(other)
+        reached[module] = found
+    groups = {tuple(sorted(other for other in reached[one] if one in reached[other])) for one in imported}
+    return (list(group) for group in sorted(groups - {()}))
+
+
+def test_no_import_cycle() -> None:
+    assert list(cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d"}})) == [["b", "c"], ["d"]], "one is found"
+    graph = grimp.build_graph("proveout")
+    assert list(cycles({one: graph.find_modules_directly_imported_by(one) for one in graph.modules})) == []
+
+
+def test_one_meaning_for_each_file_name() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for file in sources():
+        places[Path(file).stem].append(file)
+    assert {name: files for name, files in places.items() if len(files) > 1 and name not in SAME_CONCEPT} == {}
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements below a node, without their expressions, which are most of a tree."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, name, ()):
+            yield child
+            yield from statements(child)
+
+
+def test_functions_are_short() -> None:
+    too_long = []
+    for file, text in sources().items():
+        for node in statements(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = min([node.lineno, *(item.lineno for item in node.decorator_list)])
+                if (lines := (node.end_lineno or first) - first + 1) > FUNCTION_LINES_MAX:
+                    too_long.append(f"{file}: {node.name} has {lines} lines")
+    assert too_long == []
+
+
+# ---- imports of a start: each of these takes up to 0.2 s of CPU time, in each process
+
+LATER = "pyarrow scipy textual vl_convert"
+RUN = {
+    "proveout.agent.sandbox.helper_main": "cryptography grpc importlib.metadata numpy pydantic scipy yaml",
+    "proveout.agent.__main__": "numpy psycopg pydantic scipy yaml",
+    "proveout.agent.load.worker": "pyarrow scipy yaml",
+    "proveout.coordinator.run": f"jinja2 {LATER}",
+    "proveout.cli.headless": LATER,
+    "proveout.cli.run_session": LATER,
+    "proveout.coordinator.report.html": LATER,
+    "proveout.coordinator.report.run_document": LATER,
+    "proveout.agent.engines.mysql.populate": LATER,
+}
+"""Module of a process of a run -> libraries that its import must not load; from the one that imports least."""
+COMMANDS = {
+    "proveout.cli": "pydantic yaml",
+    "proveout.dsl.workloads.kinds": "numpy psycopg apsw scipy grpc",
+    "proveout.dsl.expr.evaluation": "prompt_toolkit",
+    "proveout.dsl.compile.compiler": "cryptography grpc jinja2 numpy psutil psycopg pyarrow scipy sqlite3 textual",
+}
+"""The same for commands that read plans only: `check`, `explain`."""
+IMPORT = """
+import importlib, sys
+for module, absent in {started!r}.items():
+    importlib.import_module(module)
+    if module.endswith('kinds'): [*map(sys.modules[module].built_in, sys.modules[module].BUILT_IN)]
+    print(*(f'{{module}}: {{name}}' for name in absent.split() if name in sys.modules), sep='\\n', end='')
+"""
+CHECK = """
+import os, sys
+from proveout.__main__ import main
+sys.argv = ['proveout', 'check', 'plans/smoke.yaml']
+try:
+    main()
+except SystemExit as ended:
+    found = [name for name in ('asyncio', 'numpy', 'sqlite3') if name in sys.modules]
+    print(ended.code, found, os.environ['OPENBLAS_NUM_THREADS'], file=sys.stderr)
+"""
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    """Code in a fresh process."""
+    variables = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    argv = [sys.executable, "-c", code]
+    return subprocess.run(argv, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=60, check=True)
+
+
+@pytest.mark.parametrize("started", [RUN, COMMANDS], ids=["run", "commands"])
+def test_processes_start_without_libraries_that_they_need_later_or_never(started: dict[str, str]) -> None:
+    assert python(IMPORT.format(started=started)).stdout.splitlines() == []
+
+
+def test_check_loads_no_event_loop_no_numpy_and_no_journal_and_makes_no_pool_of_threads() -> None:
+    assert python(CHECK).stderr.endswith("\n0 [] 1\n")
+
+
+# ---- starts of processes
+
 STARTS = (
     *("subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_call", "subprocess.check_output"),
     *("asyncio.create_subprocess_exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.posix_spawnp", "pty.fork"),
@@ -158,13 +301,12 @@ def test_starts_that_are_not_isolated_are_found_and_no_others() -> None:
 
 
 def test_every_process_start_is_isolated_or_has_a_reason_that_is_still_needed() -> None:
-    files = [file for file in vocabulary.select_files(FOLDERS_OF_SOURCES) if file.endswith(".py")]
-    assert len(files) > 300
+    assert len(sources()) > 300
     found = [
         (f"{file}:{function}", what)
-        for file in files
+        for file, text in sources().items()
         if file != "src/proveout/core/child_process.py"
-        for function, what in problems((vocabulary.ROOT / file).read_text(encoding="utf-8"))
+        for function, what in problems(text)
     ]
     assert [f"{place}: {what}" for place, what in found if place not in REASONS] == []
     assert sorted(REASONS.keys() - {place for place, _ in found}) == []

@@ -1,17 +1,20 @@
-"""Child processes: the installation of proveout that they import, and their environment."""
+"""The installation: which one child processes import, with which environment, and the command that installs the packages
+of an extra, from its metadata."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from proveout.core import child_process
+from proveout.core import child_process, errors
 
 ROOT = Path(__file__).parents[2]
 SHOW = "import sys, proveout; print(sys.flags.safe_path, proveout.__file__)"
@@ -120,3 +123,26 @@ def test_an_agent_reduces_its_own_environment() -> None:
     assert done.stdout.strip() == "['GRPC_VERBOSITY', 'LC_CTYPE', 'OPENBLAS_NUM_THREADS', 'PATH', 'TZ']", (
         "Python itself sets LC_CTYPE"
     )
+
+
+REQUIRES = [
+    "numpy>=2.0",
+    "psycopg[binary]>=3.2; extra == 'postgres'",
+    'proveout[postgres]; extra == "embedded"',
+    'pgserver>=0.6; extra == "embedded"',
+    'proveout[embedded,postgres]; extra == "all"',
+]
+
+
+def test_the_command_of_an_extra_names_the_packages_of_those_that_it_includes_once_and_never_proveout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for extra in errors.requirements():
+        words = shlex.split(errors.install_command(f"proveout[{extra}]"))
+        assert words[:2] == ["pip", "install"] and len(words) > 2
+        assert not [word for word in words if word.startswith("proveout")]
+    monkeypatch.setattr(metadata, "requires", lambda name: REQUIRES)
+    both = ("psycopg[binary]>=3.2", "pgserver>=0.6")
+    assert errors.requirements() == {"postgres": both[:1], "embedded": both, "all": both}
+    assert errors.install_command("proveout[embedded]") == "pip install 'psycopg[binary]>=3.2' 'pgserver>=0.6'"
+    assert errors.install_command("some-engine>=2") == "pip install 'some-engine>=2'"

@@ -1,4 +1,5 @@
-"""Expressions at run time: values, missing data, and the comparisons of a check."""
+"""Expressions: values, missing data, the comparisons of a check; and notations of other languages, told with what CEL has,
+in one pass, at their place as written."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from proveout.dsl.expr.evaluation import (
     evaluate,
     metric_of,
 )
-from proveout.dsl.expr.syntax import parse, render
+from proveout.dsl.expr.syntax import mend, parse, render
 
 ESTIMATE = {"mean": 100, "median": 99.0, "lower": 90.0, "upper": 110.0, "cv": 0.1, "n": 3}
 DATA: dict[str, Any] = {
@@ -117,7 +118,7 @@ def test_a_ratio_of_unlike_units_has_no_factor_sign(text: str, metric: str) -> N
     assert metric_of(text) == metric
 
 
-def test_the_skeleton_of_a_check() -> None:
+def test_the_skeleton_of_a_check_a_choice_and_arithmetic() -> None:
     tree = comparisons("a.b >= 1 && (c < 2 || !(d.at(4).x > 1)) && e")
     assert isinstance(tree, Joined)
     assert tree.operator == "&&"
@@ -128,9 +129,6 @@ def test_the_skeleton_of_a_check() -> None:
     assert (second.operator, second.text) == ("||", "c < 2 || !(d.at(4).x > 1)")
     inner = Comparison(text="d.at(4).x > 1", left="d.at(4).x", operator=">", right="1")
     assert second.parts[1] == Joined(text="!(d.at(4).x > 1)", operator="!", parts=(inner,))
-
-
-def test_the_skeleton_of_a_choice_and_of_arithmetic() -> None:
     tree = comparisons("x ? a > 1 : b")
     assert isinstance(tree, Joined)
     assert (tree.operator, tree.parts[0], tree.parts[2]) == ("?", Bare(text="x"), Bare(text="b"))
@@ -175,3 +173,47 @@ def test_an_expression_is_bounded() -> None:
             comparisons(text)
     assert evaluate("1" + " + 1" * 149 + " == 150", {})
     assert comparisons("true" + " && true" * 150) is not None
+
+
+# ---- notations of other languages
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("a.tps = 1", "a.tps == 1"),
+        ("a.tps => 1 and b.tps =< 2", "a.tps >= 1 && b.tps <= 2"),
+        ("not (a.tps > 1 OR b.tps <> 2)", "!(a.tps > 1 || b.tps != 2)"),
+        ("a.p99_us < 4ms", "a.p99_us < ms(4)"),
+        ("a.p99_us < 2 min", "a.p99_us < 120000000"),
+        ("a.outage_s < 500ms", "a.outage_s < 0.5"),
+        ("a.lag_ms < 2s", "a.lag_ms < 2000"),
+        ("a.tps > 100/s", "a.tps > 100"),
+        ("a.tps > 1,000", "a.tps > 1000"),
+        ("a.tps > 2k & a.bytes < 1GiB", "a.tps > 2000 && a.bytes < 1073741824"),
+    ],
+)
+def test_what_was_meant(text: str, meant: str) -> None:
+    mended, plain = mend(text), mend(meant)
+    assert mended.faults
+    assert not plain.faults
+    assert mended.tree is not None
+    assert plain.tree is not None
+    assert render(mended.tree) == render(plain.tree)
+
+
+@pytest.mark.parametrize(
+    "text", ["or.at(4).tps > 1", "a.and > 1", "a.tps / s.b > 1", "min(1,000) > 1", "1 / ms(2) > 1"]
+)
+def test_names_and_arguments_stay_what_they_are(text: str) -> None:
+    assert mend(text).faults == ()
+
+
+@given(
+    st.lists(st.sampled_from(["a.x", "=", "and", "4ms", "100/s", "1,000", "(", ")", "not", "<>", "%", "≥", ".", "5"]))
+)
+def test_any_mixture_ends_with_places_inside_the_text(words: list[str]) -> None:
+    text = " ".join(words)
+    for fault in mend(text).faults:
+        assert 0 <= fault.offset <= len(text)
+        assert fault.what
