@@ -7,6 +7,7 @@ import contextlib
 import stat
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -53,32 +54,22 @@ class Watcher:
         await asyncio.gather(self.task, return_exceptions=True)
 
 
-class Run:
-    """A run that serves its feed: events that it stores, and live ones."""
-
-    def __init__(self, journal: Journal, listener: Any, interrupts: asyncio.Queue[None]) -> None:
-        self.listener, self.interrupts = listener, interrupts
-        self._journal = journal
-
-    def store(self, *events: e.Event) -> None:
-        for event in events:
-            self.listener(self._journal.append(event))
-
-    def live(self, *events: e.Event) -> None:
-        for event in events:
-            self.listener(self._journal.live(event))
-
-
 @contextlib.asynccontextmanager
-async def serving(directory: Path) -> AsyncIterator[Run]:
+async def serving(directory: Path) -> AsyncIterator[SimpleNamespace]:
+    """A run that serves its feed: `store` and `live` give it events."""
     interrupts: asyncio.Queue[None] = asyncio.Queue()
     with Journal(directory) as journal:
         async with event_feed.serving(directory, interrupts) as listener:
-            yield Run(journal, listener, interrupts)
+
+            def give(stamp: Callable[[Any], e.Stamped]) -> Callable[..., None]:
+                return lambda *events: [listener(stamp(event)) for event in events] and None
+
+            about = {"listener": listener, "interrupts": interrupts}
+            yield SimpleNamespace(store=give(journal.append), live=give(journal.live), **about)
 
 
 @pytest.fixture
-async def run(tmp_path: Path) -> AsyncIterator[Run]:
+async def run(tmp_path: Path) -> AsyncIterator[SimpleNamespace]:
     async with serving(tmp_path) as made:
         yield made
 
@@ -106,7 +97,9 @@ async def test_several_watch_one_run_and_each_sees_all_of_it_in_order(tmp_path: 
     assert not (deep / event_feed.SOCKET).exists()
 
 
-async def test_a_watcher_that_disconnects_or_sends_garbage_does_not_affect_others(run: Run, tmp_path: Path) -> None:
+async def test_a_watcher_that_disconnects_or_sends_garbage_does_not_affect_others(
+    run: SimpleNamespace, tmp_path: Path
+) -> None:
     run.store(notice("one"))
     stays = Watcher(tmp_path)
     _, writer = await event_feed.connect(tmp_path)
@@ -124,7 +117,7 @@ async def test_a_watcher_that_disconnects_or_sends_garbage_does_not_affect_other
 
 
 async def test_a_watcher_that_does_not_read_misses_live_events_and_does_not_delay_the_run(
-    run: Run, tmp_path: Path
+    run: SimpleNamespace, tmp_path: Path
 ) -> None:
     reader, writer = await event_feed.connect(tmp_path)
     run.live(progress(0))
@@ -135,7 +128,7 @@ async def test_a_watcher_that_does_not_read_misses_live_events_and_does_not_dela
     writer.transport.abort()
 
 
-async def test_a_stop_of_a_watcher_reaches_the_queue_of_interrupts(run: Run, tmp_path: Path) -> None:
+async def test_a_stop_of_a_watcher_reaches_the_queue_of_interrupts(run: SimpleNamespace, tmp_path: Path) -> None:
     run.store(notice("one"))
     run.live(progress(1))
     watcher = Watcher(tmp_path)
@@ -170,7 +163,7 @@ async def test_a_tail_of_a_run_without_a_coordinator_ends_and_cannot_stop_it(tmp
 
 
 async def test_a_late_watcher_receives_the_newest_event_of_each_kind_of_this_iteration(
-    run: Run, tmp_path: Path
+    run: SimpleNamespace, tmp_path: Path
 ) -> None:
     one, two = (e.IterationId(stage="s", rung=1, repeat=repeat, attempt=1) for repeat in (1, 2))
     begin = e.IterationStarted(id=two, rate=None, starts_in_s=0.0, ramp_up_s=0, measure_s=9, ramp_down_s=0)
