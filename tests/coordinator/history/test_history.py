@@ -64,7 +64,7 @@ def singles(values: Sequence[float]) -> list[Point]:
 
 def test_the_size_of_a_change_is_of_runs_that_did_not_show_it() -> None:
     """The coverage of its interval is a row of `stated_and_real`."""
-    found = history(13, step=0.08)
+    found = history(18, step=0.08)
     changes = detect(found).changes
     (change,) = changes
     for later, runs in ((0, None), (EFFECT_RUNS_MIN - 1, None), (EFFECT_RUNS_MIN, EFFECT_RUNS_MIN), (20, 10)):
