@@ -366,7 +366,7 @@ QUERIES += [one["expr"] for one in DASHBOARD["annotations"]["list"]]
 
 
 def everything() -> Found:
-    """What a coordinator exports in the middle of a run in which everything happened once."""
+    """The text of a coordinator in the middle of a run in which everything happened once."""
     return Found(
         STARTED, UP, begun("ladder"), finished(), *SEARCHED, ITERATION, IN_PLACE, tick(9.0, 1), TYPES, HOST, LAG
     )

@@ -38,7 +38,7 @@ def stalled(rows: Rows, from_ns: int, until_ns: int) -> Rows:
 
 
 def without(rows: Rows, from_ns: int, until_ns: int) -> Rows:
-    """What ends within these times has no answer."""
+    """Leave out the rows that end within these times: they have no answer."""
     return [row for row in rows if not from_ns <= row[1] < until_ns]
 
 

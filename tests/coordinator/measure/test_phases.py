@@ -149,7 +149,7 @@ def test_a_spike_is_neither_drift_nor_variation() -> None:
     assert found.valid
 
 
-def test_a_phase_that_changes_by_plan_is_not_judged_for_steady_state_and_one_without_load_is_no_outage() -> None:
+def test_a_phase_that_changes_by_plan_is_not_judged_for_steady_state_and_one_without_load_has_no_outage() -> None:
     climb = Level(for_s=8.0, at_s=(0.0, 8.0), values=(100.0, 300.0))
     judged = checks(measured(ladder(calm=level(8.0, 100.0), climb=climb)))
     assert "steady-state:climb" not in judged and "climb" in judged["steady-state"].evidence
