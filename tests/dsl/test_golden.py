@@ -3,7 +3,7 @@
 - `tests/golden/bad/*.yaml` -> the messages in the `.txt` beside it, to the character; of those in PRINTED with the
   lines that they point at, as `proveout check` prints them.
 - `plans/*.yaml` -> the text of `explain`, with the digest, in `tests/golden/explain`; of a plan that extends another
-  one the difference from the text of that one.
+  one the lines that differ from the text of that one, with their places in it.
 - `tests/golden/good/*.yaml`, which show what no shipped plan does -> the text of `explain` beside each.
 - The models of the language -> `plans/plan.schema.json`, which accepts the plans that the compiler accepts, as the YAML 1.2
   readers of editors read them, and as the compiler does. (YAML 1.1 takes the key `on` for a boolean, which no schema of
@@ -101,7 +101,8 @@ def test_shipped_plan(name: str) -> None:
     text, source = explained(plan), (FOLDER / f"{name}.yaml").read_text()
     if extended := re.search(r"^extends: (\S+)\.yaml$", source, re.M):
         base = explained(with_notes(extended[1])[0])
-        text = "".join(unified_diff(base.splitlines(True), text.splitlines(True), extended[1], name, n=0))
+        found = unified_diff(base.splitlines(True), text.splitlines(True), extended[1], name, n=0)
+        text = "".join(line for line in found if line.startswith(("---", "+", "@@")))
     check_golden(GOLDEN / "explain" / f"{name}.txt", text)
     if stated := re.search(r"A run takes[\s#]+about[\s#]+(\w+)[\s#]+(minute|second)", source):
         number = NUMBERS.get(stated[1]) or float(stated[1])
