@@ -4,7 +4,7 @@ Modelled by Documentation/admin-guide, the source, and observations of Linux 6.1
 by tabs; of `dirty_bytes` and `dirty_ratio` (and similar pairs) a write to one sets the other to 0, and the first refuses
 0; a change of the I/O scheduler resets `nr_requests`, and without a scheduler it is at most the length of the device's
 queue; a scheduler's own attributes have their defaults when it is selected again, and `async_depth` follows
-`nr_requests`; the number of huge pages is limited by memory.
+`nr_requests`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from any_files import STATES
-from any_host import GOOD, Case, World, some, valid_tuning, words, world
+from any_host import GOOD, STATES, Case, World, some, valid_tuning, words, world
 from hypothesis import assume
 from hypothesis import strategies as st
 from tuning_bench import put
@@ -25,7 +24,6 @@ from proveout.dsl.operations.kernel import COUPLED, path_of
 
 PAIRS = {path_of(one): path_of(other) for pair in COUPLED.items() for one, other in (pair, pair[::-1])}
 NO_ZERO = ("dirty_bytes", "dirty_background_bytes")
-THP = "/sys/kernel/mm/transparent_hugepage"
 
 
 def refuse() -> None:
@@ -39,6 +37,16 @@ def bracketed(text: str, choice: str) -> str:
     if choice not in choices:
         refuse()
     return " ".join(f"[{one}]" if one == choice else one for one in choices)
+
+
+def chosen(now: str, text: str) -> str:
+    """An attribute after a write: of choices, the written one is in brackets."""
+    return bracketed(now, text) if "[" in now else text
+
+
+def choices(root: Path, path: str, text: str) -> str:
+    """A kernel without side effects."""
+    return chosen((root / path[1:]).read_text(), text)
 
 
 # ---- sysctl ----------------------------------------------------------------------------------------------------------
@@ -104,79 +112,6 @@ def sysctl(draw: st.DrawFn) -> Case:
         return made
 
     return Case(tuning=one, state=(values, found), make=make)
-
-
-# ---- huge_pages, thp, cpu_governor -----------------------------------------------------------------------------------
-
-
-@st.composite
-def huge_pages(draw: st.DrawFn) -> Case:
-    """Any number of pages of any size, with enough memory or not."""
-    size = draw(st.sampled_from([None, "2MiB", "1GiB"]))
-    now, most = draw(st.integers(min_value=0, max_value=50)), draw(st.integers(min_value=50, max_value=100))
-    one = valid_tuning(
-        "huge_pages", pages=draw(st.integers(min_value=0, max_value=120)), **({"size": size} if size else {})
-    )
-    folders = {"2MiB": "hugepages-2048kB", "1GiB": "hugepages-1048576kB"}
-    path = f"/sys/kernel/mm/hugepages/{folders[size]}/nr_hugepages" if size else "/proc/sys/vm/nr_hugepages"
-    memory = draw(st.sampled_from([256 * 1024, 200 * 1024**2]))
-
-    def react(_root: Path, _path: str, text: str) -> str:
-        return str(min(int(text), most))
-
-    def make(folder: Path) -> World:
-        made = world(folder, react=react)
-        put(made.host.root, path, f"{now}\n")
-        put(made.host.root, "/proc/meminfo", f"MemTotal:  {memory} kB\nHugepagesize:    2048 kB\n")
-        return made
-
-    return Case(tuning=one, state=(now, most, memory), make=make, outcomes=GOOD | {"failed"})
-
-
-@st.composite
-def thp(draw: st.DrawFn) -> Case:
-    """Either or both of the two attributes, also on kernels with fewer choices."""
-    modes, stops = ["always", "madvise", "never"], ["always", "defer", "defer+madvise", "madvise", "never"]
-    one = valid_tuning("thp", **draw(some({"enabled": st.sampled_from(modes), "defrag": st.sampled_from(stops)})))
-    offered = draw(st.sampled_from([stops, stops, modes]))
-    enabled, defrag = draw(st.sampled_from(modes)), draw(st.sampled_from(offered))
-
-    def react(root: Path, path: str, text: str) -> str:
-        return bracketed((root / path.lstrip("/")).read_text(), text)
-
-    def make(folder: Path) -> World:
-        made = world(folder, react=react)
-        put(made.host.root, f"{THP}/enabled", bracketed(" ".join(modes), enabled) + "\n")
-        put(made.host.root, f"{THP}/defrag", bracketed(" ".join(offered), defrag) + "\n")
-        return made
-
-    return Case(tuning=one, state=(enabled, defrag, offered), make=make)
-
-
-GOVERNORS = ["performance", "powersave", "ondemand", "conservative", "schedutil"]
-
-
-@st.composite
-def cpu_governor(draw: st.DrawFn) -> Case:
-    """Any number of CPUs, each with any governor of its driver."""
-    available = draw(st.lists(st.sampled_from(GOVERNORS), min_size=1, unique=True))
-    now = draw(st.lists(st.sampled_from(available), max_size=4))
-    one = valid_tuning("cpu_governor", governor=draw(st.one_of(st.sampled_from(available), st.sampled_from(GOVERNORS))))
-
-    def react(root: Path, path: str, text: str) -> str:
-        if text not in (root / path.lstrip("/")).with_name("scaling_available_governors").read_text().split():
-            refuse()
-        return text
-
-    def make(folder: Path) -> World:
-        made = world(folder, react=react)
-        for cpu, governor in enumerate(now):
-            folder_of_cpu = f"/sys/devices/system/cpu/cpufreq/policy{cpu}"
-            put(made.host.root, f"{folder_of_cpu}/scaling_governor", f"{governor}\n")
-            put(made.host.root, f"{folder_of_cpu}/scaling_available_governors", f"{' '.join(available)} \n")
-        return made
-
-    return Case(tuning=one, state=(available, now), make=make)
 
 
 # ---- block_queue -----------------------------------------------------------------------------------------------------
@@ -272,67 +207,3 @@ def block_queue(draw: st.DrawFn) -> Case:
         return made
 
     return Case(tuning=one, state=disks, make=make, outcomes=GOOD | {"failed"})
-
-
-# ---- network -----------------------------------------------------------------------------------------------------------
-
-NET_FOLDER = "/sys/class/net"
-MTUS = st.sampled_from([1280, 1500, 4000, 9000])
-
-
-def _like_bonds(root: Path, path: str, text: str) -> str:
-    """A kernel whose bond gives its MTU to its ports, and which takes the VLANs on an interface down to its MTU."""
-    name = path.split("/")[4]
-    for port in (_read(root, f"{NET_FOLDER}/{name}/bonding/slaves") or "").split():
-        put(root, f"{NET_FOLDER}/{port}/mtu", f"{text}\n")
-    for below in (root / NET_FOLDER[1:] / name).glob("lower_*"):
-        if name != "bond0" and int(text) > int(
-            _read(root, f"{NET_FOLDER}/{below.name.removeprefix('lower_')}/mtu") or 0
-        ):
-            raise OSError(errno.ERANGE, "Numerical result out of range")
-    for above in (root / NET_FOLDER[1:] / name).glob("upper_*"):
-        other = f"{NET_FOLDER}/{above.name.removeprefix('upper_')}/mtu"
-        if "vlan" in above.name and int(_read(root, other) or 0) > int(text):
-            put(root, other, f"{text}\n")
-    return text
-
-
-def _read(root: Path, path: str) -> str | None:
-    file = root / path[1:]
-    return file.read_text().strip() if file.exists() else None
-
-
-def _interfaces(root: Path, mtus: dict[str, int]) -> None:
-    """eth0, and a bond of eth1 and eth2 with a VLAN on it."""
-    for name, mtu in mtus.items():
-        put(root, f"{NET_FOLDER}/{name}/mtu", f"{mtu}\n")
-    for port in ("eth1", "eth2"):
-        for one, other in ((port, "upper_bond0"), (port, "master"), ("bond0", f"lower_{port}")):
-            (root / f"{NET_FOLDER}/{one}/{other}"[1:]).symlink_to(f"../{other.partition('_')[2] or 'bond0'}")
-        put(root, f"{NET_FOLDER}/{port}/bonding_slave/mii_status", "up\n")
-    (root / f"{NET_FOLDER}/bond0/upper_vlan7"[1:]).symlink_to("../vlan7")
-    (root / f"{NET_FOLDER}/vlan7/lower_bond0"[1:]).symlink_to("../bond0")
-    put(root, f"{NET_FOLDER}/bond0/bonding/slaves", "eth1 eth2\n")
-    put(root, f"{NET_FOLDER}/bond0/bonding/mode", "802.3ad 4\n")
-    put(root, f"{NET_FOLDER}/bonding_masters", "bond0\n")
-    put(root, "/proc/self/net/dev", "Inter-|\n face |\n" + "".join(f"{name}: 0 0\n" for name in mtus))
-
-
-@st.composite
-def mtu(draw: st.DrawFn) -> Case:
-    """Any MTU of any interfaces in any order: a bond whose ports differ, a VLAN on it."""
-    names = draw(st.lists(st.sampled_from(["eth0", "bond0", "vlan7"]), min_size=1, max_size=3, unique=True))
-    one = valid_tuning("mtu", interfaces=names, mtu=draw(MTUS))
-    bond = draw(MTUS)
-    below = {"eth1": draw(st.sampled_from([bond, 1500])), "eth2": bond}
-    mtus = {"eth0": draw(MTUS), "bond0": bond, "vlan7": min(bond, draw(MTUS)), **below}
-    ipv6 = draw(st.sampled_from([None, None, mtus["eth0"], 1280]))
-
-    def make(folder: Path) -> World:
-        made = world(folder, react=_like_bonds)
-        _interfaces(made.host.root, mtus)
-        if ipv6 is not None:
-            put(made.host.root, "/proc/sys/net/ipv6/conf/eth0/mtu", f"{ipv6}\n")
-        return made
-
-    return Case(tuning=one, state=(mtus, ipv6), make=make)

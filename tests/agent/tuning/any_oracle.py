@@ -1,7 +1,7 @@
-"""`oracle_parameters`, `oracle_redo`, `asm_disk_group`: any instances, redo logs and disks of a model of Oracle.
+"""`oracle_redo`, `asm_disk_group`: any redo logs and disks of a model of Oracle. (`oracle_parameters` sets one parameter after
+the other, as `postgres_settings` and `sql` do: the cases.)
 
-The models run only the statements of these operations, by the
-rules of the SQL Language Reference and the Administrator's Guide (a current or active group cannot be dropped, an
+The models run only the statements of these operations, by the rules of the SQL Language Reference and the Administrator's Guide (a current or active group cannot be dropped, an
 instance keeps two). They test the logic of the operations, not that an Oracle accepts the statements, nor that its views
 have these contents.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,181 +18,15 @@ from hypothesis import strategies as st
 from tuning_bench import StubTools, put
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.tuning.programs import Processes
 from proveout.agent.tuning.sql_access import Databases
 from proveout.dsl.operations.disks import NOTHING_FOUND
 from proveout.dsl.operations.facts import Output, Rows
-from proveout.dsl.operations.oracle import CHECKPOINT, OPEN
-from proveout.dsl.operations.sql import bytes_of
-
-_SET = re.compile(r"ALTER SYSTEM SET (\w+|\"_\w+\") = (.*) SCOPE=(SPFILE|MEMORY) SID='(\*|\w+)'", re.S)
-_RESET = re.compile(r"ALTER SYSTEM RESET (\w+|\"_\w+\") SCOPE=SPFILE SID='(\*|\w+)'")
-_OF_ONE = re.compile(r"instance_name = 'orcl(\d)'")
-_IMMEDIATE = re.compile(r"EXECUTE IMMEDIATE '((?:[^']|'')*)'")
-_LITERAL = re.compile(r"'((?:[^']|'')*)'")
-_SIZED = re.compile(r"[1-9]\d*[KMGT]", re.I)
+from proveout.dsl.operations.oracle import CHECKPOINT
 
 
 def ora(code: int) -> TaskFault:
     """An error of the database."""
     return TaskFault("fault", f"ORA-{code:05d}")
-
-
-def unquoted(text: str) -> str:
-    """The text of a literal; other text unchanged."""
-    found = _LITERAL.fullmatch(text)
-    return found[1].replace("''", "'") if found else text
-
-
-# ---- oracle_parameters -----------------------------------------------------------------------------------------------
-
-KINDS = {"sga_target": "FALSE", "open_cursors": "IMMEDIATE", "cursor_sharing": "IMMEDIATE", "db_create_file_dest": "IMMEDIATE",
-         "use_large_pages": "FALSE", "backup_tape_io_slaves": "DEFERRED", "dispatchers": "IMMEDIATE"}  # fmt: skip
-HIDDEN = ("_high_priority_processes", "_max_outstanding_log_writes")
-SRVCTL = "/u01/app/oracle/bin/srvctl"
-
-
-class Parameters(Databases):
-    """Parameters of the instances orcl1 and orcl2: running values, and values in the server parameter file for all
-    instances and for one. `run` of a tool is srvctl: a started instance reads the file, and has its defaults else."""
-
-    def __init__(self, running: dict[str, list[str | None]], stored: dict[tuple[str, str], str | None]) -> None:
-        super().__init__()
-        self.running, self.stored = running, stored
-        self.defaults = copy.deepcopy(running)
-        self.down: set[int] = set()
-        self.instances = len(running["sga_target"])
-
-    def srvctl(self, argv: Sequence[str]) -> Output:
-        """Stop or start the instances, or one; a second time it fails with the message of srvctl."""
-        mine = {int(argv[-1].removeprefix("orcl"))} if argv[2] == "instance" else set(range(1, self.instances + 1))
-        if argv[1] == "stop":
-            if mine <= self.down:
-                return Output(code=2, text="PRCC-1016 : orcl was already stopped")
-            self.down |= mine
-            return Output(code=0, text="")
-        if not mine & self.down:
-            return Output(code=2, text="PRCC-1014 : orcl was already running")
-        for number in mine & self.down:
-            self._read_file(number)
-        self.down -= mine
-        return Output(code=0, text="")
-
-    def _read_file(self, number: int) -> None:
-        for name in {*self.defaults, *(name for name, _ in self.stored)}:
-            default = self.defaults.get(name, [None, None])[number - 1]
-            stored = self.stored.get((name, "*"), default)
-            value = shown(self.stored.get((name, f"orcl{number}"), stored))
-            if name in HIDDEN and value is None:
-                continue
-            self.running.setdefault(name, [None] * self.instances)[number - 1] = value
-        for name in HIDDEN:  # a hidden parameter without a stored value is in no view
-            if not any(of == name for of, _ in self.stored):
-                self.running.pop(name, None)
-
-    def _check(self) -> None:
-        if 1 in self.down:
-            raise TaskFault("unreachable", "ORA-12514: the listener does not know of the service")
-
-    def rows(self, system: str, statement: str) -> Rows:
-        """GV$SYSTEM_PARAMETER or V$SPPARAMETER."""
-        self._check()
-        only = _OF_ONE.search(statement)
-        asked_for = {unquoted(text) for text in re.findall(r"'(?:[^']|'')*'", statement.partition(" IN ")[2])}
-        if "gv$system_parameter" in statement:
-            every = {**self.running, "spfile": ["+DATA/spfile"] * self.instances}
-            return tuple(
-                (name, str(number), value, KINDS.get(name, "FALSE"))
-                for name, values in sorted(every.items()) if name in asked_for
-                for number, value in enumerate(values, 1) if only is None or number == int(only[1])
-            )  # fmt: skip
-        return tuple((name, sid, value) for (name, sid), value in sorted(self.stored.items()) if name in asked_for)
-
-    def run(self, system: str, statement: str) -> None:
-        """ALTER SYSTEM, or the wait for an open instance."""
-        self._check()
-        if statement == OPEN:
-            return
-        if found := _SET.fullmatch(statement):
-            name, value = found[1].strip('"'), unquoted(found[2]) or None
-            if found[3] == "SPFILE":
-                self.stored[name, found[4]] = value
-            elif KINDS[name] != "IMMEDIATE":
-                raise ora(2095)
-            else:
-                concerned = [f"orcl{number}" for number in range(1, self.instances + 1)]
-                self.running[name] = [
-                    shown(value) if found[4] in ("*", instance) else was
-                    for instance, was in zip(concerned, self.running[name], strict=True)
-                ]
-            return
-        block = _IMMEDIATE.search(statement)
-        reset = _RESET.fullmatch(unquoted(f"'{block[1]}'")) if block else None
-        assert reset, statement
-        where = (reset[1].strip('"'), reset[2])
-        if "SQLCODE != -32010" not in statement and where not in self.stored:
-            raise ora(32010)
-        self.stored.pop(where, None)
-
-
-def shown(value: str | None) -> str | None:
-    """A value as in GV$SYSTEM_PARAMETER: sizes in bytes."""
-    return str(bytes_of(value.upper())) if value and _SIZED.fullmatch(value) else value
-
-
-VALUE = st.sampled_from(
-    ["400G", "2g", "429496729600", "true", "EXACT", "FORCE", "+DATA", "/u01/A", "it's", "0", "4000"]
-)
-FOUND = st.one_of(VALUE, VALUE, st.none())
-DISPATCHERS = st.sampled_from(["(PROTOCOL=TCP)", "(PROTOCOL=TCP)(SERVICE=orclXDB)(DISPATCHERS=3)"])
-
-
-class Srvctl(Processes):
-    """srvctl as the only program of the host."""
-
-    def __init__(self, model: Parameters) -> None:
-        self._model = model
-
-    def run(self, argv: Sequence[str], within_s: float = 60.0) -> Output:
-        assert argv[0] == SRVCTL
-        assert within_s > 60.0, "a database is not up within a minute"
-        return self._model.srvctl(argv)
-
-
-@st.composite
-def oracle_parameters(draw: st.DrawFn) -> Case:
-    """Any parameters of one instance or two; stored for all or not; for all instances or one; hidden ones; with and
-    without a restart by srvctl."""
-    settings = draw(st.dictionaries(st.sampled_from([*KINDS]), VALUE, min_size=1, max_size=3))
-    if "dispatchers" in settings:
-        settings["dispatchers"] = draw(DISPATCHERS)
-    restarts, instances = draw(st.booleans()), draw(st.sampled_from([1, 2]))
-    running: dict[str, list[str | None]] = {}
-    stored: dict[tuple[str, str], str | None] = {}
-    for name in KINDS:
-        value = shown(draw(FOUND))
-        running[name] = [value] * instances
-        if draw(st.booleans()):  # a restart would put other stored values in effect, which nothing sets back
-            stored[name, "*"] = value if restarts else draw(st.one_of(st.just(value), FOUND))
-    more: dict[str, object] = draw(st.sampled_from([{}, {}, {"instance": "orcl1"}]))
-    if draw(st.booleans()):
-        settings[draw(st.sampled_from(HIDDEN))] = draw(st.sampled_from(["4", "VKTM*|LG*"]))
-        more = {**more, "hidden": True}
-    if restarts:
-        more = {**more, "restart_by": {"srvctl": SRVCTL, "database": "orcl"}}
-    one = valid_tuning("oracle_parameters", system="orcl", settings=settings, **more)
-
-    def make(folder: Path) -> World:
-        model = Parameters(copy.deepcopy(running), copy.deepcopy(stored))
-        return world(
-            folder,
-            databases=model,
-            tools=Srvctl(model),
-            seen=lambda: (copy.deepcopy(model.running), copy.deepcopy(model.stored), set(model.down)),
-        )
-
-    outcomes = frozenset({"applied", "unchanged", "needs_restart"})
-    return Case(tuning=one, state=(running, stored), make=make, outcomes=outcomes)
 
 
 # ---- oracle_redo, asm_disk_group -------------------------------------------------------------------------------------
