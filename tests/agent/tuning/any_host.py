@@ -1,8 +1,8 @@
-"""Any host to which an operation may be applied: the common part of the strategies for `test_every_operation`, and
-operations that own a file, or a part of one: any bytes, mode, owner, extended attributes, access list, line endings,
-lines of other programs.
+"""Any host to which an operation may be applied: the hosts of its cases, with a model of what a kernel does beside what is
+written; and strategies for operations that own a file, or a part of one: any bytes, mode, owner, extended attributes, access
+list, line endings, lines of other programs.
 
-Data flow: a strategy -> a `Case`: arguments that the schema permits, and the state of a host before them ->
+Data flow: a case, or a strategy -> a `Case`: arguments that the schema permits, and the state of a host before them ->
 `Case.make(folder)` -> a `World`: that host, created each time, and its comparison with an earlier state.
 
 Kernels, mounts and Oracle are models of their documentation, as real ones cannot be put into any state here. The
@@ -12,7 +12,9 @@ real here).
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,13 +22,14 @@ from pathlib import Path
 from hypothesis import assume
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from tuning_bench import StubTools, StubUnits, picture, tuning
+from tuning_bench import StubTools, StubUnits, picture, put, tuning
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tuning.host import Attributes, Host, Systemd
 from proveout.agent.tuning.programs import Processes
 from proveout.agent.tuning.sql_access import Databases
+from proveout.dsl.operations.kernel import COUPLED, path_of
 from proveout.dsl.plan.stages import Tuning
 
 GOOD = frozenset({"applied", "unchanged", "refused"})
@@ -41,7 +44,7 @@ OPEN = Policy(
         Tool(path=path, arguments=("*",))
         for path in (
             "/usr/bin/udevadm", "/usr/bin/systemctl", "/usr/sbin/parted", "/usr/sbin/partprobe", "/usr/sbin/wipefs", "/usr/sbin/blkid",
-            "/usr/sbin/mkfs.ext4", "/usr/bin/dd", "/usr/bin/cmp", "/opt/lab/volume", "/u01/app/oracle/bin/srvctl", "/bin/emc/scaleio/drv_cfg",
+            "/usr/sbin/mkfs.ext4", "/usr/bin/dd", "/usr/bin/cmp", "/opt/lab/array", "/usr/bin/needs-restarting", "/u01/app/oracle/bin/srvctl", "/bin/emc/scaleio/drv_cfg",
         )
     ),
     validators=(("app-check", ("/usr/bin/app-check", "{file}")),),
@@ -147,9 +150,53 @@ def words(pattern: str, size: int = 12) -> st.SearchStrategy[str]:
     return st.from_regex(pattern, fullmatch=True).filter(lambda text: len(text) <= size)
 
 
-def some(choices: Mapping[str, st.SearchStrategy[object]]) -> st.SearchStrategy[dict[str, object]]:
-    """Some of the fields, at least one."""
-    return st.fixed_dictionaries({}, optional=choices).filter(bool)
+# ---- kernels ---------------------------------------------------------------------------------------------------------
+#
+# Modelled by Documentation/admin-guide, the source, and observations of Linux 6.18: choices in brackets; numbers separated
+# by tabs; of `dirty_bytes` and `dirty_ratio` (and similar pairs) a write to one sets the other to 0, and the first refuses
+# 0; a change of the I/O scheduler resets `nr_requests` to the length of the device's queue, or with a scheduler to 256; a
+# scheduler's own attributes have their defaults when it is selected again, and `async_depth` follows `nr_requests`.
+
+COUPLES = {path_of(one): path_of(other) for pair in COUPLED.items() for one, other in (pair, pair[::-1])}
+NO_ZERO = ("/proc/sys/vm/dirty_bytes", "/proc/sys/vm/dirty_background_bytes")
+
+
+def chosen(now: str, text: str) -> str:
+    """An attribute after a write: of choices, the written one is in brackets."""
+    choices = now.replace("[", "").replace("]", "").split()
+    if "[" in now and text not in choices:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    return " ".join(f"[{one}]" if one == text else one for one in choices) if "[" in now else text
+
+
+def plain_kernel(root: Path, path: str, text: str) -> str:
+    return chosen((root / path[1:]).read_text(), text)
+
+
+def kernel_of_parameters(root: Path, path: str, text: str) -> str:
+    other = COUPLES.get(path)
+    if path in NO_ZERO and text == "0":
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    if other is not None and (root / path[1:]).read_text().split() != text.split():
+        put(root, other, "0\n")
+    return "\t".join(text.split())
+
+
+def kernel_of_queues(root: Path, path: str, text: str) -> str:
+    file = root / path[1:]
+    now, shown, own = file.read_text(), plain_kernel(root, path, text), file.with_name("iosched")
+    if file.name == "scheduler" and shown.split() != now.split():
+        length = 1000 if text in ("none", "noop") else 256
+        file.with_name("nr_requests").write_text(f"{length}\n")
+        shutil.rmtree(own, ignore_errors=True)
+        for name, value in {"async_depth": length, "read_expire": 500}.items() if text == "mq-deadline" else ():
+            put(own, name, f"{value}\n")
+    if file.name == "nr_requests" and (own / "async_depth").exists():
+        put(own, "async_depth", f"{text}\n")
+    return shown
+
+
+REACTIONS: Mapping[str, React] = {"sysctl": kernel_of_parameters, "block_queue": kernel_of_queues}
 
 
 # ---- files ------------------------------------------------------------------------------------------------------------

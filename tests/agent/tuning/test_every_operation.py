@@ -42,28 +42,27 @@ import os
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import any_disk
 import any_host
-import any_kernel
 import any_oracle
 import any_postgres
 import pytest
 import thorough
 import yaml
-from any_host import Case, Found, World, world
+from any_host import Case, Found, React, World, world
 from hypothesis import HealthCheck, Phase, assume, given, note, settings
 from hypothesis import strategies as st
-from tuning_bench import StubUnits, acted, put
+from tuning_bench import StubTools, StubUnits, acted, put
 
 from proveout.agent.tuning import transaction as tuning_transaction
 from proveout.agent.tuning.transaction import Stopped, Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
-from proveout.dsl.operations.change import Change, SetText, UnitAction, WriteFile, diff
+from proveout.dsl.operations.change import Change, Command, SetText, UnitAction, WriteFile, diff
 from proveout.dsl.operations.facts import (
     ABSENT,
     BytesQuery,
@@ -221,7 +220,7 @@ def _made(facts: dict[Query, Fact], change: Change) -> dict[Query, Fact]:
             return {**facts, FileQuery(change.path): change.made}
         case SetText():
             now = str(facts[TextQuery(change.path)] or "")
-            return {**facts, TextQuery(change.path): any_kernel.chosen(now, change.after)}
+            return {**facts, TextQuery(change.path): any_host.chosen(now, change.after)}
         case UnitAction():
             unit = facts.get(UnitQuery(change.unit))
             return {**facts, UnitQuery(change.unit): acted(unit, change.verb)} if isinstance(unit, UnitFact) else facts
@@ -245,12 +244,8 @@ QUICK, QUICK_ON_A_DISK, QUICK_ON_A_SERVER = thorough.count(20, 6), thorough.coun
 STEPS_MIN = 2
 """The steps beside the changes: keep the originals, and verify."""
 STRATEGIES: Mapping[str, Callable[[], st.SearchStrategy[Case]]] = {
-    "sysctl": any_kernel.sysctl,
     "file": any_host.a_file,
     "ini_section": any_host.ini_section,
-    "block_queue": any_kernel.block_queue,
-    "mount": any_disk.mount,
-    "command": any_disk.command,
     "partition": any_disk.partition,
     "zero_blocks": any_disk.zero_blocks,
     "filesystem": any_disk.filesystem,
@@ -280,35 +275,94 @@ def cases(kind: str, request: pytest.FixtureRequest) -> st.SearchStrategy[Case]:
 
 
 def _of_the_data(kind: str) -> Iterator[Case]:
-    """The hosts of the cases of an operation that sets files, attributes and units only."""
+    """The hosts of the cases of an operation; not of those whose programs nothing undoes."""
     for of, block, case in (one.values for one in ALL):
-        if of == kind and "error" not in case:
-            facts = {**case["host"], **case["facts"]}
-            tuning = _tuning_of(kind, _operation(kind, block, Problems()))
-            expected = {"refusals": "refused", "changes": "applied", "restarts": "needs_restart"}
-            outcome = next((outcome for key, outcome in expected.items() if case.get(key)), "unchanged")
-            yield Case(tuning=tuning, state=facts, make=partial(_world, facts), outcomes=frozenset({outcome}))
+        if of != kind or "error" in case:
+            continue
+        operation, facts = _operation(kind, block, Problems()), {**case["host"], **case["facts"]}
+        step = operation.changes(_looked(facts))
+        programs = [change for change in step.changes if isinstance(change, Command)]
+        if any(change.argv for change in programs) and not any(change.undo for change in programs):
+            continue
+        expected = {"refusals": "refused", "changes": "applied", "restarts": "needs_restart"}
+        outcome = next((outcome for key, outcome in expected.items() if case.get(key)), "unchanged")
+        make = partial(_world, any_host.REACTIONS.get(kind, any_host.plain_kernel), facts, case["after"], step.changes)
+        yield Case(tuning=_tuning_of(kind, operation), state=facts, make=make, outcomes=frozenset({outcome}))
 
 
-def _world(facts: Known, folder: Path) -> World:
-    units = StubUnits()
-    made = world(folder, react=any_kernel.choices, units=units, seen=lambda: dict(units.units))
+class CaseUnits(StubUnits):
+    """Units of a case; one that systemd generates is there while it is active."""
+
+    def __init__(self, did: Callable[[tuple[str, ...]], None]) -> None:
+        super().__init__()
+        self.generated, self.did = set[str](), did
+
+    def act(self, unit: str, verb: str) -> None:
+        if unit not in self.units:
+            self.generated.add(unit)
+            self.units[unit] = UnitFact(active=False, enabled=None)
+        super().act(unit, verb)
+        if unit in self.generated and not self.units[unit].active:
+            del self.units[unit]
+        self.did((verb, unit))
+
+
+class CaseTools(StubTools):
+    """Programs with the outputs of a case."""
+
+    def __init__(self, known: Known, did: Callable[[tuple[str, ...]], None]) -> None:
+        super().__init__()
+        self.known, self.did = known, did
+
+    def run(self, argv: Sequence[str], within_s: float = 60.0) -> Output:
+        for of_plan in (False, True):
+            if isinstance(found := self.known.get(OutputQuery(tuple(argv), of_plan=of_plan)), Output):
+                return found
+        self.did(tuple(argv))
+        return super().run(argv, within_s)
+
+
+def _world(react: React, facts: Known, after: Known, changes: Sequence[Change], folder: Path) -> World:
+    """The host of a case: `after` holds from the last of its programs and units until one of them is undone."""
+    acts = [change for change in changes if isinstance(change, Command | UnitAction)]
+    made_by = [change.argv if isinstance(change, Command) else (change.verb, change.unit) for change in acts]
+    undone_by = [change.undo if isinstance(change, Command) else (change.undo, change.unit) for change in acts]
+    known = dict(facts)
+
+    def did(what: tuple[str, ...]) -> None:
+        if what == made_by[-1] or what in undone_by:
+            known.update({**facts, **after} if what == made_by[-1] else facts)
+            _put({query: fact for query, fact in known.items() if query in after}, made.host.root, units)
+
+    units = CaseUnits(did)
+    made = world(
+        folder, react=react, units=units, tools=CaseTools(known, did), seen=lambda: (dict(units.units), dict(known))
+    )
+    _put(facts, made.host.root, units)
+    return made
+
+
+def _put(facts: Known, root: Path, units: StubUnits) -> None:
     for query, fact in sorted(facts.items(), key=lambda item: isinstance(item[0], PathsQuery)):
         match query, fact:
             case TextQuery(path=path), str():
-                put(made.host.root, path, f"{fact}\n")
+                put(root, path, f"{fact}\n")
             case BytesQuery(path=path), bytes():
-                put(made.host.root, path, "").write_bytes(fact)
+                put(root, path, "").write_bytes(fact)
             case FileQuery(path=path), FileFact():
                 uid = 0 if fact.owner == "root" else 54321
-                Found(kind=fact.kind, content=fact.content, mode=fact.mode, uid=uid).put(made.host.root / path[1:])
+                Found(kind=fact.kind, content=fact.content, mode=fact.mode, uid=uid).put(root / path[1:])
+            case LinkQuery(path=path), str():
+                target = put(root, fact, "")
+                if path != fact:
+                    (root / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+                    (root / path[1:]).symlink_to(target)
             case UnitQuery(unit=unit), UnitFact():
                 units.units[unit] = fact
             case PathsQuery(), tuple():
-                for path in fact:
-                    if not (made.host.root / str(path)[1:]).exists():
-                        put(made.host.root, str(path), "")
-    return made
+                for path in map(str, fact):
+                    if not (root / path[1:]).exists():
+                        put(root, path, "")
 
 
 def profile(quick: int) -> settings:
