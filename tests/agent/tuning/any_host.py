@@ -5,9 +5,8 @@ list, line endings, lines of other programs.
 Data flow: a case, or a strategy -> a `Case`: arguments that the schema permits, and the state of a host before them ->
 `Case.make(folder)` -> a `World`: that host, created each time, and its comparison with an earlier state.
 
-Kernels, mounts and Oracle are models of their documentation, as real ones cannot be put into any state here. The
-models do not show that the real ones behave so (real kernels: test_tuning_kernel; PostgreSQL and partition tables are
-real here).
+Kernels are models of their documentation; systemd and Oracle do what a case says: neither shows that the real ones do
+(real kernels: test_tuning_kernel; PostgreSQL and partition tables are real here).
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ OPEN = Policy(
     sysctl=("*",),
     units=("*",),
     paths=("/etc/sysctl.d", "/etc/app", "/etc/security/limits.d", "/etc/udev/rules.d", "/etc/multipath/conf.d", "/etc/fstab", "/sys"),
-    devices=("/dev/disk/by-id/disk", *(f"/dev/disk/by-id/asm{number}" for number in range(4))),
+    devices=("/dev/disk/by-id/disk", "/dev/disk/by-id/scsi-1", "/dev/disk/by-id/wwn-0x1", "/dev/disk/by-id/wwn-0x2"),
     udev_devices=("ENV{DM_NAME}==fcion*", "KERNEL==scini*"),
     tools=tuple(
         Tool(path=path, arguments=("*",))
         for path in (
             "/usr/bin/udevadm", "/usr/bin/systemctl", "/usr/sbin/parted", "/usr/sbin/partprobe", "/usr/sbin/wipefs", "/usr/sbin/blkid",
-            "/usr/sbin/mkfs.ext4", "/usr/bin/dd", "/usr/bin/cmp", "/opt/lab/array", "/usr/bin/needs-restarting", "/u01/app/oracle/bin/srvctl", "/bin/emc/scaleio/drv_cfg",
+            "/usr/sbin/mkfs.ext4", "/usr/bin/dd", "/usr/bin/cmp", "/opt/lab/array", "/usr/bin/needs-restarting", "/u01/bin/srvctl", "/bin/emc/scaleio/drv_cfg",
         )
     ),
     validators=(("app-check", ("/usr/bin/app-check", "{file}")),),
     destructive=True,
-    oracle_parameters=("dispatchers", "_high_priority_processes", "_max_outstanding_log_writes"),
+    oracle_parameters=("audit_trail", "dispatchers", "_high_priority_processes"),
 )  # fmt: skip
 """A policy that permits everything that is tested here."""
 

@@ -43,13 +43,13 @@ import secrets
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import any_disk
 import any_host
-import any_oracle
 import any_postgres
 import pytest
 import thorough
@@ -60,9 +60,10 @@ from hypothesis import strategies as st
 from tuning_bench import StubTools, StubUnits, acted, put
 
 from proveout.agent.tuning import transaction as tuning_transaction
+from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Stopped, Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
-from proveout.dsl.operations.change import Change, Command, SetText, UnitAction, WriteFile, diff
+from proveout.dsl.operations.change import Change, Command, SetText, Statement, UnitAction, WriteFile, diff
 from proveout.dsl.operations.facts import (
     ABSENT,
     BytesQuery,
@@ -76,6 +77,7 @@ from proveout.dsl.operations.facts import (
     PackageQuery,
     PathsQuery,
     Query,
+    Rows,
     RowsQuery,
     TextQuery,
     UnitFact,
@@ -249,16 +251,14 @@ STRATEGIES: Mapping[str, Callable[[], st.SearchStrategy[Case]]] = {
     "partition": any_disk.partition,
     "zero_blocks": any_disk.zero_blocks,
     "filesystem": any_disk.filesystem,
-    "oracle_redo": any_oracle.oracle_redo,
-    "asm_disk_group": any_oracle.asm_disk_group,
 }
 ON_A_SERVER: Mapping[str, Callable[[str], st.SearchStrategy[Case]]] = {
     "postgres_settings": any_postgres.postgres_settings,
     "sql": any_postgres.sql,
 }
 NEEDS = {"partition": any_disk.PROGRAMS, "filesystem": any_disk.MAKING, "zero_blocks": any_disk.MAKING}
-KINDS = [kind for kind in TUNING_KEYS if kind not in ("package_present", "bond_present", "oracle_parameters")]
-"""All operations but those that only check, and one whose statements are set back as those of `sql` are."""
+KINDS = [kind for kind in TUNING_KEYS if kind not in ("package_present", "bond_present")]
+"""All operations but those that only check."""
 STOPPED = ("file", "mount")
 """Operations that are stopped as well: all are reverted in the same way after a stop."""
 
@@ -275,25 +275,48 @@ def cases(kind: str, request: pytest.FixtureRequest) -> st.SearchStrategy[Case]:
 
 
 def _of_the_data(kind: str) -> Iterator[Case]:
-    """The hosts of the cases of an operation; not of those whose programs nothing undoes."""
+    """The hosts of the cases of an operation; not of those that nothing undoes, or that are undone as they are made."""
     for of, block, case in (one.values for one in ALL):
         if of != kind or "error" in case:
             continue
         operation, facts = _operation(kind, block, Problems()), {**case["host"], **case["facts"]}
         step = operation.changes(_looked(facts))
-        programs = [change for change in step.changes if isinstance(change, Command)]
-        if any(change.argv for change in programs) and not any(change.undo for change in programs):
+        made_by, undone_by = _acts(step.changes)
+        if made_by and (not undone_by or (case["after"] and {*made_by} <= {*undone_by})):
             continue
         expected = {"refusals": "refused", "changes": "applied", "restarts": "needs_restart"}
         outcome = next((outcome for key, outcome in expected.items() if case.get(key)), "unchanged")
         make = partial(_world, any_host.REACTIONS.get(kind, any_host.plain_kernel), facts, case["after"], step.changes)
-        yield Case(tuning=_tuning_of(kind, operation), state=facts, make=make, outcomes=frozenset({outcome}))
+        tuning = replace(_tuning_of(kind, operation), destructive=True)
+        outcomes = frozenset({outcome, "needs_restart"} if case.get("restarts") else {outcome})
+        yield Case(tuning=tuning, state=facts, make=make, outcomes=outcomes)
+
+
+Act = tuple[str, ...]
+
+
+def _acts(changes: Sequence[Change]) -> tuple[list[Act], list[Act]]:
+    """The calls of programs, units and databases that make the changes, and those that undo them."""
+    made_by, undone_by = list[Act](), list[Act]()
+    for change in changes:
+        match change:
+            case Command():
+                made, undone = change.argv, change.undo
+            case UnitAction():
+                made, undone = (change.verb, change.unit), (change.undo, change.unit)
+            case Statement():
+                made, undone = (change.text,), (change.undo,)
+            case _:
+                continue
+        made_by += [made] if made and made[0] else []
+        undone_by += [undone] if undone and undone[0] else []
+    return made_by, undone_by
 
 
 class CaseUnits(StubUnits):
     """Units of a case; one that systemd generates is there while it is active."""
 
-    def __init__(self, did: Callable[[tuple[str, ...]], None]) -> None:
+    def __init__(self, did: Callable[[Act], None]) -> None:
         super().__init__()
         self.generated, self.did = set[str](), did
 
@@ -310,7 +333,7 @@ class CaseUnits(StubUnits):
 class CaseTools(StubTools):
     """Programs with the outputs of a case."""
 
-    def __init__(self, known: Known, did: Callable[[tuple[str, ...]], None]) -> None:
+    def __init__(self, known: Known, did: Callable[[Act], None]) -> None:
         super().__init__()
         self.known, self.did = known, did
 
@@ -322,24 +345,43 @@ class CaseTools(StubTools):
         return super().run(argv, within_s)
 
 
-def _world(react: React, facts: Known, after: Known, changes: Sequence[Change], folder: Path) -> World:
-    """The host of a case: `after` holds from the last of its programs and units until one of them is undone."""
-    acts = [change for change in changes if isinstance(change, Command | UnitAction)]
-    made_by = [change.argv if isinstance(change, Command) else (change.verb, change.unit) for change in acts]
-    undone_by = [change.undo if isinstance(change, Command) else (change.undo, change.unit) for change in acts]
-    known = dict(facts)
+class CaseDatabases(Databases):
+    """Databases with the rows of a case."""
 
-    def did(what: tuple[str, ...]) -> None:
-        if what == made_by[-1] or what in undone_by:
-            known.update({**facts, **after} if what == made_by[-1] else facts)
-            _put({query: fact for query, fact in known.items() if query in after}, made.host.root, units)
+    def __init__(self, known: Known, did: Callable[[Act], None]) -> None:
+        super().__init__()
+        self.known, self.did = known, did
+
+    def rows(self, system: str, statement: str) -> Rows:
+        found = self.known[RowsQuery(system, statement)]
+        assert isinstance(found, tuple)
+        return cast(Rows, found)
+
+    def run(self, system: str, statement: str) -> None:
+        self.did((statement,))
+
+
+def _world(react: React, facts: Known, after: Known, changes: Sequence[Change], folder: Path) -> World:
+    """The host of a case: `after` holds from the last of its programs, units and statements until one of them is
+    undone."""
+    made_by, undone_by = _acts(changes)
+    known, made = dict(facts), list[Act]()
+
+    def did(what: Act) -> None:
+        if made_by[len(made) :][:1] == [what]:
+            made.append(what)
+        elif what in undone_by:
+            made.clear()
+        known.update({**facts, **after} if made == made_by else facts)
+        _put({query: fact for query, fact in known.items() if query in after}, host.host.root, units)
 
     units = CaseUnits(did)
-    made = world(
-        folder, react=react, units=units, tools=CaseTools(known, did), seen=lambda: (dict(units.units), dict(known))
-    )
-    _put(facts, made.host.root, units)
-    return made
+    host = world(
+        folder, react=react, units=units, tools=CaseTools(known, did), databases=CaseDatabases(known, did),
+        seen=lambda: (dict(units.units), dict(known)),
+    )  # fmt: skip
+    _put(facts, host.host.root, units)
+    return host
 
 
 def _put(facts: Known, root: Path, units: StubUnits) -> None:

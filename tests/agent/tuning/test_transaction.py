@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -13,10 +14,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from any_oracle import SimOracle, ora
 from eventually import eventually_async
 from tuning_bench import POLICY, StubTools, StubUnits, full, host_in, picture, put, tuning
 
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Policy, Tool
 from proveout.agent.tuning import transaction as tuning_transaction
 from proveout.agent.tuning.host import Files, Host
@@ -25,8 +26,9 @@ from proveout.agent.tuning.transaction import Stopped, Transaction
 from proveout.agent.tuning.tuner import Tuner
 from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.operations.change import Change, Command, KeepSpans, Statement
-from proveout.dsl.operations.facts import Original, Output, UnitFact
+from proveout.dsl.operations.facts import Original, Output, Rows, UnitFact
 from proveout.dsl.operations.operation import Step
+from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.results import TuningState
 from proveout.proto.wire.tasks import Endpoint
@@ -390,32 +392,42 @@ def test_a_reload_waits_until_the_file_is_restored(
     assert picture(root) == before
 
 
-class FullOracle(SimOracle):
-    """A database whose disk groups may be full."""
+class RedoLogs(Databases):
+    """A database with two groups of redo logs, whose disk groups may be full."""
 
     full = False
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[str] = []
+
+    def rows(self, system: str, statement: str) -> Rows:
+        groups = (("1", "1", "1073741824", "CURRENT"), ("2", "1", "1073741824", "INACTIVE"))
+        members = (("1", "+DATA/a"), ("2", "+DATA/b"))
+        return (("1", "0"),) if "v$instance" in statement else members if "v$logfile" in statement else groups
+
     def run(self, system: str, statement: str) -> None:
         if self.full and "ADD LOGFILE" in statement:
-            raise ora(15041)
-        super().run(system, statement)
+            raise TaskFault("fault", "ORA-15041")
+        self.done += re.findall("ADD LOGFILE|DROP LOGFILE|SWITCH LOGFILE|CHECKPOINT", statement)
 
 
 def test_new_redo_groups_stay_until_the_old_ones_are_restored(root: Path, journal: UndoJournal) -> None:
     """The revert of other operations does not wait for it."""
-    host = host_in(root)
-    host.databases = database = FullOracle()
-    before = database.state(), picture(root)
+    before, host = picture(root), host_in(root)
+    host.databases = database = RedoLogs()
     redo = tuning("oracle_redo", system="orcl", groups=2, size="2G", disk_groups=["REDO1"])
-    assert named(apply(host, journal, SYSCTL, redo)) == [("sysctl", "applied"), ("oracle_redo", "applied")]
+    apply(host, journal, SYSCTL)
+    journal.intend("r", redo, [(change, None) for change in operation_of(redo).changes(host.facts()).changes])
     database.full = True
     undone = {state.operation: state for state in tuning_transaction.revert(host, journal)}
     assert {kind: state.outcome for kind, state in undone.items()} == {"oracle_redo": "residue", "sysctl": "reverted"}
     assert sum("DROP LOGFILE" in line for line in undone["oracle_redo"].lines) == 2
-    assert sorted(database.redo) == [4, 5]
+    assert picture(root) == before
+    assert database.done == []
     database.full = False
-    assert {outcome for _, outcome in revert(host, journal)} == {"reverted"}
-    assert (database.state(), picture(root)) == before
+    assert revert(host, journal) == [("oracle_redo", "reverted")]
+    assert database.done == ["ADD LOGFILE"] * 2 + ["SWITCH LOGFILE", "CHECKPOINT"] + ["DROP LOGFILE"] * 2
 
 
 def test_a_failed_probe_of_a_disk_is_not_drift(root: Path, journal: UndoJournal) -> None:
