@@ -254,7 +254,6 @@ STRATEGIES: Mapping[str, Callable[[], st.SearchStrategy[Case]]] = {
 }
 ON_A_SERVER: Mapping[str, Callable[[str], st.SearchStrategy[Case]]] = {
     "postgres_settings": any_postgres.postgres_settings,
-    "sql": any_postgres.sql,
 }
 NEEDS = {"partition": any_disk.PROGRAMS, "filesystem": any_disk.MAKING, "zero_blocks": any_disk.MAKING}
 KINDS = [kind for kind in TUNING_KEYS if kind not in ("package_present", "bond_present")]

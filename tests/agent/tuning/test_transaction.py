@@ -28,7 +28,6 @@ from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.operations.change import Change, Command, KeepSpans, Statement
 from proveout.dsl.operations.facts import Original, Output, Rows, UnitFact
 from proveout.dsl.operations.operation import Step
-from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.results import TuningState
 from proveout.proto.wire.tasks import Endpoint
@@ -412,14 +411,17 @@ class RedoLogs(Databases):
         self.done += re.findall("ADD LOGFILE|DROP LOGFILE|SWITCH LOGFILE|CHECKPOINT", statement)
 
 
-def test_new_redo_groups_stay_until_the_old_ones_are_restored(root: Path, journal: UndoJournal) -> None:
+def test_a_failed_statement_undoes_the_rest_and_new_redo_groups_stay_until_the_old_ones_are_restored(
+    root: Path, journal: UndoJournal
+) -> None:
     """The revert of other operations does not wait for it."""
     before, host = picture(root), host_in(root)
     host.databases = database = RedoLogs()
     redo = tuning("oracle_redo", system="orcl", groups=2, size="2G", disk_groups=["REDO1"])
     apply(host, journal, SYSCTL)
-    journal.intend("r", redo, [(change, None) for change in operation_of(redo).changes(host.facts()).changes])
     database.full = True
+    failed, residue = apply(host, journal, redo)
+    assert (failed.outcome, failed.lines, residue.outcome) == ("failed", ("ORA-15041",), "residue")
     undone = {state.operation: state for state in tuning_transaction.revert(host, journal)}
     assert {kind: state.outcome for kind, state in undone.items()} == {"oracle_redo": "residue", "sysctl": "reverted"}
     assert sum("DROP LOGFILE" in line for line in undone["oracle_redo"].lines) == 2
