@@ -2,7 +2,8 @@
 a loop device with a name in /dev/disk/by-id, like a real disk, `filesystem`, `zero_blocks` and `block_queue` (`partition`:
 test_every_operation).
 
-A bond needs the kernel's module, which is not on every host: without it, only the cases stand for it. mkfs.xfs is not proven here: its arguments are those of mkfs.xfs(8).
+A bond needs the kernel's module, which is not on every host: without it, only the cases stand for it. mkfs.xfs
+is not proven here: its arguments are those of mkfs.xfs(8).
 
 Started as a program, in the namespace, this module makes the changes itself.
 """
