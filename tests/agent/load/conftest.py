@@ -12,8 +12,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -21,6 +23,8 @@ from psycopg.conninfo import make_conninfo
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.driver_contract import PURE_PYTHON
 from proveout.agent.engines.table import driver
+from proveout.agent.load.invariants import check_invariants
+from proveout.agent.load.loop import transaction_loop_python
 from proveout.agent.load.populate import populate
 from proveout.agent.load.run_load import run_load
 from proveout.agent.security.policy import Policy
@@ -29,10 +33,9 @@ from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.base import Statement, everywhere
 from proveout.dsl.workloads.conformance import Seen
-from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.kinds import built_in
-from proveout.proto.wire.results import LoadResult, LoadSecond, TaskSample
-from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad
+from proveout.proto.wire.results import InvariantCheck, LoadResult, LoadSecond, Populated, TaskSample
+from proveout.proto.wire.tasks import CheckInvariants, Endpoint, LoadShare, PopulateSystem, RunLoad
 
 SUBSCRIBERS = 500
 
@@ -76,18 +79,37 @@ class LoadContext:
     async def finished(self) -> None:
         await self.over.wait()
 
+    async def close(self) -> None:
+        for name, resource in reversed(list(self.resources.items())):
+            await resource.close(keep_data=False)
+            del self.resources[name]
+
     def pids(self) -> list[int]:
         """The process ids of the warm workers."""
         return [worker.pid for pool in self.resources.values() for worker in pool.workers]  # type: ignore[attr-defined]
 
 
+@pytest.fixture
+def native() -> ModuleType:
+    """The hot path, compiled."""
+    module: ModuleType = pytest.importorskip(
+        "proveout.agent.load.loop.transaction_loop_native", reason="the hot path was not compiled here"
+    )
+    return module
+
+
+@pytest.fixture(params=["python", "compiled"])
+def turns(request: pytest.FixtureRequest) -> ModuleType:
+    """The hot path, in Python and compiled."""
+    module: ModuleType = request.getfixturevalue("native") if request.param == "compiled" else transaction_loop_python
+    return module
+
+
 @pytest.fixture(params=["compiled", pytest.param("python", marks=pytest.mark.soak)])
 def hot_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The workers' hot path, compiled and in Python; by day `test_loops_in_python` runs the latter."""
+    """The workers' hot path, compiled and in Python; by day `test_loops` runs the latter."""
     if request.param == "compiled":
-        pytest.importorskip(
-            "proveout.agent.load.loop.transaction_loop_native", reason="the hot path was not compiled here"
-        )
+        request.getfixturevalue("native")
     monkeypatch.setenv(PURE_PYTHON, "1" if request.param == "python" else "")
 
 
@@ -95,13 +117,15 @@ def hot_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 async def context(tmp_path: Path) -> AsyncIterator[LoadContext]:
     context = LoadContext(tmp_path)
     yield context
-    for resource in list(context.resources.values()):
-        await resource.close(keep_data=False)
+    await context.close()
 
 
-def hlr(**parameters: object) -> Workload:
-    """An HLR workload over the tests' subscribers."""
-    return Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=SUBSCRIBERS, **parameters)))  # type: ignore[arg-type]
+def workload_of(kind: str, **parameters: Any) -> Workload:
+    return Workload(name=kind, kind=kind, parameters=to_values(built_in(kind).parameters.model_validate(parameters)))
+
+
+def hlr() -> Workload:
+    return workload_of("hlr", population=SUBSCRIBERS)
 
 
 @pytest.fixture(scope="session")
@@ -114,9 +138,8 @@ def hlr_template(postgres_server: str, tmp_path_factory: pytest.TempPathFactory)
     async def fill() -> None:
         context = LoadContext(tmp_path_factory.mktemp("hlr"))
         endpoint = Endpoint(system="backend", engine="postgres", dsn=make_conninfo(postgres_server, dbname=name))
-        await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
-        for resource in list(context.resources.values()):
-            await resource.close(keep_data=False)
+        await populated(context, endpoint, hlr())
+        await context.close()
 
     with ThreadPoolExecutor(1) as thread:  # this thread's event loop belongs to the tests
         thread.submit(asyncio.run, fill()).result()
@@ -134,36 +157,38 @@ def hlr_database(postgres_server: str, hlr_template: str) -> Iterator[str]:
         connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'.encode())
 
 
-Spec = Callable[..., RunLoad]
+def load_task(
+    dsn: str,
+    *,
+    engine: str = "postgres",
+    terminals: int = 4,
+    rate: float | None = None,
+    windows: tuple[float, float, float] = (0.2, 0.5, 0.1),
+    think_s: float | None = None,
+    workers: int = 2,
+    workload: Workload | None = None,
+    **more: Any,
+) -> RunLoad:
+    """A load of the whole HLR mix, with all terminals on this agent."""
+    up, measure, down = windows
+    return RunLoad(
+        workload=workload or hlr(),
+        endpoint=Endpoint(system="backend", engine=engine, dsn=dsn),
+        share=LoadShare(first=0, count=terminals, total=terminals, rate=rate, think_s=think_s),
+        windows=Windows(ramp_up_s=up, measure_s=measure, ramp_down_s=down),
+        workers=workers,
+        seed=1,
+        label="test",
+        **more,
+    )
 
 
-@pytest.fixture
-def spec() -> Spec:
-    """A factory of specifications of loads of the whole HLR mix, with all terminals on this agent."""
+async def populated(context: Any, endpoint: Endpoint, of: Workload, workers: int = 1, **more: Any) -> Populated:
+    return await populate(context, PopulateSystem(workload=of, endpoint=endpoint, workers=workers, **more))
 
-    def make(
-        dsn: str,
-        *,
-        engine: str = "postgres",
-        terminals: int = 4,
-        rate: float | None = None,
-        windows: tuple[float, float, float] = (0.2, 0.5, 0.1),
-        think_s: float | None = None,
-        workers: int = 2,
-        workload: Workload | None = None,
-    ) -> RunLoad:
-        up, measure, down = windows
-        return RunLoad(
-            workload=workload or hlr(),
-            endpoint=Endpoint(system="backend", engine=engine, dsn=dsn),
-            share=LoadShare(first=0, count=terminals, total=terminals, rate=rate, think_s=think_s),
-            windows=Windows(ramp_up_s=up, measure_s=measure, ramp_down_s=down),
-            workers=workers,
-            seed=1,
-            label="test",
-        )
 
-    return make
+async def invariants(context: Any, endpoint: Endpoint, of: Workload) -> tuple[InvariantCheck, ...]:
+    return (await check_invariants(context, CheckInvariants(workload=of, endpoint=endpoint))).checks
 
 
 WINDOW_MAX_S = 60.0
@@ -177,10 +202,6 @@ async def run_until(enough: Callable[[LoadResult], bool], context: LoadContext, 
         windows = replace(load.windows, measure_s=2.0 * load.windows.measure_s)
         load = replace(load, windows=windows, seed=load.seed + 100)
     return result
-
-
-def workload_of(kind: str, **parameters: Any) -> Workload:
-    return Workload(name=kind, kind=kind, parameters=to_values(built_in(kind).parameters.model_validate(parameters)))
 
 
 def seen_of(result: LoadResult) -> list[Seen]:
@@ -215,6 +236,14 @@ def change(endpoint: Endpoint, text: str) -> None:
         answered(made, session, session.prepare(statement))
 
 
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended or is a zombie."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def ok(result: LoadResult) -> int:
     """The number of successful transactions of a load."""
     return sum(transaction.counts.ok for transaction in result.transactions)
@@ -228,3 +257,9 @@ def connections(dsn: str) -> int:
         ).fetchone()
     assert row is not None
     return int(row[0])
+
+
+def queries(*, in_order: bool = True, **texts: str) -> Workload:
+    """Three queries, in order: `One`, `Two` and `Three`."""
+    entries = {name: {"statements": {"rows": texts.get(name, "SELECT 1 AS n")}} for name in ("One", "Two", "Three")}
+    return workload_of("sql", in_order=in_order, transactions=entries)
