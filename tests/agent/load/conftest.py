@@ -1,4 +1,4 @@
-"""Fixtures for loads: a context that arms and starts, databases with HLR data, specs of loads."""
+"""Fixtures for loads: a context that arms and starts, databases with HLR data, tasks of loads."""
 
 from __future__ import annotations
 
@@ -57,7 +57,6 @@ class LoadContext:
         self.go.set()
         self.first_second = asyncio.Event()
         self.over = asyncio.Event()
-        self.t0_ns = 0
 
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None: ...
 
@@ -73,8 +72,7 @@ class LoadContext:
 
     async def started(self) -> int:
         await self.go.wait()
-        self.t0_ns = time.monotonic_ns() + self.lead_ns
-        return self.t0_ns
+        return time.monotonic_ns() + self.lead_ns
 
     async def finished(self) -> None:
         await self.over.wait()
