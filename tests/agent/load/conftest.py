@@ -8,7 +8,7 @@ import os
 import secrets
 import select
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -192,13 +192,20 @@ async def invariants(context: Any, endpoint: Endpoint, of: Workload) -> tuple[In
 WINDOW_MAX_S = 60.0
 
 
-async def run_until(enough: Callable[[LoadResult], bool], context: LoadContext, load: RunLoad) -> LoadResult:
+async def run_until(
+    enough: Callable[[LoadResult], bool],
+    context: LoadContext,
+    load: RunLoad,
+    again: Callable[[], Awaitable[object]] | None = None,
+) -> LoadResult:
     """Run a load until `enough` holds, with a window twice as long each time: on a busy machine a short one can be too
-    short."""
+    short. Each one has another seed, or begins after `again`, where its system is to be fresh."""
     while not enough(result := await run_load(context, load)):
         assert load.windows.measure_s < WINDOW_MAX_S, result
         windows = replace(load.windows, measure_s=2.0 * load.windows.measure_s)
-        load = replace(load, windows=windows, seed=load.seed + 100)
+        load = replace(load, windows=windows, seed=load.seed + (0 if again else 100))
+        if again is not None:
+            await again()
     return result
 
 

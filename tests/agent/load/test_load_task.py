@@ -10,7 +10,6 @@ import os
 import secrets
 import signal
 import subprocess
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -26,7 +25,6 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.load import ceiling_store
 from proveout.agent.load.ceiling_store import FILE, Ceiling, Known, keep, known
 from proveout.agent.load.run_load import pool_share, run_load
-from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Sessions, Windows
 from proveout.dsl.workloads.conformance import conform
 from proveout.proto.wire import histogram
@@ -174,34 +172,6 @@ async def test_a_server_that_hangs_and_one_that_stops_permanently_do_not_delay_t
         proxy.end()
 
 
-# ---- servers that conflict or run out of disk ------------------------------------------------------------------------
-
-
-def own(**statements: str) -> Workload:
-    """A workload of one transaction of these statements, with two binds."""
-    binds = {"a": {"uniform": [1, 4]}, "b": {"uniform": [1, 4]}}
-    return workload_of("sql", binds=binds, transactions={"Change": {"statements": statements}})
-
-
-def errors(result: LoadResult) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for transaction in result.transactions:
-        found.update(dict(transaction.counts.errors))
-    return found
-
-
-async def test_conflicts_are_retried_and_counted(context: LoadContext, database: str) -> None:
-    """Deadlocks; a serialization failure is retryable in the drivers' conformance tests."""
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("CREATE TABLE item AS SELECT id, '0' AS n FROM generate_series(1, 4) id")
-    two = own(one="UPDATE item SET n = 'x' WHERE id = :a", two="UPDATE item SET n = 'y' WHERE id = :b")
-    dsn = make_conninfo(database, options="-c deadlock_timeout=5ms")
-    load = load_task(dsn, terminals=8, workload=two, windows=(0.0, 0.2, 0.0))
-    result = await run_until(lambda result: result.transactions[0].counts.retried > 0 and ok(result) > 0, context, load)
-    assert len(result.transactions) == 1
-    assert set(errors(result)) <= {"40P01"}, "a transaction that has failed too often is an error of that class"
-
-
 @pytest.fixture
 def small_disk(postgres_server: str) -> Iterator[Path]:
     """A tmpfs of 1 MiB of the server's account in its data folder, as the server cannot write elsewhere; root only."""
@@ -225,11 +195,12 @@ async def test_the_servers_disk_is_full(context: LoadContext, database: str, sma
         os.chown(small_disk, small_disk.parent.stat().st_uid, -1)
         connection.execute(f"CREATE TABLESPACE {space} LOCATION '{small_disk}'".encode())
         connection.execute(f"CREATE TABLE big (n text) TABLESPACE {space}".encode())
-        big = own(add="INSERT INTO big SELECT repeat('x', 2000) WHERE :a > 0 AND :b > 0")
+        fill = {"add": "INSERT INTO big SELECT repeat('x', 2000)"}
+        big = workload_of("sql", transactions={"Fill": {"statements": fill}})
         try:
             with pytest.raises(TaskFault, match=os.strerror(errno.ENOSPC)) as caught:
                 load = load_task(database, workload=big, windows=(0.0, 0.2, 0.0))
-                await run_until(lambda result: bool(errors(result)), context, load)
+                await run_until(lambda result: result.transactions[0].counts.error_count > 0, context, load)
         finally:
             connection.execute("DROP TABLE big")
             connection.execute(f"DROP TABLESPACE {space}".encode())

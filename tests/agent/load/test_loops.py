@@ -1,7 +1,7 @@
 """The loops of a load on sessions in memory: due arrivals, retries, lost connections, and systems that stop answering.
 
 No coordinated omission: every transaction that was due is in the result, with its time from the instant it was due.
-Errors of real servers and their kinds are in the drivers' conformance tests, real conflicts and a real server that is
+Errors of real servers and their kinds are in the drivers' conformance tests, a real server that is
 gone in `test_load_task`.
 """
 

@@ -36,21 +36,9 @@ from proveout.agent.engines.mysql.populate import LoadConnection, MysqlLoader
 from proveout.agent.engines.oracle.populate import OracleLoader
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
+from proveout.agent.load import populate_jobs
 from proveout.agent.load.populate import WorkerPool, judge, populate
-from proveout.agent.load.populate_jobs import (
-    Count,
-    Load,
-    LoadJournal,
-    Opening,
-    Prepare,
-    has_run_before,
-    joined,
-    journal_of,
-    missing,
-    share_of,
-    slices,
-    to_line,
-)
+from proveout.agent.load.populate_jobs import LoadJournal, journal_of
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.linux import ORPHANED
 from proveout.dsl.workloads.base import Population, Table
@@ -199,9 +187,9 @@ async def test_sqlite_contains_the_same_rows_all_in_the_file(wal_file: Path, tas
 
 @given(units=st.integers(1, 3_000_000_000), cuts=st.lists(st.integers(1, 63), unique=True))
 def test_slices_and_shares_cover_every_unit_once(units: int, cuts: list[int]) -> None:
-    cut = slices(units)
+    cut = populate_jobs.slices(units)
     bounds = [0, *sorted(cuts), 64]
-    assert [part for low, high in pairwise(bounds) for part in share_of(cut, low, high, 64)] == cut
+    assert [part for low, high in pairwise(bounds) for part in populate_jobs.share_of(cut, low, high, 64)] == cut
     assert cut[0][0] == 1
     assert all(first + count == after for (first, count), (after, _) in pairwise(cut))
     assert sum(count for _, count in cut) == units
@@ -224,7 +212,10 @@ async def test_rows_that_are_not_those_that_were_sent_are_named(
 
     async def run(pool: WorkerPool, jobs: Any) -> list[int]:
         found = await run_all(pool, jobs)
-        return [101 if job == Count(table="subscriber") else rows for job, rows in zip(jobs, found, strict=True)]
+        return [
+            101 if job == populate_jobs.Count(table="subscriber") else rows
+            for job, rows in zip(jobs, found, strict=True)
+        ]
 
     run_all = WorkerPool.run
     monkeypatch.setattr(WorkerPool, "run", run)
@@ -497,8 +488,8 @@ async def test_an_impossible_population_is_refused(
 @pytest.mark.parametrize("safeguard", ["no parent", "pipe closed during a job"])
 def test_a_worker_ends_by_each_safeguard_alone(safeguard: str, sqlite_file: Path) -> None:
     task = hlr(str(sqlite_file), engine="sqlite", population=LARGE)
-    opening = Opening(endpoint=task.endpoint, workload=task.workload)
-    jobs = (opening, Prepare(), Load(table="subscriber", first=1, count=LARGE))
+    opening = populate_jobs.Opening(endpoint=task.endpoint, workload=task.workload)
+    jobs = (opening, populate_jobs.Prepare(), populate_jobs.Load(table="subscriber", first=1, count=LARGE))
     module = "proveout.agent.load.populate_worker"
     parent = 1 if safeguard == "no parent" else os.getpid()
     argv = [sys.executable, "-m", module, str(parent), Privileges.for_engine("postgres").to_argument(), "postgres"]
@@ -506,7 +497,7 @@ def test_a_worker_ends_by_each_safeguard_alone(safeguard: str, sqlite_file: Path
         if parent == 1:
             assert process.wait(PATIENCE_S) == ORPHANED
         else:
-            process.communicate(b"".join(map(to_line, jobs)), timeout=PATIENCE_S)
+            process.communicate(b"".join(map(populate_jobs.to_line, jobs)), timeout=PATIENCE_S)
             assert process.returncode == ORPHANED
 
 
@@ -522,8 +513,8 @@ def whole(dsn: str, **parameters: Any) -> PopulateSystem:
 
 
 def test_neighbouring_ranges_are_one_and_missing_slices_are_those_outside_of_every_range() -> None:
-    assert joined([(1, 10, 7), (11, 5, 3), (21, 5, 0)]) == [(1, 15, 10), (21, 5, 0)]
-    assert list(missing([(1, 10), (11, 10), (21, 10)], [(1, 10, 9), (21, 10, 9)])) == [(11, 10)]
+    assert populate_jobs.joined([(1, 10, 7), (11, 5, 3), (21, 5, 0)]) == [(1, 15, 10), (21, 5, 0)]
+    assert list(populate_jobs.missing([(1, 10), (11, 10), (21, 10)], [(1, 10, 9), (21, 10, 9)])) == [(11, 10)]
 
 
 @pytest.mark.server
@@ -659,8 +650,10 @@ def test_a_statement_after_the_load_runs_once_wherever_it_was_killed(sqlite_file
     ],
 )
 def test_the_answers_of_databases_to_a_key_that_exists(text: str) -> None:
-    assert has_run_before(TaskFault("fault", f"cannot run it: {text}"))
-    assert not has_run_before(TaskFault("fault", "duplicate key value violates unique constraint (SQLSTATE 23505)"))
+    assert populate_jobs.has_run_before(TaskFault("fault", f"cannot run it: {text}"))
+    assert not populate_jobs.has_run_before(
+        TaskFault("fault", "duplicate key value violates unique constraint (SQLSTATE 23505)")
+    )
 
 
 async def test_dropped_tables_are_gone_and_those_of_others_stay(database: str, task_context: Any) -> None:

@@ -23,15 +23,13 @@ from proveout.agent.engines.table import adapter, driver
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.invariants import judged
 from proveout.agent.load.loop.transaction import statements
-from proveout.agent.load.run_load import run_load
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.conformance import conform
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.results import LoadResult
-from proveout.proto.wire.tasks import Endpoint, RunLoad
+from proveout.proto.wire.tasks import Endpoint
 
 from .conftest import (
-    WINDOW_MAX_S,
     LoadContext,
     ask,
     change,
@@ -130,7 +128,6 @@ def _tpcb(*invariants: str, **parameters: Any) -> Case:
 
 
 CASES = {
-    "hlr": _hlr(),
     "tptbm-5": _tptbm(5),
     "prepaid": _prepaid("prepaid"),
     "sql": Case(
@@ -176,21 +173,6 @@ async def rows(context: LoadContext, endpoint: Endpoint, of: Workload) -> dict[s
     return {table.table: table.rows for table in (await populated(context, endpoint, of, workers=2)).tables}
 
 
-def is_judged(of: Workload, result: LoadResult) -> bool:
-    """Whether a load was long enough for its conformance to be judged."""
-    return not any("not judged" in finding.evidence for finding in conform(of, seen_of(result)))
-
-
-async def fresh_load(context: LoadContext, endpoint: Endpoint, of: Workload, load: RunLoad) -> LoadResult:
-    """Run a load long enough for its conformance check; the system is freshly populated, and is again before each longer
-    load."""
-    while not is_judged(of, result := await run_load(context, load)):
-        assert load.windows.measure_s < WINDOW_MAX_S, result
-        load = replace(load, windows=replace(load.windows, measure_s=2.0 * load.windows.measure_s))
-        await rows(context, endpoint, of)
-    return result
-
-
 @pytest.mark.server
 @pytest.mark.parametrize(("case", "engine"), PAIRS)
 async def test_a_workload_conforms_and_its_commits_are_in_the_database(
@@ -204,7 +186,11 @@ async def test_a_workload_conforms_and_its_commits_are_in_the_database(
     assert [(check.name, check.holds) for check in checks] == [(name, True) for name in case.invariants]
     constant = ask(endpoint, case.constant) if case.constant else 0
     load = load_task(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 0.3, 0.0), terminals=TERMINALS)
-    result = await fresh_load(context, endpoint, of, load)
+
+    def is_judged(result: LoadResult) -> bool:
+        return not any("not judged" in finding.evidence for finding in conform(of, seen_of(result)))
+
+    result = await run_until(is_judged, context, load, again=lambda: rows(context, endpoint, of))
     assert {t.counts.name: t.counts.errors for t in result.transactions if t.counts.errors} == {}, result.first_errors
     assert [finding for finding in conform(of, seen_of(result)) if not finding.ok] == []
     if case.grows is not None:
