@@ -20,14 +20,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.driver_contract import PURE_PYTHON
 from proveout.agent.engines.table import driver
 from proveout.agent.load.invariants import check_invariants
 from proveout.agent.load.loop import transaction_loop_python
 from proveout.agent.load.populate import populate
 from proveout.agent.load.run_load import run_load
-from proveout.agent.security.policy import Policy
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
@@ -36,31 +34,22 @@ from proveout.dsl.workloads.conformance import Seen
 from proveout.dsl.workloads.kinds import built_in
 from proveout.proto.wire.results import InvariantCheck, LoadResult, LoadSecond, Populated, TaskSample
 from proveout.proto.wire.tasks import CheckInvariants, Endpoint, LoadShare, PopulateSystem, RunLoad
+from tests.conftest import RecordingContext
 
 SUBSCRIBERS = 500
 
 
-class LoadContext:
-    """A `TaskContext` that starts an armed load at once and keeps its samples."""
+class LoadContext(RecordingContext):
+    """A `TaskContext` that starts an armed load at once, unless `go` is cleared, and keeps its seconds."""
 
-    key = "run/ladder/2/1/1/load/client1"
-    host = "client1"
-    policy = Policy(own=True)
     lead_ns = 50_000_000
 
     def __init__(self, work_dir: Path) -> None:
-        self.work_dir = work_dir
-        self.resources: dict[str, Resource] = {}
+        super().__init__(work_dir)
+        self.key, self.host = "run/ladder/2/1/1/load/client1", "client1"
         self.seconds: list[LoadSecond] = []
-        self.is_armed = asyncio.Event()
-        self.go = asyncio.Event()
+        self.is_armed, self.go, self.first_second = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.go.set()
-        self.first_second = asyncio.Event()
-        self.over = asyncio.Event()
-
-    def progress(self, done: float, total: float, unit: str, note: str = "") -> None: ...
-
-    def log(self, level: str, text: str) -> None: ...
 
     def sample(self, sample: TaskSample) -> None:
         assert isinstance(sample, LoadSecond)
@@ -73,14 +62,6 @@ class LoadContext:
     async def started(self) -> int:
         await self.go.wait()
         return time.monotonic_ns() + self.lead_ns
-
-    async def finished(self) -> None:
-        await self.over.wait()
-
-    async def close(self) -> None:
-        for name, resource in reversed(list(self.resources.items())):
-            await resource.close(keep_data=False)
-            del self.resources[name]
 
     def pids(self) -> list[int]:
         """The process ids of the warm workers."""

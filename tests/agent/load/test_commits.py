@@ -344,7 +344,7 @@ async def test_a_killed_server_loses_exactly_what_is_said(
     await asyncio.to_thread(crashing.crash)
     await asyncio.to_thread(crashing.restart)
     assert not running.done()
-    context.over.set()
+    context.end()
     result = await running
     sums = total(result)
     assert agrees(result, rows(endpoint) - before), (result.commits, before, rows(endpoint))

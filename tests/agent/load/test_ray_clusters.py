@@ -269,7 +269,9 @@ class Member:
     async def start(cls, number: int, **first: Any) -> Member:
         script = str(Path(__file__).parent / "ray_member.py")
         argv = ("ip", "netns", "exec", NAMES[number], sys.executable, script, ADDRESSES[number])
-        member = cls(await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE))
+        root = Path(__file__).parents[3]
+        environment = {**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}"}
+        member = cls(await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, env=environment))
         member.send(**first)
         return member
 
