@@ -68,6 +68,52 @@ def test_values_in_and_out(filled: Subject) -> None:
     assert filled.execute(session, nulls, 77).rows() == [(None, 2**62, "naïve ☃")]
 
 
+@pytest.mark.parametrize("subject", ["mysql", "mysql-compiled"], indirect=True)
+@pytest.mark.parametrize(
+    "values",
+    [
+        (41,),
+        (None, "né☃", -5),
+        *(tuple(range(count)) for count in (7, 8, 15, 16)),
+        (*range(8), None),
+        *(("x" * size, 2**63 - 1) for size in (0, 250, 251, 65_535, 65_536)),
+    ],
+    ids=lambda values: f"{len(values)} of {len(str(values))}",
+)
+def test_arguments_of_mysql_come_back(subject: Subject, values: tuple[Any, ...]) -> None:
+    """The last first, and the first a second time. The second message of a statement is made by another path."""
+    order = [*reversed(range(len(values))), 0]
+    text = "SELECT " + ", ".join(f"${place + 1}" for place in order)
+    kinds = (str if isinstance(value, str) else int for value in values)
+    session = subject.open()
+    prepared = session.prepare(subject.statement(text, *kinds))
+    for _ in range(2):
+        assert subject.execute(session, prepared, *values).rows() == [tuple(values[place] for place in order)]
+
+
+@on_postgres
+@pytest.mark.parametrize(
+    ("types", "values"),
+    [
+        *((["int8"] * count, tuple(range(-1, count - 1))) for count in range(1, 7)),
+        *((["text"], (text,)) for text in ("", "one", "x" * 70_000, "☃", None)),
+        (["text", "int2"], ("né", -5)),
+        (["text", "int2"], (None, 7)),
+        (["int2", "text"], (7, None)),
+        (["int2", "int2", "int4", "int4"], (-(2**15), 2**15 - 1, -(2**31), 2**31 - 1)),
+        (["oid::int8", "oid::int8", "int8", "int8"], (0, 2**32 - 1, -(2**63), 2**63 - 1)),
+    ],
+    ids=str,
+)
+def test_arguments_of_postgres_come_back(subject: Subject, types: list[str], values: tuple[Any, ...]) -> None:
+    """The second message of a statement is made by another path."""
+    text = "SELECT " + ", ".join(f"${place}::{kind}" for place, kind in enumerate(types, 1))
+    session = subject.open()
+    prepared = session.prepare(subject.statement(text, *(str if kind == "text" else int for kind in types)))
+    for _ in range(2):
+        assert subject.execute(session, prepared, *values).rows() == [values]
+
+
 def test_prepared_statements_and_their_counts(filled: Subject) -> None:
     """Executed in turn and repeatedly; an UPDATE that sets the present value counts the row that it found."""
     session = filled.open()
