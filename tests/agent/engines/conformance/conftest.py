@@ -137,21 +137,9 @@ def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield server
 
 
-@dataclass(frozen=True)
-class TlsServer:
-    """Its dsn by TCP without anything about TLS, and the file of the authority."""
-
-    dsn: str
-    ca: Path
-
-    @property
-    def verified(self) -> str:
-        return make_conninfo(self.dsn, sslmode="verify-full", sslrootcert=str(self.ca))
-
-
 @pytest.fixture(scope="session")
-def tls_server() -> Iterator[TlsServer]:
-    """A PostgreSQL of the distribution that accepts only TLS on TCP."""
+def tls_server() -> Iterator[str]:
+    """The dsn of a PostgreSQL of the distribution that accepts only TLS on TCP, with its authority."""
     authority = Authority.create()
     shown = authority.issue("agent/db", ["127.0.0.1"])
     with distribution_postgres(
@@ -163,7 +151,8 @@ def tls_server() -> Iterator[TlsServer]:
     ) as (folder, port):
         ca = folder / "ca.pem"  # readable by the workers' user, which pytest's own folders are not
         ca.write_bytes(authority.pem)
-        yield TlsServer(make_conninfo(host="127.0.0.1", port=port, user="tester", dbname="postgres"), ca)
+        server = {"host": "127.0.0.1", "port": port, "user": "tester", "dbname": "postgres"}
+        yield make_conninfo(**server, sslmode="verify-full", sslrootcert=str(ca))
 
 
 def postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "compiled", "tls"]) -> Iterator[Subject]:
@@ -175,7 +164,7 @@ def postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "compiled"
         )
     request.getfixturevalue("monkeypatch").setenv(PURE_PYTHON, "1" if way == "libpq" else "")
     if way == "tls":
-        server, dsn = None, request.getfixturevalue("tls_server").verified
+        server, dsn = None, request.getfixturevalue("tls_server")
     else:
         server = request.getfixturevalue("own_postgres")
         dsn = make_conninfo(postgres_roles.administration(server.start()), options="")
