@@ -218,7 +218,7 @@ def test_settings_in_a_dsn_of_duckdb_that_a_plan_may_not_give_are_refused(settin
         confined_duckdb.open_database(f"{tmp_path}/a.duckdb?{settings}")
 
 
-def test_a_uri_is_no_path_of_sqlite(tmp_path: Path) -> None:
+def test_a_uri_in_place_of_a_path_of_sqlite_is_refused(tmp_path: Path) -> None:
     with pytest.raises(apsw.CantOpenError, match="not a file: URI"):
         confined_sqlite.open_database(f"file:{tmp_path}/a.db?mode=rwc")
 
