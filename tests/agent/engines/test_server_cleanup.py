@@ -18,7 +18,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import psycopg
 import pytest
 from embedded_servers import ask, embedded
@@ -206,22 +205,18 @@ def test_a_program_is_killed_at_its_timeout_and_a_failed_one_is_quoted(client: S
 
 def test_the_processes_of_a_server_are_found_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass for each process takes 15 s at 1,000 connections, in which the server works on."""
-    shell = "for n in 1 2 3 4; do sleep 60 & done; (sleep 60; true) & echo; wait"
-    top = subprocess.Popen(["/bin/sh", "-c", shell], stdout=subprocess.PIPE)
-    assert top.stdout is not None
-    top.stdout.readline()
+    shell = "for n in 1 2 3 4; do sleep 60 & done; (sleep 60; true) & wait"
     passes, listed = [], os.listdir
-    monkeypatch.setattr(os, "listdir", lambda path: passes.append(path) or listed(path))
-    try:
-        eventually(lambda: len(psutil.Process(top.pid).children(recursive=True)) == 6, "six processes")
-        passes.clear()
+    with subprocess.Popen(["/bin/sh", "-c", shell]) as top:
+        eventually(lambda: len(below(top.pid)) == 6, "six processes")
+        monkeypatch.setattr(os, "listdir", lambda path: passes.append(path) or listed(path))
         found = supervisor._descendants(top.pid)
-        assert passes == ["/proc"]
-        assert {*found} == {one.pid for one in psutil.Process(top.pid).children(recursive=True)}
-    finally:
-        for pid in [*supervisor._descendants(top.pid), top.pid]:
-            os.kill(pid, signal.SIGKILL)
-        top.communicate()
+        try:
+            assert passes == ["/proc"]
+            assert {*found} == {*below(top.pid)}
+        finally:
+            for pid in (*found, top.pid):
+                os.kill(pid, signal.SIGKILL)
 
 
 # ---- by the next session ---------------------------------------------------------------------------------------------
