@@ -1,4 +1,5 @@
-"""A coordinator's certificates during a run: renewed by the authority; without one, a warning before they expire."""
+"""Files of certificates, and a coordinator's during a run: renewed by the authority; without one, a warning before they
+expire."""
 
 from __future__ import annotations
 
@@ -9,14 +10,48 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 from eventually import eventually_async
 from fabric_bench import Line, Permanent, Proxy, issued, task
 
+from proveout.agent.security.authz import roles_of
 from proveout.coordinator import certificates
-from proveout.coordinator.certificates import AuthorityServer, Credentials, Ledger, Member
+from proveout.coordinator.certificates import AuthorityServer, Credentials, Ledger, Member, PkiError
 from proveout.proto import enrolment
 from proveout.proto.signing import Shown
 from proveout.proto.wire.messages import TaskDone
+
+
+def test_roles_of_a_certificate() -> None:
+    for uris, roles in (
+        ([b"proveout://coordinator"], {"coordinator"}),
+        ([b"proveout://agent/db1", b"proveout://coordinator"], {"agent/db1", "coordinator"}),
+        ([b"spiffe://proveout://coordinator", b"\xff"], set()),
+    ):
+        assert roles_of({"peer_uri": uris}) == roles
+
+
+def test_credentials_that_were_written_can_be_read(tmp_path: Path) -> None:
+    with pytest.raises(PkiError, match=r"cannot read ca.pem.*\n.*PROVEOUT_PKI"):
+        Credentials.read(tmp_path)
+    authority = issued(tmp_path / "authority", "coordinator", tmp_path / "pki")
+    credentials = Credentials.read(tmp_path / "pki")
+    assert credentials.ca == authority.pem
+    assert "PRIVATE" not in repr(credentials)
+    (tmp_path / "pki" / "coordinator.key").chmod(0o640)
+    with pytest.raises(PkiError, match="can be read by others"):
+        Credentials.read(tmp_path / "pki")
+
+
+def test_an_agents_certificate_names_its_addresses_and_is_valid_for_7_days(tmp_path: Path) -> None:
+    issued(tmp_path / "authority", "agent", tmp_path / "pki", "db1.lab", "10.0.0.1", "::1")
+    certificate = x509.load_pem_x509_certificate((tmp_path / "pki" / "agent.pem").read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["db1.lab"]
+    assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.1", "::1"]
+    assert names.get_values_for_type(x509.UniformResourceIdentifier) == ["proveout://agent/db1"]
+    assert (certificate.not_valid_after_utc - certificate.not_valid_before_utc).days <= 7
+
 
 LEAD = Member(role="coordinator", name="lead")
 DAY = datetime.timedelta(days=1)
