@@ -14,6 +14,7 @@ from heapq import merge
 from typing import Literal, Protocol, TypeAlias, get_args
 
 from proveout.core.data_classes import dataclass, field, record
+from proveout.dsl.plan.plan import Field
 from proveout.proto.events import (
     Claim,
     HeadlineNumber,
@@ -98,26 +99,13 @@ class RunCard:
     found: tuple[str, ...] = ()
 
 
-@record
-class Field:
-    """A parameter to ask for, as the plan writes it: `default`, `low` and `high` are "" where there is none."""
-
-    name: str
-    type: str
-    default: str = ""
-    required: bool = False
-    low: str = ""
-    high: str = ""
-    choices: tuple[str, ...] = ()
-    help: str = ""
-
-
-@record
-class Form:
-    """The parameters of a plan; `objection(name, text)` is the problem of a value, "" for a valid one."""
+class Form(Protocol):
+    """The parameters of a plan to ask for."""
 
     fields: tuple[Field, ...]
-    objection: Callable[[str, str], str]
+
+    def objection(self, name: str, text: str) -> str:
+        """The problem of a value, "" for a valid one."""
 
 
 @record
@@ -209,27 +197,6 @@ class Start:
         for option in ("inventory", "pki", "policy"):
             given += [f"--{option}", path] if (path := getattr(self, option)) else []
         return ["run", plan or self.plan, *given]
-
-
-@record
-class Watch:
-    """Show a run: live while it runs, else replayed."""
-
-    run: str
-
-
-@record
-class Resume:
-    """Resume a run that has not ended and has no coordinator."""
-
-    run: str
-
-    def words(self) -> list[str]:
-        """The words of the command line after `proveout`."""
-        return ["resume", self.run]
-
-
-Choice: TypeAlias = Start | Watch | Resume
 
 
 SPEEDS = (1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 1000.0)

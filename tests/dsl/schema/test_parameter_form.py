@@ -8,7 +8,8 @@ import pytest
 
 from proveout.core.errors import PlanError
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.schema.parameters import Field, read_form
+from proveout.dsl.plan.plan import Field
+from proveout.dsl.schema.parameters import read_form
 
 PLAN = """
 proveout: 1
