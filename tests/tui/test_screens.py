@@ -110,13 +110,6 @@ async def test_a_key_that_does_nothing_is_answered_with_the_reason(key: str, rea
         assert [reason in one.message for one in app._notifications] == ([True] if reason else [])
 
 
-async def test_a_terminal_that_is_too_small_is_reported_once() -> None:
-    app = RunApp(histories.Still(histories.climbing()))
-    async with app.run_test(size=(79, 24)) as pilot:
-        await until(pilot, lambda: len(app._notifications))
-        assert [one.message for one in app._notifications] == ["This terminal has 79 × 24; the screens need 80 × 24."]
-
-
 @pytest.mark.parametrize("replays", [False, True])
 async def test_a_footer_has_whole_keys_and_always_those_of_help_and_quitting(*, replays: bool) -> None:
     app = RunApp(at_end(), FakeRun())
