@@ -20,16 +20,11 @@ if TYPE_CHECKING:
     from proveout.coordinator.comparison import ComparedRuns, Condition, Judgement
     from proveout.coordinator.results.results import RunResults
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout compare smoke-20260114-101500-3f2a latest
-
   proveout compare baseline/smoke-20260114-101500-3f2a latest --fail-if 'tps.ratio.upper < 0.95'
-
   proveout compare a1 a2 a3 -- b1 b2 b3
-
   proveout compare --label branch=main -- --label branch=fix
-
   proveout compare before after --allow 'kernel,sysctl.*' --markdown compare.md --html compare.html
 """
 

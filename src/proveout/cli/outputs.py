@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, cast
 
 from proveout.cli.options import Annotations, Unusable, describe
 from proveout.core.data_classes import record
@@ -143,16 +143,10 @@ def renderers(
         "gitlab-metrics": ci_reports.to_metrics,
         "benchstat": ci_reports.to_benchstat,
         "bencher": ci_reports.to_bencher,
-        NOISE: lambda results: noise.to_json(noise.measure(results, _arms_of(directory))),
+        NOISE: lambda results: noise.to_json(noise.measure(results, cast("NoiseArms", _noise_arms(directory)))),
         "parquet": csv_export.to_parquet,
         **{name: partial(csv_export.to_csv, kind=name) for name in csv_export.EXPORTS},
     }
-
-
-def _arms_of(directory: RunDirectory) -> NoiseArms:
-    found = _noise_arms(directory)
-    assert found is not None  # noqa: S101 - only noise runs have the file
-    return found
 
 
 def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotations, *, quiet: bool = False) -> None:
@@ -258,22 +252,18 @@ def publish(
     marked = wants_github(annotations, os.environ)
     if not wanted and not marked:
         return
-    from proveout.coordinator.report import ci_reports
-    from proveout.coordinator.report import ci_reports as marks
+    from proveout.coordinator.report import ci_reports as ci
 
     root = checkout(os.environ)
-    remarks = [remark for one in checked for remark in marks.of_problems(one.problems)]
-    remarks += [remark for one in checked for remark in marks.of_problems(one.notes, "notice")]
+    remarks = [remark for one in checked for remark in ci.of_problems(one.problems)]
+    remarks += [remark for one in checked for remark in ci.of_problems(one.notes, "notice")]
     plans = [
-        ci_reports.CheckedPlan(
-            file=one.file, problems=tuple(map(describe, one.problems)), notes=tuple(map(describe, one.notes))
-        )
-        for one in checked
+        (one.file, "\n\n".join(map(describe, one.problems)), "\n\n".join(map(describe, one.notes))) for one in checked
     ]
-    writers = {"junit": lambda: ci_reports.of_plans(plans), "codequality": lambda: marks.codequality(remarks, root)}
+    writers = {"junit": lambda: ci.of_plans(plans), "codequality": lambda: ci.codequality(remarks, root)}
     write_documents(wanted, writers)
     if marked:
-        (stream or sys.stdout).write(marks.to_github(remarks, root))
+        (stream or sys.stdout).write(ci.to_github(remarks, root))
 
 
 @contextmanager

@@ -14,18 +14,12 @@ import typer
 
 from proveout.cli.options import verb_group
 
-PKI_EPILOG = """Examples:
-
+PKI_EPILOG = """
   proveout pki init ~/lab-authority
-
   proveout pki issue ~/lab-authority lead --role coordinator --out ~/pki
-
   proveout pki serve ~/lab-authority --address authority.lab
-
   proveout pki invite ~/lab-authority db1 --address db1.lab --authority authority.lab:7444
-
   PROVEOUT_ENROL_TOKEN=TOKEN proveout pki enrol authority.lab:7444 --ca-hash sha256:HASH --pki /etc/proveout/pki
-
   proveout pki revoke ~/lab-authority db1
 """
 
@@ -201,10 +195,8 @@ def serve(
     asyncio.run(until_told())
 
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout audit verify /var/lib/proveout/audit.log
-
   proveout audit verify db1-audit.log --against runs/smoke-20260114-101500-3f2a/audit.log
 """
 
