@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from proveout.cli.options import STARTERS, SUFFIXES, describe
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.tui import services as shown
-from proveout.tui.services import Pace, Replay
+from proveout.tui.services import Replay
 
 if TYPE_CHECKING:
     from proveout.coordinator.comparison import ComparedRuns, Row
@@ -361,7 +361,7 @@ def replay(directory: RunDirectory, speed: float, *, at_end: bool = False) -> Re
     from proveout.coordinator.storage.journal import read
 
     events = read(directory.path)
-    return Replay(events, Pace(speed=speed), moving=Moved(events, directory.samples), at_end=at_end)
+    return Replay(events, speed, moving=Moved(events, directory.samples), at_end=at_end)
 
 
 def run_result(results: RunResults, directory: RunDirectory) -> shown.Result:
