@@ -202,10 +202,8 @@ def rungs(text: str) -> tuple[int, ...]:
     if sorted(set(found)) != found:
         raise typer.BadParameter(f"{text!r}: each rung once, rising", param_hint="--threads")
     if dash:
-        found = [low for low in (found[0], *(2**power for power in range(20))) if found[0] <= low < found[1]] + found[
-            1:
-        ]
-    return tuple(dict.fromkeys(sorted(found)))
+        found += [2**power for power in range(20) if found[0] < 2**power < found[1]]
+    return tuple(sorted(found))
 
 
 def unit(option: str, read: Callable[[object], float], text: str) -> float:
