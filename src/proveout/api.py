@@ -327,7 +327,6 @@ def _listed(names: Any) -> str:
 
 # The run does not depend on the caller: where a notebook's kernel dies, it goes on, and `proveout watch` shows it.
 
-LOG_LINES = 25
 _Path = str | os.PathLike[str]
 
 
@@ -395,7 +394,7 @@ class StartedRun:
         exit_code = self._process.wait(timeout_s)
         found = self.recorded()
         if found.results.run is None:
-            raise RunNotStarted(f"the run has not begun (exit code {exit_code})\n{last_lines(self.path, LOG_LINES)}")
+            raise RunNotStarted(f"the run has not begun (exit code {exit_code})\n{last_lines(self.path)}")
         return found
 
     def __enter__(self) -> StartedRun:

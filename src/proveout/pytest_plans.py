@@ -31,7 +31,6 @@ RUNS = pytest.StashKey[dict[str, str]]()
 
 JUDGED = (0, 1, 3)
 """Exit codes of a run that reached its verdicts."""
-LOG_LINES = 25
 
 
 class RunFailed(Exception):
@@ -59,7 +58,7 @@ def run(arguments: Sequence[str], cwd: Path) -> PlanRun:
     if directory is None:
         raise RunFailed(f"the run did not begin (exit code {exit_code})\n{early}")
     if exit_code not in JUDGED:
-        raise RunFailed(f"the run failed (exit code {exit_code}): {directory}\n{last_lines(directory, LOG_LINES)}")
+        raise RunFailed(f"the run failed (exit code {exit_code}): {directory}\n{last_lines(directory)}")
     try:
         events = [stamped.event for stamped in read(directory)]
     except JournalFault as fault:

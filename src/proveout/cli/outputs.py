@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from proveout.core.data_classes import record
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError
 
 if TYPE_CHECKING:
+    from proveout.coordinator.report.ci_reports import Remark
     from proveout.coordinator.report.document import Section
     from proveout.coordinator.results.results import RunResults
     from proveout.coordinator.storage.journal import StorageFailed
@@ -47,6 +48,14 @@ def wants_github(annotations: Annotations, environment: Mapping[str, str]) -> bo
     """Whether the log gets GitHub's workflow commands: on request, or automatically in a GitHub job."""
     asked = annotations is Annotations.github
     return asked or (annotations is Annotations.auto and environment.get("GITHUB_ACTIONS") == "true")
+
+
+def annotate(remarks: Iterable[Remark], annotations: Annotations, stream: TextIO | None = None) -> None:
+    """Print the annotations of a GitHub job to `stream`, standard output by default, where they are wanted."""
+    from proveout.coordinator.report.ci_reports import to_github
+
+    if wants_github(annotations, os.environ):
+        (stream or sys.stdout).write(to_github(remarks, checkout(os.environ)))
 
 
 def checkout(environment: Mapping[str, str]) -> Path:
@@ -178,8 +187,7 @@ def show_results(results: RunResults, directory: RunDirectory, notes: Annotation
     if not quiet:
         terminal.show(run_summary(results, str(directory.path)), sys.stdout)
         _show_noise(results, directory)
-    if wants_github(notes, os.environ):
-        sys.stdout.write(ci_reports.to_github(ci_reports.remarks(results), checkout(os.environ)))
+    annotate(ci_reports.remarks(results), notes)
 
 
 def _show_noise(results: RunResults, directory: RunDirectory) -> None:
@@ -249,21 +257,21 @@ def publish(
     """Write the files of `PLAN_OUTPUTS` among `outputs`, and print the annotations of a GitHub job to `stream`,
     standard output by default. ProveoutError."""
     wanted = {name: path for name, path in outputs.items() if name in PLAN_OUTPUTS}
-    marked = wants_github(annotations, os.environ)
-    if not wanted and not marked:
+    if not wanted and not wants_github(annotations, os.environ):
         return
     from proveout.coordinator.report import ci_reports as ci
 
-    root = checkout(os.environ)
     remarks = [remark for one in checked for remark in ci.of_problems(one.problems)]
     remarks += [remark for one in checked for remark in ci.of_problems(one.notes, "notice")]
     plans = [
         (one.file, "\n\n".join(map(describe, one.problems)), "\n\n".join(map(describe, one.notes))) for one in checked
     ]
-    writers = {"junit": lambda: ci.of_plans(plans), "codequality": lambda: ci.codequality(remarks, root)}
+    writers = {
+        "junit": lambda: ci.of_plans(plans),
+        "codequality": lambda: ci.codequality(remarks, checkout(os.environ)),
+    }
     write_documents(wanted, writers)
-    if marked:
-        (stream or sys.stdout).write(ci.to_github(remarks, root))
+    annotate(remarks, annotations, stream)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from contextlib import closing
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -57,9 +58,8 @@ def init(
 
     if not 0 < days * 24 <= HOURS_MAX:
         raise typer.BadParameter(f"a certificate is valid for up to {HOURS_MAX // 24} days", param_hint="--days")
-    ledger = Ledger.create(directory, timedelta(days=days))
-    typer.echo(f"authority {ledger.fingerprint} in {directory}")
-    ledger.close()
+    with closing(Ledger.create(directory, timedelta(days=days))) as ledger:
+        typer.echo(f"authority {ledger.fingerprint} in {directory}")
 
 
 @pki.command()
@@ -73,9 +73,8 @@ def issue(
     """Create keys and certificates of a member here, to copy to its host by hand: without enrolment and renewal."""
     from proveout.coordinator.certificates import Ledger, Member, write_member
 
-    ledger = Ledger.open(directory)
-    names = write_member(ledger, Member(role=role, name=name, addresses=tuple(address or ())), out)
-    ledger.close()
+    with closing(Ledger.open(directory)) as ledger:
+        names = write_member(ledger, Member(role=role, name=name, addresses=tuple(address or ())), out)
     typer.echo(f"{role} {name}: {', '.join(names)} in {out}")
 
 
@@ -92,14 +91,13 @@ def invite(
     """Print the command that enrols one host, once, within ten minutes. The host creates its own key."""
     from proveout.coordinator.certificates import Ledger, Member
 
-    ledger = Ledger.open(directory)
     member = Member(role=role, name=name, addresses=tuple(address or ()))
-    token = ledger.invite(member, timedelta(minutes=minutes))
+    with closing(Ledger.open(directory)) as ledger:
+        token, ca_hash = ledger.invite(member, timedelta(minutes=minutes)), ledger.fingerprint
     where = authority or f"{socket.gethostname()}:7444"
     # Not as an option: every user of that host could read it there, and be let in first.
-    command = f"proveout pki enrol {where} --ca-hash {ledger.fingerprint} --pki /etc/proveout/pki"
+    command = f"proveout pki enrol {where} --ca-hash {ca_hash} --pki /etc/proveout/pki"
     typer.echo(f"PROVEOUT_ENROL_TOKEN={token} {command}")
-    ledger.close()
 
 
 @pki.command()
@@ -150,11 +148,10 @@ def revoke(
     """
     from proveout.coordinator.certificates import Ledger, rows
 
-    ledger = Ledger.open(directory)
-    for row in rows(ledger.revoke(who)):
-        typer.echo(f"revoked {row[0]} {row[1]} {row[3]}")
+    with closing(Ledger.open(directory)) as ledger:
+        for row in rows(ledger.revoke(who)):
+            typer.echo(f"revoked {row[0]} {row[1]} {row[3]}")
     typer.echo(f"{directory / 'denied'} is written")
-    ledger.close()
 
 
 @pki.command("list")
@@ -163,10 +160,9 @@ def list_(directory: Authority) -> None:
     from proveout.cli.options import columns
     from proveout.coordinator.certificates import Ledger, rows
 
-    ledger = Ledger.open(directory)
-    for line in columns(rows(ledger.issued())):
-        typer.echo(line)
-    ledger.close()
+    with closing(Ledger.open(directory)) as ledger:
+        for line in columns(rows(ledger.issued())):
+            typer.echo(line)
 
 
 @pki.command()
