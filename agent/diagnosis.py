@@ -30,7 +30,7 @@ from proveout.agent.tuning.programs import require_reboot
 from proveout.core import child_process, directories, errors
 from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
-from proveout.core.numbers import number, percent
+from proveout.core.numbers import number, percent, size
 from proveout.dsl import engines
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import Checked, CheckFinding
@@ -370,7 +370,5 @@ def _of_space(context: TaskContext, spec: CheckHost) -> Iterator[CheckFinding]:
     if not os.access(place, os.W_OK | os.X_OK):
         yield CheckFinding(code="space", subject="", message=f"the agent cannot write into {place}")
     elif directories.is_used_up(place, spec.bytes_min):
-        message = (
-            f"the run needs about {directories.size_text(spec.bytes_min)} in {root}: {directories.describe(place)}"
-        )
+        message = f"the run needs about {size(spec.bytes_min)} in {root}: {directories.describe(place)}"
         yield CheckFinding(code="space", subject="", message=message, way_out="free disk space there")

@@ -13,7 +13,7 @@ from proveout.core.data_classes import record
 from proveout.core.numbers import number
 from proveout.proto.events import ProbeFinished
 from proveout.tui.run_view import Throughput
-from proveout.tui.style import ACCENT, BAD, GOOD, MUTED, TARGET
+from proveout.tui.style import ACCENT, BAD, GOOD, MUTED, TARGET, text_line
 
 _STEPS = (1.0, 2.0, 5.0, 10.0)
 _OF_DECADE = (20.0, 13.0, 10.0, 7.0, 6.0, 4.0, 3.0, 2.0, 1.0)
@@ -204,7 +204,7 @@ class Canvas:
     def rows(self) -> Iterator[Text]:
         """The rows from above; neighbours of one style are one span."""
         for row in range(self.height):
-            text = Text(no_wrap=True, end="")
+            text = text_line()
             cells = (self._cell(column, row) for column in range(self.width))
             for style, run in itertools.groupby(cells, key=lambda cell: cell[1]):
                 text.append("".join(sign for sign, _ in run), style=style)
@@ -227,7 +227,7 @@ def framed(canvas: Canvas, labels: Mapping[int, str], names: Mapping[int, tuple[
     a name that is too long the last word stays."""
     for row, drawn in enumerate(canvas.rows()):
         label = labels.get(row, "")
-        text = Text(f"{label:>{LEFT}}" + ("┤" if label else "│"), style=MUTED, no_wrap=True, end="")
+        text = text_line(f"{label:>{LEFT}}" + ("┤" if label else "│"), MUTED)
         name, style = names.get(row, ("", ""))
         name = name if len(name) < RIGHT else name.rpartition(" ")[2]
         yield text.append_text(drawn).append(f" {name:<{RIGHT - 1}}", style=style)
@@ -281,7 +281,7 @@ def draw_numbers(figures: Sequence[Figure], width: int) -> list[Text]:
         if kept and sum(one.width + _NUMBERS_APART for one in kept) + figure.width > width:
             break
         kept.append(figure)
-    rows = [Text(no_wrap=True, end="", overflow="ellipsis") for _ in range(ROWS)]
+    rows = [text_line() for _ in range(ROWS)]
     for figure in kept:
         starts = rows[0].cell_len + (_NUMBERS_APART if rows[0] else 0)
         for row, (text, style) in zip(rows, _rows(figure), strict=True):
@@ -351,7 +351,7 @@ def draw_intervals(bars: Sequence[Bar], width: int) -> list[Text]:
     scale = axis(known, max(room // 10, 1))
     rows = []
     for bar, mean, between in zip(bars, means, ends, strict=True):
-        text = Text(f"{bar.name:<{name_width}} ", style=bar.style, no_wrap=True, end="")
+        text = text_line(f"{bar.name:<{name_width}} ", bar.style)
         text.append(f"{mean:>{mean_width}} ", style="bold" if not bar.style else bar.style)
         text.append(f"{between:<{ends_width}}  ", style=MUTED)
         if bar.found is not None and room >= _WIDTH_LEAST:
@@ -360,7 +360,7 @@ def draw_intervals(bars: Sequence[Bar], width: int) -> list[Text]:
             text.append(bar.note[: max(room, 0)], style=bar.style or MUTED)
         rows.append(text)
     if known and room >= _WIDTH_LEAST:
-        rows.append(Text(" " * (width - room), no_wrap=True, end="").append_text(_axis(scale, room)))
+        rows.append(text_line(" " * (width - room)).append_text(_axis(scale, room)))
     return rows
 
 
@@ -381,7 +381,7 @@ def _picture(found: Throughput, scale: Scale, width: int) -> Text:
         ends = ("├" if first >= 0 else "◂") + ("┤" if last < width else "▸")
         interval(cells, max(first, 0), min(last, width - 1), ends, ACCENT)
     cells[min(max(place(found.mean), 0), width - 1)] = ("●", ACCENT)
-    return Text("".join(sign for sign, _ in cells), style=ACCENT, no_wrap=True, end="")
+    return text_line("".join(sign for sign, _ in cells), ACCENT)
 
 
 def _axis(scale: Scale, width: int) -> Text:
@@ -391,7 +391,7 @@ def _axis(scale: Scale, width: int) -> Text:
         first = min(max(round(scale.place(tick) * (width - 1)) - len(label) // 2, 0), width - len(label))
         if first >= 0:
             row.write(first, label, MUTED, over=False)
-    return Text(next(row.rows()).plain, style=MUTED, no_wrap=True, end="")
+    return text_line(next(row.rows()).plain, MUTED)
 
 
 _SIGNS = {True: ("●", GOOD), False: ("×", BAD)}
@@ -450,5 +450,5 @@ def draw_search(
     start = f"{first + 1}"
     between = place(count - 1) - len(start) - len(end) // 2
     axis = f"{'1/s':>{LEFT}}└{' ' * place(0)}{start}{' ' * max(between - place(0), 1)}{end}"
-    rows.append(Text(axis, style=MUTED, no_wrap=True, end=""))
+    rows.append(text_line(axis, MUTED))
     return rows

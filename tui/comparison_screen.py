@@ -25,7 +25,7 @@ from proveout.core.errors import ProveoutError
 from proveout.core.numbers import clock, count_of, number, safe
 from proveout.tui.charts import interval
 from proveout.tui.services import ComparedPart, Comparison, HomeServices, Ratio, RunServices
-from proveout.tui.style import MUTED, Keys
+from proveout.tui.style import MUTED, Keys, text_line
 
 TONES = {
     "better": ("▲", "green"),
@@ -55,10 +55,10 @@ def forest_plot(ratios: Sequence[Ratio], width: int) -> Text:
     reach = _reach(ratios)
     lines = []
     for of, rows in groupby(ratios, key=lambda one: one.of):
-        lines.append(Text(safe(of), style="bold", no_wrap=True, overflow="ellipsis"))
+        lines.append(text_line(safe(of), "bold"))
         for one in rows:
             sign, style = TONES[one.tone]
-            line = Text(no_wrap=True)
+            line = text_line()
             line.append(f"{sign} ", style=style)
             line.append(f"{safe(one.what):<{name - 2}}")
             line.append(f"{one.text:>{text}} ", style=f"bold {style}".strip())
@@ -112,8 +112,8 @@ def _axis(width: int, reach: float, indent: int) -> list[Text]:
             free = start + len(written) if mark != 1.0 else free
     pad = " " * indent
     return [
-        Text(pad + "".join(line), style=MUTED, no_wrap=True),
-        Text(pad + "".join(labels).rstrip(), style=MUTED, no_wrap=True),
+        text_line(pad + "".join(line), MUTED),
+        text_line(pad + "".join(labels).rstrip(), MUTED),
     ]
 
 

@@ -15,7 +15,19 @@ from proveout.proto.events import FaultSeen, IterationStarted
 from proveout.tui import charts, live_load
 from proveout.tui.live_load import phase_at, window
 from proveout.tui.run_view import RunView, is_silent
-from proveout.tui.style import ACCENT, BAD, CAUTION, MUTED, OUTCOMES, PROVISIONAL, RUN_STATES, Part, fitted, justified
+from proveout.tui.style import (
+    ACCENT,
+    BAD,
+    CAUTION,
+    MUTED,
+    OUTCOMES,
+    PROVISIONAL,
+    RUN_STATES,
+    Part,
+    fitted,
+    justified,
+    text_line,
+)
 
 
 def bar(share: float, width: int) -> str:
@@ -28,7 +40,7 @@ def iteration_bar(started: IterationStarted, gone_s: float, width: int) -> Text:
     """Ramp-up, measure and ramp-down as one bar, `▒▒│█████░░░░│░`: ramps are lighter, and none is left out."""
     lengths = {one.name: length_s for one, length_s in lengths_s(started).items()}
     total = max(sum(lengths.values()), 1e-9)
-    text, before_s = Text(no_wrap=True, end=""), 0.0
+    text, before_s = text_line(), 0.0
     kept = [name for name, length in lengths.items() if length > 0.0]
     room = width - max(len(kept) - 1, 0)
     cells = {name: max(1, round(lengths[name] / total * room)) for name in kept}
@@ -138,7 +150,7 @@ def _of_iteration(view: RunView, started: IterationStarted, width: int) -> Text:
     before = line.plain.removesuffix(rest)
     text = line[: len(before.rstrip())]
     room = width - text.cell_len - len(rest) - 2
-    drawn = iteration_bar(started, gone_s, min(max(room, 0), BAR_MAX)) if room >= _BAR_LEAST else Text(end="")
+    drawn = iteration_bar(started, gone_s, min(max(room, 0), BAR_MAX)) if room >= _BAR_LEAST else text_line()
     text.append(" " * max(width - text.cell_len - drawn.cell_len - len(rest), 1))
     return text.append_text(drawn).append(rest)
 
@@ -218,7 +230,7 @@ class Top(Static):
         figures = charts.draw_numbers(live_load.figures(view), width) if large else []
         numbers = figures or [fitted(live_load.parts(view), width)]
         rows = [headline(view, note, width), progress(view, width), *numbers]
-        self.update(Text("\n", no_wrap=True, overflow="ellipsis").join(rows))
+        self.update(text_line("\n").join(rows))
 
 
 class Alert(Static):

@@ -1,8 +1,8 @@
 """The home screen: lists of plans and runs, the form for a plan's parameters, and the application with both.
 
-Data flow: threads of `HomeServices` -> messages (`Scanned`) -> the frozen `HomeView` -> `HomeScreen.show`, at most
-`FRAMES_PER_S` times a second. `HomeApp.run()` returns the choice (`services.Choice`), None to quit; `view` and `place`
-go into the next `HomeApp`, so that it opens in the same state.
+Data flow: threads of `HomeServices` -> the frozen `HomeView` -> `HomeScreen.show`, at most `FRAMES_PER_S` times a
+second. `HomeApp.run()` returns the words of the command to execute, without `proveout`, None to quit; its `view` goes
+into the next `HomeApp`, so that it opens in the same state.
 
 A file is read again only when its stamp has changed; a file that cannot be read does not delay others.
 """
@@ -28,27 +28,23 @@ from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.message import Message
-from textual.message_pump import MessagePump
 from textual.screen import Screen
 from textual.widgets import Button, Collapsible, DataTable, Input, Select, Static, Tab, Tabs
 
-from proveout.core.data_classes import dataclass, record
+from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import clock, number, safe, without_notes
+from proveout.dsl.plan.plan import Field
 from proveout.tui.comparison_screen import ComparedScreen
 from proveout.tui.services import (
     PLAN_GROUPS,
-    Choice,
-    Field,
     Form,
     Found,
     HomeServices,
     Ladder,
     PlanCard,
-    Resume,
     RunCard,
     Start,
-    Watch,
 )
 from proveout.tui.style import (
     BAD,
@@ -63,6 +59,7 @@ from proveout.tui.style import (
     coloured,
     fitted,
     matches,
+    text_line,
 )
 from proveout.tui.tables import blocks
 
@@ -78,13 +75,20 @@ LISTS: tuple[List, List] = ("plans", "runs")
 @record
 class HomeView:
     """Plans and runs by path, in the order to show them, and the stamps at which they were read. `scanned`: the lists
-    whose folders have been read once; `reference`: the path of the run that the next one is compared with."""
+    whose folders have been read once; `reference`: the path of the run that the next one is compared with.
+
+    The others are for the screen to open with: its list, the paths of the rows under the cursors, theme and notice."""
 
     plans: dict[str, PlanCard] = field(default_factory=dict)
     runs: dict[str, RunCard] = field(default_factory=dict)
     stamps: dict[str, object] = field(default_factory=dict)
     scanned: frozenset[List] = frozenset()
     reference: str = ""
+    pane: List = "plans"
+    plan: str = ""
+    run: str = ""
+    theme: str = "textual-dark"
+    notice: str = ""
 
 
 def found(view: HomeView, of: List, listed: Sequence[Found]) -> HomeView:
@@ -98,7 +102,7 @@ def found(view: HomeView, of: List, listed: Sequence[Found]) -> HomeView:
         runs = {one.path: runs.get(one.path) or RunCard(path=one.path, name=one.name) for one in listed}
     stamps = {path: stamp for path, stamp in view.stamps.items() if path in plans or path in runs}
     reference = view.reference if view.reference in runs else ""
-    return HomeView(plans=plans, runs=runs, stamps=stamps, scanned=view.scanned | {of}, reference=reference)
+    return replace(view, plans=plans, runs=runs, stamps=stamps, scanned=view.scanned | {of}, reference=reference)
 
 
 def read(view: HomeView, card: PlanCard | RunCard, stamp: object) -> HomeView:
@@ -133,7 +137,7 @@ def best(ladders: Sequence[Ladder]) -> str:
 def outcomes(card: RunCard) -> Text:
     """`✓2 ✗1 ?1`."""
     counted = Counter[str](verdict.outcome for verdict in card.verdicts)
-    text = Text(no_wrap=True)
+    text = text_line()
     for outcome, (sign, style) in OUTCOMES.items():
         if count := counted[outcome]:
             text.append(f"{sign}{count} ", style=style)
@@ -167,7 +171,7 @@ def plan_rows(cards: Iterable[PlanCard], runs: Iterable[RunCard]) -> dict[str, t
     before = ""
     for card in sorted(cards, key=lambda card: PLAN_GROUPS.index(card.group)):
         group, before = "" if card.group == before else card.group, card.group
-        rows[card.path] = (Text(group, style="bold", no_wrap=True), *plan_row(card, last.get(card.plan)))
+        rows[card.path] = (text_line(group, "bold"), *plan_row(card, last.get(card.plan)))
     return rows
 
 
@@ -177,15 +181,15 @@ def plan_row(card: PlanCard, last: RunCard | None) -> tuple[Text, ...]:
     told = card.title if card.state != "wrong" or card.title else (card.lines[0] if card.lines else "")
     about = clock(card.seconds) if card.state == "fine" else ""
     return (
-        Text(f"{sign} {safe(label(card))}", style=style, no_wrap=True),
+        text_line(f"{sign} {safe(label(card))}", style),
         outcomes(last) if last is not None and last.verdicts else _state(last),
         Text(about, justify="right", no_wrap=True),
-        Text(safe(told), no_wrap=True),
+        text_line(safe(told)),
     )
 
 
 def _state(run: RunCard | None) -> Text:
-    return Text(no_wrap=True) if run is None else Text(run.state, style=RUN_STATES[run.state][1], no_wrap=True)
+    return text_line() if run is None else text_line(run.state, RUN_STATES[run.state][1])
 
 
 def run_row(card: RunCard, reference: str) -> tuple[Text, ...]:
@@ -193,12 +197,12 @@ def run_row(card: RunCard, reference: str) -> tuple[Text, ...]:
     sign, style = RUN_STATES[card.state]
     mark = f"{REFERENCE} " if card.path == reference else ""
     return (
-        Text(f"{mark}{sign} {card.state}", style=style, no_wrap=True),
-        Text(when(card.began_unix_s), no_wrap=True),
-        Text(safe(card.plan or card.name), no_wrap=True),
+        text_line(f"{mark}{sign} {card.state}", style),
+        text_line(when(card.began_unix_s)),
+        text_line(safe(card.plan or card.name)),
         outcomes(card),
         Text(best(card.ladders), justify="right", no_wrap=True),
-        Text(" ".join(spark(one.tps) for one in card.ladders), no_wrap=True),
+        text_line(" ".join(spark(one.tps) for one in card.ladders)),
     )
 
 
@@ -245,14 +249,6 @@ HEADS: Mapping[List, Sequence[str]] = {
 }
 
 
-class Wanted(Message):
-    """A key was pressed on a row: `what` is open, compare or resume; `path` is the plan's or the run's."""
-
-    def __init__(self, what: str, pane: List, path: str) -> None:
-        super().__init__()
-        self.what, self.pane, self.path = what, pane, path
-
-
 class HomeScreen(Screen[None]):
     """Two lists with a detail under each. Its only input is a `HomeView`."""
 
@@ -261,17 +257,16 @@ class HomeScreen(Screen[None]):
         Binding("1", "pane('plans')", "Plans", show=False),
         Binding("2", "pane('runs')", "Runs", show=False),
         Binding("left_square_bracket,right_square_bracket", "turn", "Plans/runs", key_display="1 2"),
-        Binding("c", "wanted('compare')", "Compare"),
-        Binding("g", "wanted('resume')", "Go on"),
+        Binding("c", "app.compare", "Compare"),
+        Binding("g", "app.resume", "Go on"),
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("escape", "leave", "Out of the filter", show=False),
     ]
 
-    def __init__(self, here: str, runs_here: str, notice: str) -> None:
+    def __init__(self, here: str, runs_here: str, view: HomeView) -> None:
         super().__init__()
-        self._here, self._runs_here, self._notice = here, runs_here, notice
-        self._view = HomeView()
-        self.pane: List = "plans"
+        self._here, self._runs_here, self._view = here, runs_here, view
+        self.pane: List = view.pane
 
     def compose(self) -> ComposeResult:
         yield Static(id="home-top")
@@ -288,14 +283,10 @@ class HomeScreen(Screen[None]):
 
     def on_mount(self) -> None:
         self.query_one("#filter").display = False
-        self.say(self._notice)
+        widget, lines = self.query_one("#notice", Static), self._view.notice.splitlines()
+        widget.display = bool(lines)
+        widget.update(Text("! " + "\n  ".join(map(safe, lines)), style="bold"))
         self.action_pane(self.pane)
-
-    def say(self, notice: str) -> None:
-        """A notice; "" for none."""
-        widget = self.query_one("#notice", Static)
-        widget.display = bool(notice)
-        widget.update(Text("! " + "\n  ".join(map(safe, notice.splitlines())), style="bold") if notice else "")
 
     def show(self, view: HomeView) -> None:
         self._view = view
@@ -353,10 +344,6 @@ class HomeScreen(Screen[None]):
     def on_data_table_row_highlighted(self) -> None:
         self._details()
 
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        pane: List = "plans" if event.data_table.id == "plans-list" else "runs"
-        self.post_message(Wanted("open", pane, event.row_key.value or ""))
-
     def on_descendant_focus(self) -> None:
         """Make the column with the focus the current one."""
         for name in LISTS:
@@ -389,14 +376,6 @@ class HomeScreen(Screen[None]):
 
     def action_turn(self) -> None:
         self.action_pane("runs" if self.pane == "plans" else "plans")
-
-    def action_wanted(self, what: str) -> None:
-        """Post a key to the app, with the row under the cursor."""
-        if self.listing.here:
-            self.post_message(Wanted(what, self.pane, self.listing.here))
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return self.pane == "runs" if action == "wanted" else True
 
     def action_filter(self) -> None:
         self.query_one(Input).display = True
@@ -497,7 +476,7 @@ class Asked(Vertical):
 
     def compose(self) -> ComposeResult:
         with Horizontal():
-            yield Static(Text(safe(self.field.name), style="bold", no_wrap=True, overflow="ellipsis"), classes="name")
+            yield Static(text_line(safe(self.field.name), "bold"), classes="name")
             allowed = self.field.choices or (("true", "false") if self.field.type == "bool" else ())
             listed = self.field.type != "text" and self.field.type.startswith("list[")
             if allowed and not listed and (self.field.required or self.field.default in allowed):
@@ -665,7 +644,7 @@ class FormScreen(Screen[Start | None]):
                 asked.query_one(Input).value = asked.field.default
 
 
-FRAMES_PER_S = 5.0
+FRAMES_PER_S, AGAIN_S = 5.0, 2.0
 HELP = """\
 1, 2, [ ]    plans; runs (in a wide terminal both are in sight, Tab goes from one to the other)
 arrows       move in the list; what is known of the row is below it
@@ -686,25 +665,14 @@ Plans        are compiled in the background, and again when a file changes
 COMMANDS = (
     ("Show the plans", "List of plans (1)", "pane('plans')"),
     ("Show the runs", "List of runs (2)", "pane('runs')"),
-    ("Compare", "Take this run as the reference, then another one to compare (c)", "wanted('compare')"),
-    ("Resume", "Continue a run that has stopped before its end (g)", "wanted('resume')"),
+    ("Compare", "Take this run as the reference, then another one to compare (c)", "app.compare"),
+    ("Resume", "Continue a run that has stopped before its end (g)", "app.resume"),
     ("Filter", "Show the rows that contain these words (/)", "filter"),
 )
 """Commands of the palette: title, description, action of the screen."""
 
 
-@dataclass(slots=True)
-class Place:
-    """The state to restore when the home screen is shown again: list, rows, theme, and a notice."""
-
-    pane: List = "plans"
-    plan: str = ""
-    run: str = ""
-    theme: str = "textual-dark"
-    notice: str = ""
-
-
-class HomeApp(ThemedApp[Choice | None]):
+class HomeApp(ThemedApp[list[str]]):
     """Lists of plans and runs. It starts nothing itself: it returns the choice."""
 
     TITLE = "proveout"
@@ -716,18 +684,10 @@ class HomeApp(ThemedApp[Choice | None]):
         Binding("t", "light_or_dark", "Light/dark"),
     ]
 
-    def __init__(
-        self,
-        services: HomeServices,
-        view: HomeView | None = None,
-        place: Place | None = None,
-        *,
-        debounce_s: float = DEBOUNCE_S,
-    ) -> None:
+    def __init__(self, services: HomeServices, view: HomeView | None = None, *, debounce_s: float = DEBOUNCE_S) -> None:
         super().__init__()
-        self.debounce_s = debounce_s
-        self.services, self.view, self.place = services, view or HomeView(), place or Place()
-        self._back: dict[List, str] = {"plans": self.place.plan, "runs": self.place.run}
+        self.services, self.view, self.debounce_s = services, view or HomeView(), debounce_s
+        self._back: dict[List, str] = {"plans": self.view.plan, "runs": self.view.run}
         self._stale = True
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
@@ -738,14 +698,11 @@ class HomeApp(ThemedApp[Choice | None]):
         yield from super().get_system_commands(screen)
 
     def on_mount(self) -> None:
-        self.theme = self.place.theme
-        self._of_home = HomeScreen(self.services.here, self.services.runs_here, self.place.notice)
-        self._of_home.pane = self.place.pane
+        self.theme, served = self.view.theme, self.services
+        self._of_home = HomeScreen(served.here, served.runs_here, self.view)
         self.push_screen(self._of_home)
-        served = self.services
-        plan = partial(served.plan, overrides={}, inventory="")
-        self.run_worker(scan(self, "plans", served.plans, plan, self.view.stamps), name="plans", group="plans")
-        self.run_worker(scan(self, "runs", served.runs, served.run, self.view.stamps), name="runs", group="runs")
+        self.run_worker(self._scan("plans", served.plans, partial(served.plan, overrides={}, inventory="")))
+        self.run_worker(self._scan("runs", served.runs, served.run))
         self.set_interval(1.0 / FRAMES_PER_S, self.draw)
         self.call_after_refresh(self.draw)
 
@@ -753,8 +710,18 @@ class HomeApp(ThemedApp[Choice | None]):
         self._stale = self._stale or view != self.view
         self.view = view
 
-    def on_scanned(self, message: Scanned) -> None:
-        self._now(message.change(self.view))
+    async def _scan(
+        self, of: List, find: Callable[[], Sequence[Found]], read_one: Callable[[str], PlanCard | RunCard]
+    ) -> None:
+        """Find plans or runs, and read those that have another stamp, until cancelled."""
+        while True:
+            listed = await asyncio.to_thread(find)
+            self._now(found(self.view, of, listed))
+            for one in listed:
+                if self.view.stamps.get(one.path) != one.stamp:
+                    card = await asyncio.to_thread(read_one, one.path)
+                    self._now(read(self.view, card, one.stamp))
+            await asyncio.sleep(AGAIN_S)
 
     def draw(self) -> None:
         """Draw when something has changed."""
@@ -769,15 +736,15 @@ class HomeApp(ThemedApp[Choice | None]):
             if self._back.get(name) in getattr(self.view, name):
                 self._of_home.go(name, self._back.pop(name))
 
-    async def on_wanted(self, message: Wanted) -> None:
-        if message.what == "open" and message.pane == "plans":
-            self._ask(message.path)
-        elif message.what == "open":
-            self._leave_with(Watch(run=message.path))
-        elif message.what == "compare":
-            self._compare(message.path)
-        elif message.what == "resume":
-            self._resume(message.path)
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        path = event.row_key.value or ""
+        if event.data_table.id == "plans-list":
+            self._ask(path)
+        else:
+            self._leave_with(["watch", path])
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self._of_home.pane == "runs" if action in ("compare", "resume") else True
 
     @work(exclusive=True, group="ask")
     async def _ask(self, path: str) -> None:
@@ -790,29 +757,32 @@ class HomeApp(ThemedApp[Choice | None]):
 
     def _started(self, choice: Start | None) -> None:
         if choice is not None:
-            self._leave_with(choice)
+            self._leave_with(choice.words())
 
-    def _compare(self, path: str) -> None:
-        reference = self.view.reference
-        if not reference or reference == path:
-            self._now(replace(self.view, reference="" if reference == path else path))
+    def action_compare(self) -> None:
+        """Compare the run under the cursor with the reference, or make it that."""
+        path, reference = self._of_home.here("runs"), self.view.reference
+        if path and reference not in ("", path):
+            self.clear_notifications()
+            self.push_screen(ComparedScreen(self.services, reference, path))
+        elif path:
+            self._now(replace(self.view, reference="" if reference else path))
             if not reference:
                 self.notify(f"{REFERENCE} is the reference; c on another run compares the two.")
             self.draw()
-            return
-        self.clear_notifications()
-        self.push_screen(ComparedScreen(self.services, reference, path))
 
-    def _resume(self, path: str) -> None:
-        card = self.view.runs.get(path)
+    def action_resume(self) -> None:
+        """Resume the run under the cursor."""
+        card = self.view.runs.get(self._of_home.here("runs"))
         if card is not None and card.state in ("crashed", "interrupted", "failed"):
-            self._leave_with(Resume(run=path))
-        else:
+            self._leave_with(["resume", card.path])
+        elif card is not None:
             self.notify("This run has ended; only a run that has not ended can be resumed.")
 
-    def _leave_with(self, choice: Choice | None) -> None:
+    def _leave_with(self, choice: list[str] | None) -> None:
         home = self._of_home
-        self.place = Place(pane=home.pane, plan=home.here("plans"), run=home.here("runs"), theme=self.theme)
+        plan, run = home.here("plans"), home.here("runs")
+        self.view = replace(self.view, pane=home.pane, plan=plan, run=run, theme=self.theme, notice="")
         self.exit(choice)
 
     def action_help(self) -> None:
@@ -820,34 +790,3 @@ class HomeApp(ThemedApp[Choice | None]):
 
     def action_leave(self) -> None:
         self._leave_with(None)
-
-
-AGAIN_S = 2.0
-
-
-class Scanned(Message):
-    """`change` of the view: plans or runs have been found, or one of them read."""
-
-    def __init__(self, change: Callable[[HomeView], HomeView]) -> None:
-        super().__init__()
-        self.change = change
-
-
-async def scan(
-    target: MessagePump,
-    of: List,
-    find: Callable[[], Sequence[Found]],
-    read_one: Callable[[str], PlanCard | RunCard],
-    known: Mapping[str, object],
-) -> None:
-    """Find plans or runs, and read those whose stamp is not the `known` one, by path, until cancelled."""
-    stamps = dict(known)
-    while True:
-        listed = await asyncio.to_thread(find)
-        target.post_message(Scanned(partial(found, of=of, listed=listed)))
-        for one in listed:
-            if stamps.get(one.path) != one.stamp:
-                card = await asyncio.to_thread(read_one, one.path)
-                stamps[one.path] = one.stamp
-                target.post_message(Scanned(partial(read, card=card, stamp=one.stamp)))
-        await asyncio.sleep(AGAIN_S)

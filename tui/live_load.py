@@ -19,7 +19,22 @@ from proveout.proto.events import IterationId, IterationStarted, LoadTick
 from proveout.tui import charts
 from proveout.tui.charts import LEFT, NOT_KNOWN, RIGHT, Canvas, Figure, Scale
 from proveout.tui.run_view import Begun, FaultMark, Moment, Progress, RunView, StageView, rung_label
-from proveout.tui.style import BAD, CAUTION, GOOD, LOAD, MUTED, P50, P95, P99, RAMP, SHADE, TARGET, Part, coloured
+from proveout.tui.style import (
+    BAD,
+    CAUTION,
+    GOOD,
+    LOAD,
+    MUTED,
+    P50,
+    P95,
+    P99,
+    RAMP,
+    SHADE,
+    TARGET,
+    Part,
+    coloured,
+    text_line,
+)
 
 WINDOW_S = 120.0
 LEAST_S, GROWS_BY_S = 30.0, 5.0
@@ -340,7 +355,7 @@ def draw(found: Timeline, width: int, height: int) -> Text:
     rest = height - len(heads) - 2
     upper = (rest + 1) // 2
     rows = [*heads, *plot.load(upper), *plot.response(rest - upper), plot.times()]
-    return Text("\n", no_wrap=True, end="").join(rows)
+    return text_line("\n").join(rows)
 
 
 class _Plot:
@@ -361,7 +376,7 @@ class _Plot:
         names as many as have room, from the right."""
         row = Canvas(self._width, 1)
         self._write_names(row, spans, style)
-        return Text(" " * (LEFT + 1), end="").append_text(next(row.rows()))
+        return text_line(" " * (LEFT + 1)).append_text(next(row.rows()))
 
     def _write_names(self, row: Canvas, spans: Iterable[Span], style: str) -> None:
         end = self._width
@@ -383,7 +398,7 @@ class _Plot:
             sign, style = _FAULT[mark.seen.step]
             name = safe(mark.seen.fault) if sign == "▼" else ""
             row.write(first, sign + (name if len(name) < after - first else ""), style)
-        return Text(" " * (LEFT + 1), end="").append_text(next(row.rows()))
+        return text_line(" " * (LEFT + 1)).append_text(next(row.rows()))
 
     # ---- plots ---------------------------------------------------------------------------------------------------
 
@@ -408,7 +423,7 @@ class _Plot:
             legend.append((scale.place(found.targets[-1]), text, TARGET))
         labels = [number(tick) if tick < 1e6 else f"{tick / 1e6:g} M" for tick in scale.ticks]
         yield from self._framed(canvas, scale, labels, legend)
-        yield Text(f"{labels[0]:>{LEFT}}├", style=MUTED, end="").append_text(self._zero_line())
+        yield text_line(f"{labels[0]:>{LEFT}}├", MUTED).append_text(self._zero_line())
 
     def _zero_line(self) -> Text:
         """The line below the throughput, with a sign at each second that has errors."""
@@ -504,7 +519,7 @@ class _Plot:
             text = "now" if found.moves and not number_of else text
             place = self._dot(at_s) // 2
             row.write(min(max(place - len(text) // 2, 0), self._width - len(text)), text, MUTED, over=False)
-        return Text(" " * LEFT + "└", style=MUTED, end="").append_text(next(row.rows()))
+        return text_line(" " * LEFT + "└", MUTED).append_text(next(row.rows()))
 
 
 def _mean(values: list[float]) -> float:

@@ -57,13 +57,8 @@ from proveout.tui.style import (
     fitted,
     matches,
     sign_style,
+    text_line,
 )
-
-
-def _line(text: str, style: str = "", width: int | None = None) -> Text:
-    """A line; one that is wider ends in `…`."""
-    shown = text if width is None or len(text) <= width else f"{text[: width - 1]}…"
-    return Text(shown, style=style, no_wrap=True, end="", overflow="ellipsis")
 
 
 def stage_text(view: RunView, width: int, height: int) -> Text:
@@ -73,12 +68,12 @@ def stage_text(view: RunView, width: int, height: int) -> Text:
     if stage is None:
         return coloured("No stage has begun.", MUTED)
     rows = [_title(view, stage), *_body(view, stage, width, height - 1)]
-    return Text("\n", no_wrap=True, end="", overflow="ellipsis").join(rows[:height])
+    return text_line("\n").join(rows[:height])
 
 
 def _title(view: RunView, stage: StageView) -> Text:
     sign, style = STATES[stage.state]
-    text = _line(f"{sign} {stage.name}", style)
+    text = text_line(f"{sign} {stage.name}", style)
     text.append(f"  {stage.kind}" if stage.kind != stage.id else "", style=MUTED)
     if stage.iterations and stage.kind != "search":
         valid = {(item.id.rung, item.id.repeat) for item in stage.finished if item.valid}
@@ -90,7 +85,7 @@ def _title(view: RunView, stage: StageView) -> Text:
 
 def _body(view: RunView, stage: StageView, width: int, height: int) -> Iterator[Text]:
     if stage.kind in ("ladder", "tool"):
-        yield _line(f"mean {rate_unit(stage.kind)}, {percent(stage.confidence)} interval", MUTED)
+        yield text_line(f"mean {rate_unit(stage.kind)}, {percent(stage.confidence)} interval", MUTED)
         running = [one for one in view.stages if one.state == "running" and one.kind == stage.kind]
         together = running if stage in running else [stage]  # ladders that take turns
         bars = [bar for one in together for bar in _bars(view, one, many=len(together) > 1)]
@@ -127,44 +122,46 @@ def _bars(view: RunView, stage: StageView, *, many: bool) -> Iterator[Bar]:
 def _search(view: RunView, stage: StageView, width: int, height: int) -> Iterator[Text]:
     best, ceiling = (None if rate is None else round(rate) for rate in charts.bracket(stage.probes))
     if stage.search is not None:
-        yield _line(f"answer {stage.search.answer}", "bold")
+        yield text_line(f"answer {stage.search.answer}", "bold")
     else:
         over = stage.probes[-1].over if stage.probes else "rate"
         ends = f", bracket {number(best)} … {sought(ceiling, over)}" if best and ceiling else ""
-        yield _line(f"best so far {sought(best, over)}{ends}" if best else "nothing accepted yet", "bold")
+        yield text_line(f"best so far {sought(best, over)}{ends}" if best else "nothing accepted yet", "bold")
     if stage.accept:
-        yield _line(f"accepts {safe(stage.accept)}", MUTED, width)
+        yield fitted([(f"accepts {safe(stage.accept)}", MUTED, 0)], width)
     going = view.iteration if view.going(stage.id) is not None else None
     now = None if going is None else (going.id.repeat, going.rate or float(going.id.rung))
     yield from charts.draw_search(stage.probes, now, width, max(height - 4, 4))
     if stage.probes:
         last = stage.probes[-1]
         sign, style = ("✓", GOOD) if last.accepted else ("✗", BAD)
-        yield _line(f"{sign} probe {last.probe} at {last.level} ({last.phase}): {safe(last.evidence)}", style, width)
+        yield fitted(
+            [(f"{sign} probe {last.probe} at {last.level} ({last.phase}): {safe(last.evidence)}", style, 0)], width
+        )
 
 
 def _tasks(stage: StageView, width: int) -> Iterator[Text]:
     for host, task in stage.progress.items():
         yield _bar(f"{safe(host)} ", task.share, percent(round(task.share, 3)), width)
-        yield _line("  " + "".join(one.line for one in live_load.task_numbers(task) if one.label != live_load.DONE))
+        yield text_line("  " + "".join(one.line for one in live_load.task_numbers(task) if one.label != live_load.DONE))
         if task.note:
-            yield _line(f"  {safe(task.note)}", CAUTION)
+            yield text_line(f"  {safe(task.note)}", CAUTION)
 
 
 def _populated(one: PopulateFinished) -> Iterator[Text]:
     done = one.populated
     pace = f", {number(round(done.rows / done.seconds))} rows/s" if done.seconds > 0.0 and done.rows else ""
-    yield _line(f"✓ {safe(one.system)}", GOOD).append(
+    yield text_line(f"✓ {safe(one.system)}", GOOD).append(
         f"  {number(done.rows)} rows in {seconds(done.seconds)}{pace}", style=""
     )
     rows = [(safe(table.table), number(table.rows)) for table in done.tables]
     names, numbers = (max((len(row[place]) for row in rows), default=0) for place in (0, 1))
-    yield from (_line(f"    {name:<{names}}  {count:>{numbers}}", MUTED) for name, count in rows)
+    yield from (text_line(f"    {name:<{names}}  {count:>{numbers}}", MUTED) for name, count in rows)
 
 
 def _bar(label: str, share: float, rest: str, width: int) -> Text:
     room = max(width - len(label) - len(rest) - 1, 4)
-    return _line(label).append(bar(share, room), style=ACCENT).append(f" {rest}")
+    return text_line(label).append(bar(share, room), style=ACCENT).append(f" {rest}")
 
 
 class Drawn(Static):
@@ -285,7 +282,7 @@ def ladder_text(view: RunView, width: int, *_: int) -> Text:
         rows += charts.draw_intervals(bars, width)
     if not rows:
         return coloured("No rung has a valid iteration yet.", MUTED)
-    return Text("\n", no_wrap=True, overflow="ellipsis").join(rows)
+    return text_line("\n").join(rows)
 
 
 # The plan as a tree: stages, their rungs, the repeats; each with a sign for its state, its result and how long it

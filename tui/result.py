@@ -17,7 +17,7 @@ from proveout.core.numbers import pieces, safe
 from proveout.proto.events import Claim, HeadlineNumber, VerdictReached
 from proveout.tui.charts import interval
 from proveout.tui.services import Judged, Result
-from proveout.tui.style import ACCENT, MUTED, OUTCOMES
+from proveout.tui.style import ACCENT, MUTED, OUTCOMES, text_line
 
 # `├──●──┤` is the interval with the value, `┃` the limit, `░` the side on which the claim does not hold; an interval
 # without an end there goes to `◀` or `▶`. The axis is logarithmic where the numbers span more than `LOG_FROM`.
@@ -92,7 +92,7 @@ def headline_text(numbers: Sequence[HeadlineNumber], width: int) -> Text:
 def _tiles(numbers: Sequence[HeadlineNumber], width: int) -> Iterator[Text]:
     room = max(width // len(numbers) - 3, 16)
     for part in ("label", "value", "interval", "about"):
-        line = Text(no_wrap=True)
+        line = text_line()
         for place, one in enumerate(numbers):
             line.append("   " if place else "")
             line.append("▌", style=STYLES[one.tone] or ACCENT)
@@ -105,7 +105,7 @@ def _tiles(numbers: Sequence[HeadlineNumber], width: int) -> Iterator[Text]:
 def _rows(numbers: Sequence[HeadlineNumber], width: int) -> Iterator[Text]:
     values = max(cell_len(one.value) for one in numbers)
     for one in numbers:
-        line = Text(no_wrap=True)
+        line = text_line()
         line.append(f"{safe(one.value):>{values}}  ", style=f"bold {STYLES[one.tone]}".strip())
         line.append(safe(one.label))
         for more in (one.interval, one.about):
@@ -124,7 +124,7 @@ def _fitted(interval: str, room: int) -> str:
 
 def _padded(text: str, room: int, style: str) -> Text:
     """The text in exactly `room` cells; one that is too long ends in `…`."""
-    part = Text(text, style=style, no_wrap=True)
+    part = text_line(text, style)
     part.truncate(room, overflow="ellipsis", pad=True)
     return part
 
@@ -187,7 +187,7 @@ def _style(verdict: VerdictReached) -> str:
 def _lines(verdict: VerdictReached, claims: Sequence[Claim], columns: _Columns) -> Iterator[Text]:
     style = _style(verdict)
     for place, claim in enumerate(claims or (Claim(of="", value=""),)):
-        line = Text(no_wrap=True)
+        line = text_line()
         word = _outcome(verdict, words=columns.words) if place == 0 else ""
         line.append_text(_padded(word, columns.outcome + 1, f"bold {style}"))
         title = _title(verdict) if place == 0 else f"  {safe(claim.of)}"

@@ -365,8 +365,8 @@ class RunApp(ThemedApp[Left]):
         if self.fault:
             return self.fault
         if isinstance(self.source, Replay):
-            pace, (at, of) = self.source.pace, self.source.place
-            state = "ended" if self.source.is_over else "paused" if pace.paused else f"× {pace.speed:g}"
+            at, of = self.source.place
+            state = "ended" if self.source.is_over else "paused" if self.source.paused else f"× {self.source.speed:g}"
             return f"replay {state}, iteration {at} of {of}" if self.replaying else ""
         return "no coordinator runs this run" if self._over and self.view.ended is None else ""
 
@@ -382,13 +382,13 @@ class RunApp(ThemedApp[Left]):
 
     def action_pause(self) -> None:
         if isinstance(self.source, Replay):
-            self.source.pace.paused = not self.source.pace.paused
+            self.source.paused = not self.source.paused
             self._stale = True
             self.draw()
 
     def action_pace(self, by: int) -> None:
         if isinstance(self.source, Replay):
-            (self.source.pace.faster if by > 0 else self.source.pace.slower)()
+            self.source.change_speed(by)
             self._stale = True
             self.draw()
 
@@ -404,7 +404,7 @@ class RunApp(ThemedApp[Left]):
             self.source = self.services.replay()
             self._over = False
             self._feed()
-        self.replaying, self.source.pace.paused = True, False
+        self.replaying, self.source.paused = True, False
         self.source.seek("begin")
         self._of_run.action_pane("live")
         self.refresh_bindings()

@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from heapq import merge
 from typing import Literal, Protocol, TypeAlias, get_args
 
-from proveout.core.data_classes import dataclass, field, record
+from proveout.core.data_classes import field, record
+from proveout.dsl.plan.plan import Field
 from proveout.proto.events import (
     Claim,
     HeadlineNumber,
@@ -98,26 +99,13 @@ class RunCard:
     found: tuple[str, ...] = ()
 
 
-@record
-class Field:
-    """A parameter to ask for, as the plan writes it: `default`, `low` and `high` are "" where there is none."""
-
-    name: str
-    type: str
-    default: str = ""
-    required: bool = False
-    low: str = ""
-    high: str = ""
-    choices: tuple[str, ...] = ()
-    help: str = ""
-
-
-@record
-class Form:
-    """The parameters of a plan; `objection(name, text)` is the problem of a value, "" for a valid one."""
+class Form(Protocol):
+    """The parameters of a plan to ask for."""
 
     fields: tuple[Field, ...]
-    objection: Callable[[str, str], str]
+
+    def objection(self, name: str, text: str) -> str:
+        """The problem of a value, "" for a valid one."""
 
 
 @record
@@ -211,27 +199,6 @@ class Start:
         return ["run", plan or self.plan, *given]
 
 
-@record
-class Watch:
-    """Show a run: live while it runs, else replayed."""
-
-    run: str
-
-
-@record
-class Resume:
-    """Resume a run that has not ended and has no coordinator."""
-
-    run: str
-
-    def words(self) -> list[str]:
-        """The words of the command line after `proveout`."""
-        return ["resume", self.run]
-
-
-Choice: TypeAlias = Start | Watch | Resume
-
-
 SPEEDS = (1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 1000.0)
 
 
@@ -253,20 +220,6 @@ class Source(Protocol):
         """Request the end of the run; False when the coordinator cannot be reached."""
 
 
-@dataclass(slots=True)
-class Pace:
-    """Speed of a replay, and whether it is paused."""
-
-    speed: float = 10.0
-    paused: bool = False
-
-    def faster(self) -> None:
-        self.speed = next((speed for speed in SPEEDS if speed > self.speed), SPEEDS[-1])
-
-    def slower(self) -> None:
-        self.speed = next((speed for speed in reversed(SPEEDS) if speed < self.speed), SPEEDS[0])
-
-
 Moving: TypeAlias = Callable[[Stamped], Sequence[Stamped]]
 """The live events of the iteration that an `IterationStarted` begins, earliest first: called in a thread, it may read
 files.
@@ -284,7 +237,7 @@ BEFORE_END_S = 1e-3
 
 
 class Replay:
-    """Replay of a finished run from its journal, at a pace that keys change; `moving` reads its live events from the
+    """Replay of a finished run from its journal, at a `speed` that keys change; `moving` reads its live events from the
     samples.
 
     `step_s` is the interval between two batches, in seconds of real time. With `at_end` it begins with all events, and
@@ -296,13 +249,15 @@ class Replay:
     def __init__(
         self,
         events: Sequence[Stamped],
-        pace: Pace,
+        speed: float = 10.0,
         step_s: float = 0.1,
         *,
+        paused: bool = False,
         moving: Moving = lambda _: (),
         at_end: bool = False,
     ) -> None:
-        self._events, self.pace, self._step_s, self._moving = events, pace, step_s, moving
+        self._events, self._step_s, self._moving = events, step_s, moving
+        self.speed, self.paused = speed, paused
         self._starts_s = [one.unix_s for one in events if isinstance(one.event, IterationStarted)]
         self._ends_s = [one.unix_s for one in events if isinstance(one.event, IterationFinished | IterationVoided)]
         self._now_s = events[0].unix_s if events else 0.0
@@ -321,6 +276,10 @@ class Replay:
         """The number of the iteration under way or ended last, from 1 (0 before the first), and of all."""
         return bisect_right(self._starts_s, self._now_s), len(self._starts_s)
 
+    def change_speed(self, by: int) -> None:
+        """Go on at the next speed of `SPEEDS`: a higher one, or with -1 a lower one."""
+        self.speed = next((speed for speed in SPEEDS[::by] if (speed - self.speed) * by > 0.0), self.speed)
+
     def seek(self, to: Place) -> None:
         """Go on from another place: the start of the previous or the next iteration, the begin or the end of the run.
 
@@ -335,7 +294,7 @@ class Replay:
             later = (self._shown_s(start_s) for start_s in self._starts_s if start_s > here_s)
             self._sought = next(later, last_s)
         elif to == "previous":
-            grace_s = 0.0 if self.pace.paused or self.is_over else self.pace.speed
+            grace_s = 0.0 if self.paused or self.is_over else self.speed
             places = map(self._shown_s, reversed(self._starts_s))
             self._sought = next((at_s for at_s in places if at_s < here_s - grace_s), first_s)
         else:
@@ -344,7 +303,7 @@ class Replay:
 
     def _shown_s(self, start_s: float) -> float:
         """The time that is sought in an iteration that began at `start_s`; Unix seconds."""
-        if not self.pace.paused:
+        if not self.paused:
             return start_s
         end_s = next((end_s for end_s in self._ends_s if end_s > start_s), start_s)
         return max(start_s, end_s - BEFORE_END_S)
@@ -365,8 +324,8 @@ class Replay:
                 async with asyncio.timeout(wait_s):
                     await self._woken.wait()
             except TimeoutError:
-                if not self.pace.paused:
-                    self._now_s += self._step_s * self.pace.speed
+                if not self.paused:
+                    self._now_s += self._step_s * self.speed
 
     async def _from_start(self, unix_s: float) -> FromStart:
         """All events up to a time, with the live ones of the newest iteration."""

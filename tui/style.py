@@ -11,11 +11,9 @@ from rich.cells import cell_len
 from rich.table import Column, Table
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
-from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Button, Footer, Static
@@ -86,6 +84,11 @@ def sign_style(text: str) -> str:
     return {"✗": BAD, "✓": GOOD, "!": CAUTION, "?": CAUTION, "·": MUTED}.get(text[:1], "")
 
 
+def text_line(text: str = "", style: str = "") -> Text:
+    """A line that is never wrapped; where it does not fit, it ends in `…`."""
+    return Text(text, style=style, no_wrap=True, end="", overflow="ellipsis")
+
+
 def coloured(text: str, style: str) -> Text:
     """A text of its own in a widget. Textual takes the style of a whole `Text` for one of CSS, where `green` is another
     colour; the styles of its parts it takes from the theme."""
@@ -111,7 +114,7 @@ def kept(parts: Sequence[Part], width: int | None) -> list[Part]:
 
 def fitted(parts: Sequence[Part], width: int | None) -> Text:
     """The line of these parts in at most `width` cells; parts of rank 0 alone that are wider are shortened."""
-    text = Text(no_wrap=True, end="")
+    text = text_line()
     for part, style, _ in kept(parts, width):
         text.append(part, style=style)
     if width is not None and text.cell_len > width:
@@ -133,8 +136,6 @@ def justified(left: Sequence[Part], right: Sequence[Part], width: int) -> Text:
 
 
 Left = TypeVar("Left")
-LEAST = (80, 24)
-"""Columns and rows that every screen fits into."""
 COMMON_CSS = Path(__file__).parent / "common.tcss"
 
 
@@ -146,7 +147,6 @@ class ThemedApp(App[Left]):
     def __init__(self) -> None:
         # Without colour the terminal has its own: Textual would make greys, some as dark as their background.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
-        self._told_size: Size | None = None
         self.ansi_theme_dark, self.ansi_theme_light = DARK, LIGHT
 
     def on_mount(self) -> None:
@@ -159,15 +159,6 @@ class ThemedApp(App[Left]):
         for screen in self.screen_stack:
             for widget in screen.query(Static):
                 widget.content = widget.content
-
-    def on_resize(self, event: events.Resize) -> None:
-        """Report a terminal that is too small, once for each size."""
-        before, self._told_size = self._told_size, event.size
-        if before == event.size:
-            return
-        if event.size.width < LEAST[0] or event.size.height < LEAST[1]:
-            here = f"{event.size.width} × {event.size.height}"
-            self.notify(f"This terminal has {here}; the screens need {LEAST[0]} × {LEAST[1]}.", severity="warning")
 
     def action_light_or_dark(self) -> None:
         self.theme = "textual-dark" if self.theme == "textual-light" else "textual-light"

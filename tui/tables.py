@@ -38,7 +38,7 @@ from proveout.tui.run_view import (
     is_silent,
     newest,
 )
-from proveout.tui.style import ACCENT, MUTED, sign_style
+from proveout.tui.style import ACCENT, MUTED, sign_style, text_line
 
 Row: TypeAlias = tuple[str, ...]
 CALM_ROWS = 32
@@ -170,7 +170,7 @@ class Rows(DataTable[Text]):
 
     def _line(self, row: Row, *, head: bool = False) -> Text:
         """The shown cells of a row, each as wide as its column."""
-        text = Text(no_wrap=True, end="")
+        text = text_line()
         for index, place in enumerate(self._places):
             column, cell = self._all[place], row[place]
             blank = " " * (self._widths[place] - cell_len(cell))
@@ -179,10 +179,6 @@ class Rows(DataTable[Text]):
             text.append(cell, style=style)
             text.append("" if column.right else blank)
         return text
-
-    def cells(self, index: int) -> Row:
-        """A row that is shown, all of its cells."""
-        return self._shown[index]
 
 
 TRANSACTIONS = columns(

@@ -92,7 +92,7 @@ class RunProcess:
             raise TimeoutError from None
 
 
-def last_lines(directory: Path, count: int) -> str:
+def last_lines(directory: Path, count: int = 25) -> str:
     """The last lines that the child wrote, or why they cannot be read."""
     try:
         lines = (directory / LOG).read_text(errors="replace").splitlines()

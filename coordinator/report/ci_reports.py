@@ -64,27 +64,12 @@ def to_xml(results: RunResults) -> str:
     return _suite(name, cases, facts, seconds, {"timestamp": started.rstrip("Z")} if started else {})
 
 
-@record
-class CheckedPlan:
-    """A plan that was compiled: its `problems`, and the notes on it, each as text of several lines."""
-
-    file: str
-    problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def of_plans(plans: Iterable[CheckedPlan]) -> str:
-    """A suite with a case for each plan, ends with a newline: an `<error>` with all problems of one that is wrong."""
+def of_plans(plans: Iterable[tuple[str, str, str]]) -> str:
+    """A suite with a case for each plan, given as file, problems and notes as text; ends with a newline: an `<error>`
+    with all problems of one that is wrong."""
     cases = [
-        Case(
-            group="check",
-            name=plan.file,
-            mark="error" if plan.problems else None,
-            type="plan",
-            message="\n\n".join(plan.problems),
-            output="\n\n".join(plan.notes),
-        )
-        for plan in plans
+        Case(group="check", name=file, mark="error" if wrong else None, type="plan", message=wrong, output=notes)
+        for file, wrong, notes in plans
     ]
     return _suite("proveout", cases, {}, 0.0, {})
 

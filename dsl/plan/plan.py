@@ -51,6 +51,21 @@ class Parameter:
 
 
 @record
+class Field:
+    """A parameter to ask for. `default` "" where every run must give a value; `low`, `high` "" where there is no bound;
+    texts as the plan has them."""
+
+    name: str
+    type: str
+    default: str = ""
+    required: bool = False
+    low: str = ""
+    high: str = ""
+    choices: tuple[str, ...] = ()
+    help: str = ""
+
+
+@record
 class Check(Element):
     """A condition that must hold."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from proveout.core import units
 from proveout.core.data_classes import dataclass, field, record
 from proveout.core.errors import Where
-from proveout.dsl.plan.plan import Parameter
+from proveout.dsl.plan.plan import Field, Parameter
 from proveout.dsl.plan.stages import Cell, Label, ids, written
 from proveout.dsl.plan.topology import Value
 from proveout.dsl.schema.models import Param
@@ -293,21 +293,6 @@ def _moved(node: Node, where: Where) -> Node:
     if isinstance(node, Seq):
         return Seq(items=tuple(_moved(item, where) for item in node.items), where=where)
     return node
-
-
-@record
-class Field:
-    """One parameter. `default` "" where every run must give a value; `low`, `high` "" where there is no bound; texts as
-    the plan has them."""
-
-    name: str
-    type: str
-    default: str = ""
-    required: bool = False
-    low: str = ""
-    high: str = ""
-    choices: tuple[str, ...] = ()
-    help: str = ""
 
 
 class Form:

@@ -279,18 +279,6 @@ class Run:
         drawn, _ = figures(self.results, read_timeline(self.results, self.path / "samples"))
         return Named("figure", {figure.slug: Chart(figure) for figure in drawn})
 
-    def _repr_html_(self) -> str:
-        """Title and verdicts, for a notebook."""
-        from html import escape  # noqa: PLC0415
-
-        rows = "".join(
-            f"<tr><td><b>{verdict.outcome}</b></td><td>{escape(verdict.id)}</td><td>{escape(verdict.evidence)}</td></tr>"
-            for verdict in self.results.verdicts
-        )
-        return (
-            f"<p><b>{escape(self.title or self.name)}</b> ({escape(self.id)}, {self.status})</p><table>{rows}</table>"
-        )
-
 
 @dataclass(frozen=True)
 class Chart:
@@ -339,7 +327,6 @@ def _listed(names: Any) -> str:
 
 # The run does not depend on the caller: where a notebook's kernel dies, it goes on, and `proveout watch` shows it.
 
-LOG_LINES = 25
 _Path = str | os.PathLike[str]
 
 
@@ -407,7 +394,7 @@ class StartedRun:
         exit_code = self._process.wait(timeout_s)
         found = self.recorded()
         if found.results.run is None:
-            raise RunNotStarted(f"the run has not begun (exit code {exit_code})\n{last_lines(self.path, LOG_LINES)}")
+            raise RunNotStarted(f"the run has not begun (exit code {exit_code})\n{last_lines(self.path)}")
         return found
 
     def __enter__(self) -> StartedRun:

@@ -5,21 +5,21 @@ Data flow: file -> `PlanFile.collect` (compiled) -> `RunItem` and `VerdictItem`s
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pytest
 
 from proveout.coordinator.live.event_feed import RunProcess, last_lines
+from proveout.coordinator.storage.journal import JournalFault, read
 from proveout.core.data_classes import record
+from proveout.proto.events import RunStarted, VerdictReached
 
 if TYPE_CHECKING:
     from proveout.dsl.plan.plan import Check, Plan
@@ -31,7 +31,6 @@ RUNS = pytest.StashKey[dict[str, str]]()
 
 JUDGED = (0, 1, 3)
 """Exit codes of a run that reached its verdicts."""
-LOG_LINES = 25
 
 
 class RunFailed(Exception):
@@ -40,15 +39,11 @@ class RunFailed(Exception):
 
 @record
 class PlanRun:
-    """A run that was judged: its directory, and `result.json`."""
+    """A run that was judged: its directory, the name of its plan, and its verdicts by id, the built-in ones too."""
 
     directory: Path
-    document: dict[str, Any]
-
-    @property
-    def verdicts(self) -> dict[str, dict[str, Any]]:
-        """The verdicts by id: those of the plan, and the built-in ones."""
-        return {verdict["id"]: verdict for verdict in self.document["verdicts"]}
+    plan: str
+    verdicts: Mapping[str, VerdictReached]
 
 
 def run(arguments: Sequence[str], cwd: Path) -> PlanRun:
@@ -63,61 +58,41 @@ def run(arguments: Sequence[str], cwd: Path) -> PlanRun:
     if directory is None:
         raise RunFailed(f"the run did not begin (exit code {exit_code})\n{early}")
     if exit_code not in JUDGED:
-        raise RunFailed(f"the run failed (exit code {exit_code}): {directory}\n{last_lines(directory, LOG_LINES)}")
+        raise RunFailed(f"the run failed (exit code {exit_code}): {directory}\n{last_lines(directory)}")
     try:
-        document = json.loads((directory / "result.json").read_text())
-    except (OSError, ValueError, RecursionError) as fault:
-        raise RunFailed(
-            f"{directory / 'result.json'} cannot be read: {fault}\n`proveout resume {directory}` makes it again"
-        ) from fault
-    return PlanRun(directory=directory, document=document)
+        events = [stamped.event for stamped in read(directory)]
+    except JournalFault as fault:
+        raise RunFailed(str(fault)) from fault
+    plan = next(event.name for event in events if isinstance(event, RunStarted))
+    verdicts = {event.id: event for event in events if isinstance(event, VerdictReached)}
+    return PlanRun(directory=directory, plan=plan, verdicts=verdicts)
 
 
 def _child(arguments: Sequence[str], cwd: Path, output: Any) -> tuple[Path | None, int]:
-    with _handing_on() as interrupts:
-        child = RunProcess(*arguments, output=output, cwd=cwd)
-        interrupts.to(child.stop)
-        directory = child.directory()
-        exit_code = child.wait()
-    if interrupts.seen:
-        raise KeyboardInterrupt
-    return directory, exit_code
+    """The directory and the exit code of a child that gets SIGINT and SIGTERM of this process as SIGINT, also those
+    that come while it is started: a child that misses the signal would run for ever."""
+    running: list[RunProcess] = []
+    seen: list[bool] = []  # of each signal, whether the child had started
 
+    def forward(*_: object) -> None:
+        seen.append(bool(running))
+        for child in running:
+            child.stop()
 
-class _Interrupts:
-    """Forward signals to a child as SIGINT; signals that come before the child has started are forwarded then."""
-
-    def __init__(self) -> None:
-        self.seen = self._kept = False
-        self._send: Callable[[], None] | None = None
-
-    def __call__(self, number: int, frame: object) -> None:
-        self.seen = True
-        if self._send is None:
-            self._kept = True
-        else:
-            self._send()
-
-    def to(self, send: Callable[[], None]) -> None:
-        """The child has started."""
-        self._send = send  # from here on signals are forwarded at once
-        if self._kept:
-            send()
-
-
-@contextmanager
-def _handing_on() -> Iterator[_Interrupts]:
-    """Catch SIGINT and SIGTERM before the child starts: a child that misses the signal would run for ever."""
-    interrupts = _Interrupts()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupts  # only the main thread may, and only it is interrupted
-        return
-    before = {number: signal.signal(number, interrupts) for number in (signal.SIGINT, signal.SIGTERM)}
+    is_main = threading.current_thread() is threading.main_thread()  # the only one that may, and is interrupted
+    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM) if is_main}
     try:
-        yield interrupts
+        child = RunProcess(*arguments, output=output, cwd=cwd)
+        running.append(child)
+        if False in seen:
+            child.stop()
+        directory, exit_code = child.directory(), child.wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if seen:
+        raise KeyboardInterrupt
+    return directory, exit_code
 
 
 # | verdict | item |
@@ -198,7 +173,7 @@ class PlanFile(pytest.File):
             self.run = run(arguments, self.config.invocation_params.dir)
         except RunFailed as fault:
             pytest.fail(str(fault), pytrace=False)
-        self.config.stash.setdefault(RUNS, {})[self.run.document["run"]["name"]] = str(self.run.directory)
+        self.config.stash.setdefault(RUNS, {})[self.run.plan] = str(self.run.directory)
 
 
 class _Item(pytest.Item):
@@ -210,14 +185,14 @@ class _Item(pytest.Item):
         assert self.parent.run is not None  # noqa: S101
         return self.parent.run
 
-    def settle(self, verdict: Mapping[str, Any]) -> None:
+    def settle(self, verdict: VerdictReached) -> None:
         """Fail, skip or pass by the outcome of the verdict."""
         mode = self.config.getoption("--proveout-inconclusive") or self.config.getini("proveout_inconclusive")
-        found = answer(verdict["outcome"], verdict["severity"], mode)
-        self.user_properties.append((f"evidence of {verdict['id']}", verdict["evidence"]))
+        found = answer(verdict.outcome, verdict.severity, mode)
+        self.user_properties.append((f"evidence of {verdict.id}", verdict.evidence))
         if found == "skipped":
-            about = "warning only: " if verdict["severity"] == "warn" else ""
-            reason = f"{about}{verdict['outcome']} {verdict['id']}: {verdict['evidence']}"
+            about = "warning only: " if verdict.severity == "warn" else ""
+            reason = f"{about}{verdict.outcome} {verdict.id}: {verdict.evidence}"
             raise pytest.skip.Exception(reason, _use_item_location=True)  # the plan's line, not this one
         if found == "failed":
             raise VerdictFailed(describe(verdict, self.plan_run().directory))
@@ -236,8 +211,8 @@ class RunItem(_Item):
         """Judge the built-in verdicts; the worst one counts."""
         made = self.plan_run()
         self.user_properties.append(("run", str(made.directory)))
-        built_in = [verdict for verdict in made.verdicts.values() if ":" in verdict["id"]]  # no id of a plan has one
-        for verdict in sorted(built_in, key=lambda verdict: _WORST_FIRST.index(verdict["outcome"])):
+        built_in = [verdict for verdict in made.verdicts.values() if ":" in verdict.id]  # no id of a plan has one
+        for verdict in sorted(built_in, key=lambda verdict: _WORST_FIRST.index(verdict.outcome)):
             self.settle(verdict)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
@@ -277,15 +252,15 @@ def answer(outcome: str, severity: str, mode: str) -> Answer:
     return "failed"
 
 
-def describe(verdict: Mapping[str, Any], directory: Path) -> str:
+def describe(verdict: VerdictReached, directory: Path) -> str:
     """The verdict as lines of text."""
     lines = [
-        f"{verdict['outcome']} {verdict['id']}" + (f": {verdict['title']}" if verdict["title"] else ""),
-        f"  check:      {verdict['check']}",
-        f"  evidence:   {verdict['evidence']}",
+        f"{verdict.outcome} {verdict.id}" + (f": {verdict.title}" if verdict.title else ""),
+        f"  check:      {verdict.check}",
+        f"  evidence:   {verdict.evidence}",
     ]
-    if verdict["iterations"]:
-        lines.append(f"  iterations: {', '.join(verdict['iterations'])}")
-    if verdict["file"]:
-        lines.append(f"  written at: {verdict['file']}:{verdict['line']}")
+    if verdict.iterations:
+        lines.append(f"  iterations: {', '.join(verdict.iterations)}")
+    if verdict.file:
+        lines.append(f"  written at: {verdict.file}:{verdict.line}")
     return "\n".join([*lines, f"  report:     {directory / 'report.html'}"])

@@ -1,7 +1,7 @@
 """The pytest plugin: plans as tests, one item per verdict (`pytest plans/smoke.yaml`, `pytest plans/ --proveout`).
 
 Data flow: a plan's file -> (`collect`) compiled when it is collected -> items -> (`execute`) one run in a process of
-its own before the first of them -> `result.json` -> each item's outcome. This module has only the hooks: pytest loads
+its own before the first of them -> its verdicts -> each item's outcome. This module has only the hooks: pytest loads
 it at every start, so it imports nothing of ours, and collects nothing unless a plan is named or `--proveout` or the ini
 key `proveout_plans` ask for it.
 """

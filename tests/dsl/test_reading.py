@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from proveout.coordinator.agents.endpoints import SecretMissing, read_secret
 from proveout.core.errors import PlanError, Where
 from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.plan import Field
 from proveout.dsl.plan.topology import Secret
-from proveout.dsl.schema.parameters import Field, read_form
+from proveout.dsl.schema.parameters import read_form
 from proveout.dsl.source.ansible_inventory import expanded, hosts, read
 from proveout.dsl.source.loader import NODES_MAX, load, loads
 from proveout.dsl.source.nodes import Map, Problems, Scalar, Seq, plain

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from results_of_runs import COMPARISON
 
 from proveout.core.errors import ProveoutError
+from proveout.dsl.plan.plan import Field
 from proveout.proto.events import VerdictReached
 from proveout.tui import services as shown
 
@@ -16,11 +18,16 @@ SHOWN = "[red]x[/red]\\x1b[31mevil\\u202e"
 START_S = 1_767_225_600.0  # 2026-01-01 00:00 UTC
 
 FIELDS = (
-    shown.Field(name="subscribers", type="int", default="1_000", low="100", high="100_000", help="rows in SUBSCRIBER"),
-    shown.Field(name="measure", type="duration", default="1s", low="1s", help="the window that counts"),
-    shown.Field(name="mode", type="text", default="sync", choices=("sync", "async"), help="how a commit returns"),
-    shown.Field(name="dsn", type="text", required=True, help="where the database is"),
+    Field(name="subscribers", type="int", default="1_000", low="100", high="100_000", help="rows in SUBSCRIBER"),
+    Field(name="measure", type="duration", default="1s", low="1s", help="the window that counts"),
+    Field(name="mode", type="text", default="sync", choices=("sync", "async"), help="how a commit returns"),
+    Field(name="dsn", type="text", required=True, help="where the database is"),
 )
+
+
+class Form(NamedTuple):
+    fields: tuple[Field, ...]
+    objection: Callable[[str, str], str]
 
 
 class FakeServices:
@@ -84,13 +91,13 @@ class FakeServices:
         if path == "/p/bad.yaml":
             raise ProveoutError("cannot be read")
         if path == "/p/evil.yaml":
-            field = shown.Field(name=HOSTILE, type="text", default=HOSTILE, help=HOSTILE)
-            return shown.Form(fields=(field,), objection=lambda name, text: f"not {text}")
+            field = Field(name=HOSTILE, type="text", default=HOSTILE, help=HOSTILE)
+            return Form(fields=(field,), objection=lambda name, text: f"not {text}")
 
         def objection(name: str, text: str) -> str:
             return "is below its minimum of 100" if name == "subscribers" and text == "9" else ""
 
-        return shown.Form(fields=FIELDS, objection=objection)
+        return Form(fields=FIELDS, objection=objection)
 
     def runs(self) -> Sequence[shown.Found]:
         return [shown.Found(path=path, name=card.name, stamp=1) for path, card in self.past.items()]

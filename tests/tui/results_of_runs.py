@@ -9,7 +9,7 @@ import histories
 
 from proveout.core.errors import ProveoutError
 from proveout.proto.events import Claim, HeadlineNumber, VerdictReached
-from proveout.tui.services import ComparedPart, ComparedRow, Comparison, Judged, Pace, Ratio, Replay, Result
+from proveout.tui.services import ComparedPart, ComparedRow, Comparison, Judged, Ratio, Replay, Result
 
 HOSTILE = histories.HOSTILE
 HEADLINE = (
@@ -112,13 +112,12 @@ class FakeRun:
 
     def __init__(self) -> None:
         self.address = "/r/study-1/report.html"
-        self.pace = Pace(speed=5.0, paused=False)
 
     def result(self) -> Result:
         return FINISHED
 
     def replay(self) -> Replay:
-        return Replay(histories.stamped(histories.judged()), self.pace, step_s=0.05)
+        return Replay(histories.stamped(histories.judged()), 5.0, step_s=0.05)
 
     def report(self) -> str:
         return self.address
@@ -134,4 +133,4 @@ class FakeRun:
 
 def at_end() -> Replay:
     """A finished run as `watch` opens it."""
-    return Replay(histories.stamped(histories.judged()), Pace(speed=5.0), step_s=0.05, at_end=True)
+    return Replay(histories.stamped(histories.judged()), 5.0, step_s=0.05, at_end=True)

@@ -22,22 +22,21 @@ from proveout.tui.home import (
     HomeScreen,
     HomeView,
     Listing,
-    Place,
     found,
     plan_rows,
     read,
 )
 
 SMALL, LARGE = (80, 24), (200, 60)
-HomePilot = Pilot[shown.Choice | None]
+HomePilot = Pilot[list[str]]
 
 
 @asynccontextmanager
 async def at_home(
-    *keys: str, services: FakeServices | None = None, place: Place | None = None, size: tuple[int, int] = SMALL
+    *keys: str, services: FakeServices | None = None, view: HomeView | None = None, size: tuple[int, int] = SMALL
 ) -> AsyncIterator[tuple[HomeApp, HomePilot]]:
     """The home screen after it has read everything, and after these keys."""
-    app = HomeApp(services or FakeServices(), None, place, debounce_s=0.0)
+    app = HomeApp(services or FakeServices(), view, debounce_s=0.0)
     async with app.run_test(size=size, notifications=True) as pilot:
         await home_read(pilot)
         await pilot.press(*keys)
@@ -111,19 +110,18 @@ async def test_the_row_under_the_cursor_is_explained_below_the_list() -> None:
 async def test_enter_on_a_run_exits_with_the_watch_command() -> None:
     async with at_home("2", "down", "enter", size=LARGE) as (app, _):
         pass
-    assert app.return_value == shown.Watch(run="/r/b")
-    assert (app.place.pane, app.place.run) == ("runs", "/r/b")
+    assert app.return_value == ["watch", "/r/b"]
+    assert (app.view.pane, app.view.run) == ("runs", "/r/b")
 
 
 async def test_the_home_screen_reopens_at_the_previous_place_with_a_notice() -> None:
     notice = f"host db1 has a remote agent\n  --pki DIR {HOSTILE}"
-    place = Place(pane="runs", run="/r/c", theme="textual-light", notice=notice)
-    async with at_home(place=place) as (app, pilot):
+    async with at_home(view=HomeView(pane="runs", run="/r/c", theme="textual-light", notice=notice)) as (app, pilot):
         assert home_of(app).here("runs") == "/r/c"
         assert app.theme == "textual-light"
         assert f"! host db1 has a remote agent\n    --pki DIR {SHOWN}" in str(app.screen.query_one("#notice").content)  # type: ignore[attr-defined]
         await pilot.press("g")
-    assert app.return_value == shown.Resume(run="/r/c")
+    assert app.return_value == ["resume", "/r/c"]
 
 
 async def test_the_palette_has_the_commands_of_plans_and_runs() -> None:
@@ -153,7 +151,7 @@ async def test_a_plan_is_started_with_the_changed_parameters_only() -> None:
         await pilot.press("ctrl+s")
         await until(pilot, lambda: app.return_value is not None)
     wanted = {"subscribers": "500", "mode": "async", "dsn": "host=db1"}
-    assert app.return_value == shown.Start(plan="/p/smoke.yaml", overrides=wanted)
+    assert app.return_value == shown.Start(plan="/p/smoke.yaml", overrides=wanted).words()
     assert services.compiled[-1] == ("/p/smoke.yaml", wanted, "")
 
 

@@ -15,7 +15,7 @@ from proveout.proto import events as e
 from proveout.tui.header import Alert
 from proveout.tui.panes import PlanTree, verdict_text
 from proveout.tui.run_app import RunApp
-from proveout.tui.services import Pace, Replay
+from proveout.tui.services import Replay
 from proveout.tui.style import AskScreen, HelpScreen
 
 SMALL, MIDDLE = (80, 24), (120, 40)
@@ -110,13 +110,6 @@ async def test_a_key_that_does_nothing_is_answered_with_the_reason(key: str, rea
         assert [reason in one.message for one in app._notifications] == ([True] if reason else [])
 
 
-async def test_a_terminal_that_is_too_small_is_reported_once() -> None:
-    app = RunApp(histories.Still(histories.climbing()))
-    async with app.run_test(size=(79, 24)) as pilot:
-        await until(pilot, lambda: len(app._notifications))
-        assert [one.message for one in app._notifications] == ["This terminal has 79 × 24; the screens need 80 × 24."]
-
-
 @pytest.mark.parametrize("replays", [False, True])
 async def test_a_footer_has_whole_keys_and_always_those_of_help_and_quitting(*, replays: bool) -> None:
     app = RunApp(at_end(), FakeRun())
@@ -187,15 +180,14 @@ async def test_quitting_a_live_run_asks_and_only_stopping_ends_the_run() -> None
 
 
 async def test_a_replay_pauses_continues_and_changes_its_speed() -> None:
-    pace = Pace(speed=10.0, paused=True)
-    source = Replay(histories.stamped(histories.judged()), pace, step_s=0.05)
+    source = Replay(histories.stamped(histories.judged()), 10.0, step_s=0.05, paused=True)
     app = RunApp(source)
     async with app.run_test(size=SMALL) as pilot:
         await pilot.press("plus")
-        assert pace.speed == 30.0
+        assert source.speed == 30.0
         await pilot.press("minus", "minus")
-        assert pace.speed == 5.0
+        assert source.speed == 5.0
         assert app.view.ended is None
-        pace.speed = 1000.0
+        source.speed = 1000.0
         await pilot.press("space")
         await until(pilot, lambda: app.view.ended is not None)

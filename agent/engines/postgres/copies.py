@@ -19,8 +19,8 @@ from proveout.agent.engines.adapter import CopyState
 from proveout.agent.engines.postgres.sql import connect_blocking, statement_fault
 from proveout.agent.errors import TaskFault
 from proveout.core.data_classes import dataclass
-from proveout.core.directories import size_text
 from proveout.core.numbers import count_of
+from proveout.core.numbers import size as size_text
 from proveout.proto.wire.tasks import Endpoint
 
 NAME_BYTES_MAX = 63

@@ -62,14 +62,10 @@ _MODULES = {
 }
 """The modules of verbs that share one with another verb."""
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout bench
-
   proveout run plans/hlr-cache-embedded.yaml
-
   proveout explain plans/hlr-cache-embedded.yaml
-
   proveout VERB --help
 """
 
@@ -154,7 +150,7 @@ def epilog_of(verb: str) -> str:
 
 def _examples(text: str) -> str:
     """An epilog that is shown line by line, not re-wrapped (`\\b` is click's sign for that)."""
-    return "\b\n" + "\n".join(line for line in text.splitlines() if line.strip())
+    return f"\b\nExamples:{text.rstrip()}"
 
 
 def _version(on: bool) -> None:

@@ -16,14 +16,10 @@ from proveout.cli.options import file_option
 if TYPE_CHECKING:
     from proveout.agent.daemon.servicer import Options
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout agent --listen 0.0.0.0:7443 --pki /etc/proveout/pki --name db1
-
   proveout agent --pki ~/pki --state-dir ~/agent-state --policy ~/policy.yaml
-
   proveout agent --check-policy /etc/proveout/policy.yaml
-
   proveout agent --pki /etc/proveout/pki --name db1 --print-unit > /etc/systemd/system/proveout-agent.service
 """
 

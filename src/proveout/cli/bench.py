@@ -33,20 +33,13 @@ from proveout.dsl import engines
 
 if TYPE_CHECKING:
     from proveout.coordinator.storage.run_directory import RunDirectory
-    from proveout.dsl.plan.topology import System
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout bench
-
   proveout bench postgresql://bench@localhost/shop --workload tpcb
-
   proveout bench mysql://bench@db1/bench --threads 1,4,16 --time 5m
-
   proveout bench shop.db --sql 'SELECT * FROM product WHERE id = :id'
-
   proveout bench postgresql://db1/shop --compare postgresql://db2/shop
-
   proveout bench --again
 """
 
@@ -209,10 +202,8 @@ def rungs(text: str) -> tuple[int, ...]:
     if sorted(set(found)) != found:
         raise typer.BadParameter(f"{text!r}: each rung once, rising", param_hint="--threads")
     if dash:
-        found = [low for low in (found[0], *(2**power for power in range(20))) if found[0] <= low < found[1]] + found[
-            1:
-        ]
-    return tuple(dict.fromkeys(sorted(found)))
+        found += [2**power for power in range(20) if found[0] < 2**power < found[1]]
+    return tuple(sorted(found))
 
 
 def unit(option: str, read: Callable[[object], float], text: str) -> float:
@@ -550,7 +541,7 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
     from proveout.cli import run
     from proveout.coordinator.storage.journal import is_driven
 
-    code, found = INTERRUPTED, None
+    code = INTERRUPTED
     try:
         try:
             run.run(path, headless=headless, runs_dir=runs)
@@ -581,13 +572,6 @@ def last_run(runs: Path, path: Path | None = None) -> RunDirectory | None:
     return None
 
 
-def _of_system(system: System) -> Address:
-    """The address of a system of a plan that a bench has written."""
-    if system.dsn is None:
-        return parse(system.engine)
-    return replace(parse(system.dsn), password=None)
-
-
 def _again(runs: Path, *, headless: bool) -> int:
     """Run the plan of the last bench once more, and compare the two runs; the exit code of the run. Unusable."""
     from proveout.cli.compare import compare
@@ -605,7 +589,8 @@ def _again(runs: Path, *, headless: bool) -> int:
     populates = next((stage.workload for stage in plan.stages if isinstance(stage, Populate)), None)
     keep = not any(isinstance(stage, Drop) for stage in plan.stages)
     with ExitStack() as stack:
-        sides = [stack.enter_context(opened(_of_system(system), place)) for place, system in enumerate(plan.systems)]
+        found = (replace(parse(system.dsn or system.engine), password=None) for system in plan.systems)
+        sides = [stack.enter_context(opened(address, place)) for place, address in enumerate(found)]
         for side in sides if populates is not None else ():
             if note := guard(side, table_names(plan.workload(str(populates)))):
                 typer.echo(note)

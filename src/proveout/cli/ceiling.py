@@ -17,14 +17,10 @@ if TYPE_CHECKING:
     from proveout.dsl.plan.topology import System
     from proveout.proto.wire.tasks import Endpoint
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout ceiling postgres
-
   proveout ceiling postgresql://bench@db1.lab/bench --connections 16 --connections 128
-
   proveout ceiling plans/hlr-cache-lab.yaml --system backend -i lab.yaml
-
   proveout ceiling --engine oracle bench/secret@db1.lab/service
 """
 

@@ -35,20 +35,13 @@ if TYPE_CHECKING:
     from proveout.dsl.plan.plan import Plan
 
 
-CHECK_EPILOG = """Examples:
-
+CHECK_EPILOG = """
   proveout check plans/hlr-cache-embedded.yaml
-
   proveout check plans/*.yaml
-
   proveout check plans/*.yaml --quiet --junit check.xml
-
   proveout check -p subscribers=200_000 -p measure=30s plans/hlr-cache-embedded.yaml
-
   proveout check -i inventories/lab.yaml plans/hlr-cache-lab.yaml
-
   proveout check --connect plans/smoke.yaml
-
   proveout check --connect --json plans/smoke.yaml | jq '.plans[].problems[].message'
 """
 
@@ -227,16 +220,11 @@ def _policy_lines(path: Path, plan: Plan) -> Iterator[str]:
         yield from entries
 
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout schema > plans/plan.schema.json
-
   proveout schema --result > result.schema.json
-
   proveout schema --compare > compare.schema.json
-
 A plan's first line points editors at it:
-
   # yaml-language-server: $schema=plan.schema.json
 """
 
@@ -253,16 +241,10 @@ def schema(
     """Print the JSON Schema of the plan format; editors use it to complete and check plans."""
     if result and compare:
         raise typer.BadParameter("one schema at a time: --result or --compare")
-    if compare:
+    if compare or result:
         from proveout.coordinator.report import json_documents
 
-        typer.echo(json_documents.comparison_schema_json(), nl=False)
-        return
-    if result:
-        from proveout.coordinator.report import json_documents
-
-        typer.echo(json_documents.result_schema_json(), nl=False)
-        return
-    from proveout.dsl.compile.json_schema import schema_json
-
-    typer.echo(schema_json(), nl=False)
+        made = json_documents.comparison_schema_json if compare else json_documents.result_schema_json
+    else:
+        from proveout.dsl.compile.json_schema import schema_json as made
+    typer.echo(made(), nl=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,16 +19,11 @@ if TYPE_CHECKING:
     from proveout.coordinator.comparison import ComparedRuns, Condition, Judgement
     from proveout.coordinator.results.results import RunResults
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout compare smoke-20260114-101500-3f2a latest
-
   proveout compare baseline/smoke-20260114-101500-3f2a latest --fail-if 'tps.ratio.upper < 0.95'
-
   proveout compare a1 a2 a3 -- b1 b2 b3
-
   proveout compare --label branch=main -- --label branch=fix
-
   proveout compare before after --allow 'kernel,sysctl.*' --markdown compare.md --html compare.html
 """
 
@@ -89,6 +83,7 @@ def compare(
     from proveout.cli import outputs as output_files
     from proveout.coordinator import comparison as comparing
     from proveout.coordinator.history.runs import earlier_runs
+    from proveout.coordinator.report import ci_reports
 
     outputs = output_files.check_outputs({"json": json, "markdown": markdown, "html": html})
     named, allowed = _sides(runs, runs_dir), options.names(allow)
@@ -99,19 +94,9 @@ def compare(
     judged = [comparing.judge(condition, one) for one in compared for condition in conditions]
     given = {"--allow": ",".join(allowed), "--despite": despite, "--band": band, "--runs-dir": runs_dir}
     _print(compared, judged, quiet=quiet, whole="" if full else _whole(named, given))
-    _annotate(annotations, compared, judged)
+    output_files.annotate(ci_reports.of_conditions(judged, comparing.legend(compared)), annotations)
     _write(outputs, [side[0] for side in sides], compared, judged)
     raise typer.Exit(comparing.exit_code(judged))
-
-
-def _annotate(annotations: Annotations, compared: Sequence[ComparedRuns], judged: Sequence[Judgement]) -> None:
-    from proveout.cli import outputs as output_files
-    from proveout.coordinator.comparison import legend
-    from proveout.coordinator.report import ci_reports as marks
-
-    if output_files.wants_github(annotations, os.environ):
-        remarks = marks.of_conditions(judged, legend(compared))
-        sys.stdout.write(marks.to_github(remarks, output_files.checkout(os.environ)))
 
 
 def _print(compared: Sequence[ComparedRuns], judged: Sequence[Judgement], *, quiet: bool, whole: str) -> None:

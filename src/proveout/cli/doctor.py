@@ -98,12 +98,9 @@ def _line(where: Where) -> str:
     return lines[where.line - 1] if 0 < where.line <= len(lines) else ""
 
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout doctor
-
   proveout doctor plans/hlr-mysql.yaml
-
   proveout doctor --json | jq '.findings[] | select(.state == "note")'
 """
 

@@ -26,14 +26,10 @@ if TYPE_CHECKING:
     from proveout.coordinator.noise import NoiseRecord
     from proveout.dsl.plan.plan import Plan
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout explain plans/hlr-cache-embedded.yaml
-
   proveout explain -p threads=1,2,4,8,16,32 plans/hlr-cache-embedded.yaml
-
   proveout explain --json plans/smoke.yaml | jq .seconds
-
   proveout explain --facts --pki ~/pki plans/hlr-cache-lab.yaml
 """
 

@@ -248,11 +248,6 @@ def _name(view: RunView, iteration: IterationId) -> str:
     return f"{safe(iteration.stage)}, {rung}, repeat {iteration.repeat}{repeats}{again}"
 
 
-def _unit(view: RunView, iteration: IterationId) -> str:
-    stage = view.stage(iteration.stage)
-    return rate_unit(stage.kind if stage is not None else "")
-
-
 # ---- load and progress -------------------------------------------------------------------------------------------
 
 
@@ -272,7 +267,7 @@ def _tick(view: RunView, stamped: Stamped) -> str:
     # A program may report the times of the whole window only, and a system that is down answers nothing.
     times = "" if event.avg_us is None else f", avg {microseconds(event.avg_us)}, p99 {microseconds(event.p99_us)}"
     return (
-        f"  {_name(view, event.id)}: {window} {event.second} s, {number(event.tps)} {_unit(view, event.id)}"
+        f"  {_name(view, event.id)}: {window} {event.second} s, {number(event.tps)} {view.unit(event.id.stage)}"
         f"{times}{errors}"
     )
 
@@ -383,7 +378,7 @@ def _iteration_line(view: RunView, stamped: Stamped) -> str:
                 windows = f"{begun.passes} pass{'es' * (begun.passes > 1)} within {seconds(begun.measure_s)}"
             return f"  {_name(view, begun.id)}{rate}: {windows}"
         case IterationFinished() as ended:
-            return f"  {_name(view, ended.id)}: {_numbers(ended, _unit(view, ended.id))}{_so_far(view, ended.id)}"
+            return f"  {_name(view, ended.id)}: {_numbers(ended, view.unit(ended.id.stage))}{_so_far(view, ended.id)}"
         case IterationVoided() as voided:
             again = "; it is run again" if voided.rerun else ""
             return f"warning: {_name(view, voided.id)} is void: {safe(voided.reason)}{again}"

@@ -33,14 +33,10 @@ if TYPE_CHECKING:
     from proveout.coordinator.storage.run_directory import RunDirectory
 
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout runs
-
   proveout runs --runs-dir /var/lib/proveout/runs
-
   proveout runs --environment latest
-
   proveout runs --parquet runs.parquet && duckdb -c "SELECT run, threads, \"tps.mean\" FROM 'runs.parquet'"
 """
 _HEAD = ("RUN", "PLAN", "WHEN", "STATE", "VERDICTS", "LABELS")
@@ -136,14 +132,10 @@ def _when(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-TREND_EPILOG = """Examples:
-
+TREND_EPILOG = """
   proveout trend
-
   proveout trend plans/smoke.yaml --by commit --html trend.html
-
   proveout trend smoke --fail-if change --json trend.json
-
   proveout trend smoke --acknowledge smoke-20260114-101500-3f2a --note 'checksums are on from here'
 """
 
@@ -194,7 +186,6 @@ def trend(
     json: Annotated[Path | None, file_option("Write the histories as JSON.")] = None,
     markdown: Annotated[Path | None, file_option("Write the report in Markdown.")] = None,
     html: Annotated[Path | None, file_option("Write one HTML file, with a figure per metric.")] = None,
-    svg: Annotated[Path | None, file_option("Write each figure as an SVG file.", "DIR")] = None,
 ) -> None:
     """Show the metrics of all comparable runs of a plan over time, and the runs at which they changed.
 
@@ -215,17 +206,15 @@ def trend(
     )
     shown = Trend(selection=selection, histories=histories, label=by, condition=fail_if.value if fail_if else None)
     terminal.show(trend_document(shown), sys.stdout)
-    _write(shown, outputs, svg)
+    _write(shown, outputs)
     raise typer.Exit(metric_history.exit_code(histories, shown.condition))
 
 
 def _read(folder: Path) -> RunFolder:
-    from proveout.cli.options import counting
     from proveout.coordinator.history.runs import read_folder
     from proveout.core.numbers import safe
 
-    with counting("runs read") as progress:
-        found = read_folder(folder, progress)
+    found = read_folder(folder)
     for name, fault in found.unreadable:
         typer.echo(safe(f"warning: {name} is left out: {fault}"), err=True)
     return found
@@ -259,11 +248,10 @@ def _acknowledge(folder: Path, run: str | None, note: str, metrics: list[str]) -
         acknowledge(folder, Acknowledgement(run=name, note=note, metric=metric, unix_s=time.time()))
 
 
-def _write(shown: Trend, outputs: dict[str, str], pictures: Path | None) -> None:
-    from proveout.cli.outputs import write_document, write_documents
+def _write(shown: Trend, outputs: dict[str, str]) -> None:
+    from proveout.cli.outputs import write_documents
     from proveout.coordinator.report import html, markdown
-    from proveout.coordinator.report.figures.figure import svg
-    from proveout.coordinator.report.history_documents import to_json, trend_document, trend_figure
+    from proveout.coordinator.report.history_documents import to_json, trend_document
 
     writers: dict[str, Callable[[], str]] = {
         "json": lambda: to_json(shown),
@@ -271,17 +259,11 @@ def _write(shown: Trend, outputs: dict[str, str], pictures: Path | None) -> None
         "html": lambda: html.render(trend_document(shown, figures=True)),
     }
     write_documents(outputs, writers)
-    if pictures is not None:
-        for figure in (trend_figure(history, shown.label) for history in shown.histories):
-            write_document(pictures / f"{figure.slug}.svg", svg(figure), parents=True)
 
 
-NOISE_EPILOG = """Examples:
-
+NOISE_EPILOG = """
   proveout noise plans/smoke.yaml
-
   proveout noise plans/hlr-cache-embedded.yaml --stage cached --threads 8 --repeats 20
-
   proveout noise plans/smoke.yaml -p measure=10s --json noise.json
 """
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -19,12 +20,9 @@ from proveout.cli.plan_writer import SCHEMA, plan_name, write, write_schema
 from proveout.core.data_classes import record
 from proveout.core.numbers import safe
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout import nightly.fio storage.yaml
-
   proveout import tprocc.tcl
-
   proveout import oltp_read_write
 """
 
@@ -166,14 +164,17 @@ def _sections(text: str) -> Iterator[tuple[str, Settings]]:
         settings[key.strip()] = value.strip(), number
 
 
+def _of(found: Settings, *keys: str, default: str = "") -> str:
+    """The value of the first of these settings that is there."""
+    return next((found[key][0] for key in keys if key in found), default)
+
+
 def _fio_stage(id: str, found: Settings, file: str, left: dict[str, None]) -> str:
     def lack(key: str, reason: str) -> None:
         value, line = found[key]
         left[f"{file}:{line}: {key}={value} ({reason})"] = None
 
-    def of(*keys: str, default: str = "") -> str:
-        return next((found[key][0] for key in keys if key in found), default)
-
+    of = partial(_of, found)
     rw = of("rw", "readwrite", default="read").partition(":")[0]
     if rw not in _RW:
         key = "rw" if "rw" in found else "readwrite"
@@ -189,9 +190,8 @@ def _fio_stage(id: str, found: Settings, file: str, left: dict[str, None]) -> st
         ("size", ("size", "filesize"), "1GiB", _size), ("ramp_up", ("ramp_time",), "2s", _duration),
         ("measure", ("runtime",), "30s", _duration),
     ):  # fmt: skip
-        given = of(*names)
-        values[key] = (read_as(given) if given else default) or default
-        if given and not read_as(given):
+        values[key] = read_as(of(*names)) or default
+        if of(*names) and not read_as(of(*names)):
             lack(next(name for name in names if name in found), f"not a number with a unit; {default} in its place")
     devices = [one for one in of("filename").split(":") if one.startswith("/dev/")]
     target = {"devices": json.dumps(devices)} if devices else {}
@@ -209,10 +209,10 @@ def _fio_stage(id: str, found: Settings, file: str, left: dict[str, None]) -> st
       from: role:storage
       pattern: random-read-4k
       random: {"true" if random else "false"}
-      block: {_size(of("bs", "blocksize", default="4k").partition(",")[0]) or "4KiB"}
+      block: {_size(of("bs", "blocksize").partition(",")[0]) or "4KiB"}
       read: {read}
-      iodepth: [{_digits(of("iodepth", default="1"))}]
-      jobs: {_digits(of("numjobs", default="1"))}
+      iodepth: [{_digits(of("iodepth"))}]
+      jobs: {_digits(of("numjobs"))}
       size: {values["size"]}
       ramp_up: {values["ramp_up"]}
       measure: {values["measure"]}
@@ -293,23 +293,23 @@ def _hammerdb(text: str, file: str, name: str) -> Imported:
     return Imported(text=_tprocc(engine, settings, users, name), left=tuple(left))
 
 
+_SWITCHES = {
+    "allwarehouse": ", home: all", "keyandthink": ", keying: true, thinking: true", "storedprocs": ", procedures: true"
+}  # fmt: skip
+"""Settings of HammerDB that are true or false -> keys of the workload."""
+
+
 def _tprocc(engine: str, settings: Settings, users: str, name: str) -> str:
-    def of(key: str, default: str) -> str:
-        return settings[key][0] if key in settings else default
-
-    def on(key: str) -> bool:
-        return of(key, "false").lower() in ("true", "1")
-
-    more = "".join(
-        f", {key}: {value}"
-        for key, value, given in (
-            ("home", "all", on("allwarehouse")), ("keying", "true", on("keyandthink")),
-            ("thinking", "true", on("keyandthink")), ("procedures", "true", on("storedprocs")),
-        )
-        if given
-    )  # fmt: skip
-    address, server = _server(engine, settings)
-    secret = f"secrets: {{db: {{env: DB_PASSWORD, to: {json.dumps([address])}}}}}\n" if address else ""
+    of = partial(_of, settings)
+    more = "".join(keys for name, keys in _SWITCHES.items() if of(name).lower() in ("true", "1"))
+    secret, server = "", f"{{engine: {engine}, host: db1, provision: embedded}}"
+    if "host" in settings or engine == "oracle":
+        scheme, port, database = _ADDRESSES[engine]
+        address = f"{of('host', default='127.0.0.1')}:{of('port', default=port)}"
+        secret = f"secrets: {{db: {{env: DB_PASSWORD, to: {json.dumps([address])}}}}}\n"
+        user, database = of("user", default="tpcc"), of("dbase", default=database)
+        dsn = f"{scheme}://{user}:${{secrets.db}}@{address}/{database}"
+        server = f"{{engine: {engine}, host: db1, dsn: {json.dumps(dsn)}}}"
     return f"""\
 proveout: 1
 name: {name}
@@ -321,7 +321,7 @@ title: TPROC-C with the settings of a HammerDB script
   systems:
     db: {server}
 workloads:
-  orders: {{kind: tprocc, warehouses: {_digits(of("count_ware", "1"))}{more}}}
+  orders: {{kind: tprocc, warehouses: {_digits(of("count_ware"))}{more}}}
 captures:
   host: {{kind: os, on: all, every: 1s}}
 stages:
@@ -329,26 +329,12 @@ stages:
   - ladder:
       workload: orders
       target: db
-      threads: [{users or _digits(of("num_vu", "1"))}]
-      ramp_up: {_digits(of("rampup", "2"))}m
-      measure: {_digits(of("duration", "5"))}m
+      threads: [{users or _digits(of("num_vu"))}]
+      ramp_up: {_digits(of("rampup", default="2"))}m
+      measure: {_digits(of("duration", default="5"))}m
       ramp_down: 0s
       repeat: 3
       capture: [host]
 verdicts:
   - {{id: no-errors, title: No technical error, check: ladder.peak.errors.count == 0}}
 """
-
-
-def _server(engine: str, settings: Mapping[str, tuple[str, int]]) -> tuple[str, str]:
-    """The address, and the system: by it where the script has one, else ("") a server that the run starts."""
-
-    def of(key: str, default: str) -> str:
-        return settings[key][0] if key in settings else default
-
-    if "host" not in settings and engine != "oracle":
-        return "", f"{{engine: {engine}, host: db1, provision: embedded}}"
-    scheme, port, database = _ADDRESSES[engine]
-    address = f"{of('host', '127.0.0.1')}:{of('port', port)}"
-    dsn = f"{scheme}://{of('user', 'tpcc')}:${{secrets.db}}@{address}/{of('dbase', database)}"
-    return address, f"{{engine: {engine}, host: db1, dsn: {json.dumps(dsn)}}}"

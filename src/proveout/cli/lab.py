@@ -29,14 +29,10 @@ if TYPE_CHECKING:
     from proveout.coordinator.deploy.wheelhouse import Wheelhouse
 
 
-DEPLOY_EPILOG = """Examples:
-
+DEPLOY_EPILOG = """
   proveout deploy -i lab.yaml --ca ~/lab-authority --authority lead.lab:7444 --dry-run
-
   proveout deploy -i lab.yaml --ca ~/lab-authority --authority lead.lab:7444 --policy client=client-policy.yaml
-
   proveout deploy -i lab.yaml --host db1 --ca ~/lab-authority --authority lead.lab:7444
-
   proveout deploy -i lab.yaml --remove --ca ~/lab-authority
 """
 
@@ -302,10 +298,8 @@ class _Board:
         return Text("\n".join(self._line(host, text) for host, text in self._lines.items()))
 
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout inventory import hosts.ini --role loadgenerators=client --role databases=server > lab.yaml
-
   proveout inventory import inventory.yml --out lab.yaml
 """
 

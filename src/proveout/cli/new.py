@@ -16,14 +16,10 @@ import typer
 from proveout.cli.options import STARTERS, Unusable
 from proveout.cli.plan_writer import SCHEMA, plan_name, write, write_schema
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout new
-
   proveout new ladder
-
   proveout new cache studies/checkout.yaml
-
   proveout new own --from postgresql://bench@localhost/shop shop.yaml
 """
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, cast
 
 from proveout.cli.options import Annotations, Unusable, describe
 from proveout.core.data_classes import record
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError
 
 if TYPE_CHECKING:
+    from proveout.coordinator.report.ci_reports import Remark
     from proveout.coordinator.report.document import Section
     from proveout.coordinator.results.results import RunResults
     from proveout.coordinator.storage.journal import StorageFailed
@@ -47,6 +48,14 @@ def wants_github(annotations: Annotations, environment: Mapping[str, str]) -> bo
     """Whether the log gets GitHub's workflow commands: on request, or automatically in a GitHub job."""
     asked = annotations is Annotations.github
     return asked or (annotations is Annotations.auto and environment.get("GITHUB_ACTIONS") == "true")
+
+
+def annotate(remarks: Iterable[Remark], annotations: Annotations, stream: TextIO | None = None) -> None:
+    """Print the annotations of a GitHub job to `stream`, standard output by default, where they are wanted."""
+    from proveout.coordinator.report.ci_reports import to_github
+
+    if wants_github(annotations, os.environ):
+        (stream or sys.stdout).write(to_github(remarks, checkout(os.environ)))
 
 
 def checkout(environment: Mapping[str, str]) -> Path:
@@ -143,16 +152,10 @@ def renderers(
         "gitlab-metrics": ci_reports.to_metrics,
         "benchstat": ci_reports.to_benchstat,
         "bencher": ci_reports.to_bencher,
-        NOISE: lambda results: noise.to_json(noise.measure(results, _arms_of(directory))),
+        NOISE: lambda results: noise.to_json(noise.measure(results, cast("NoiseArms", _noise_arms(directory)))),
         "parquet": csv_export.to_parquet,
         **{name: partial(csv_export.to_csv, kind=name) for name in csv_export.EXPORTS},
     }
-
-
-def _arms_of(directory: RunDirectory) -> NoiseArms:
-    found = _noise_arms(directory)
-    assert found is not None  # noqa: S101 - only noise runs have the file
-    return found
 
 
 def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotations, *, quiet: bool = False) -> None:
@@ -184,8 +187,7 @@ def show_results(results: RunResults, directory: RunDirectory, notes: Annotation
     if not quiet:
         terminal.show(run_summary(results, str(directory.path)), sys.stdout)
         _show_noise(results, directory)
-    if wants_github(notes, os.environ):
-        sys.stdout.write(ci_reports.to_github(ci_reports.remarks(results), checkout(os.environ)))
+    annotate(ci_reports.remarks(results), notes)
 
 
 def _show_noise(results: RunResults, directory: RunDirectory) -> None:
@@ -255,25 +257,21 @@ def publish(
     """Write the files of `PLAN_OUTPUTS` among `outputs`, and print the annotations of a GitHub job to `stream`,
     standard output by default. ProveoutError."""
     wanted = {name: path for name, path in outputs.items() if name in PLAN_OUTPUTS}
-    marked = wants_github(annotations, os.environ)
-    if not wanted and not marked:
+    if not wanted and not wants_github(annotations, os.environ):
         return
-    from proveout.coordinator.report import ci_reports
-    from proveout.coordinator.report import ci_reports as marks
+    from proveout.coordinator.report import ci_reports as ci
 
-    root = checkout(os.environ)
-    remarks = [remark for one in checked for remark in marks.of_problems(one.problems)]
-    remarks += [remark for one in checked for remark in marks.of_problems(one.notes, "notice")]
+    remarks = [remark for one in checked for remark in ci.of_problems(one.problems)]
+    remarks += [remark for one in checked for remark in ci.of_problems(one.notes, "notice")]
     plans = [
-        ci_reports.CheckedPlan(
-            file=one.file, problems=tuple(map(describe, one.problems)), notes=tuple(map(describe, one.notes))
-        )
-        for one in checked
+        (one.file, "\n\n".join(map(describe, one.problems)), "\n\n".join(map(describe, one.notes))) for one in checked
     ]
-    writers = {"junit": lambda: ci_reports.of_plans(plans), "codequality": lambda: marks.codequality(remarks, root)}
+    writers = {
+        "junit": lambda: ci.of_plans(plans),
+        "codequality": lambda: ci.codequality(remarks, checkout(os.environ)),
+    }
     write_documents(wanted, writers)
-    if marked:
-        (stream or sys.stdout).write(marks.to_github(remarks, root))
+    annotate(remarks, annotations, stream)
 
 
 @contextmanager

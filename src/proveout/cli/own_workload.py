@@ -207,11 +207,8 @@ def _by_key(tables: Tables, table: str, column: str, generator: Generator, *, lo
 # ---- statements ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
 class NotCarried(Exception):
-    """A statement that does not become one of a plan, and why."""
-
-    why: str
+    """A statement that does not become one of a plan; the text says why."""
 
 
 def top_statements(tables: Tables, *, writes: bool) -> list[Transaction]:
@@ -247,7 +244,7 @@ def top_statements(tables: Tables, *, writes: bool) -> list[Transaction]:
             if lists and carried:
                 tables.unknown.append(f"the number of values in the list of {carried.name}: 1")
         except NotCarried as fault:
-            tables.unknown.append(f"{float(calls):,.0f} calls of {one[:120]}: {fault.why}")
+            tables.unknown.append(f"{float(calls):,.0f} calls of {one[:120]}: {fault}")
     return found
 
 
@@ -324,7 +321,7 @@ def of_statement(tables: Tables, text: str, weight: float, number: int) -> Trans
     try:
         sql, binds = with_binds(tables, text, used)
     except NotCarried as refusal:
-        raise Unusable(f"--sql {text!r}: {refusal.why}", way_out="Write values as :name.") from None
+        raise Unusable(f"--sql {text!r}: {refusal}", way_out="Write values as :name.") from None
     return Transaction(name=f"statement_{number}", weight=weight, sql=(sql,), binds=binds)
 
 
@@ -542,7 +539,7 @@ def _refused(database: Database, transactions: Sequence[Transaction]) -> dict[st
 
 _SET = re.compile(r"\\set\s+(?P<name>\w+)\s+(?P<value>.+)", re.DOTALL)
 _RANDOM = re.compile(r"(?P<function>random|random_zipfian)\s*\((?P<arguments>.*)\)", re.DOTALL)
-_ARITHMETIC = re.compile(r"[\d\s+*/().-]+")
+_ARITHMETIC = re.compile(r"[\d\s+*/().,-]+")
 _OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
 }  # fmt: skip
@@ -568,10 +565,10 @@ class Script:
         if not at or not re.fullmatch(r"\d+", weight):
             name, weight = text, "1"
         try:
-            lines = Path(name).read_text(encoding="utf-8").splitlines()
+            commands = tuple(_commands(Path(name).read_text(encoding="utf-8")))
         except (OSError, UnicodeDecodeError) as fault:
             raise Unusable(f"--pgbench {name}: {fault}", way_out="Name a script: FILE, or FILE@WEIGHT.") from None
-        return cls(path=Path(name), weight=float(weight), commands=tuple(_commands(lines)))
+        return cls(path=Path(name), weight=float(weight), commands=commands)
 
     @property
     def is_on_tables_of_pgbench(self) -> bool:
@@ -619,59 +616,35 @@ class Script:
         name, value = found["name"], found["value"].strip()
         values.pop(name, None)
         drawn = _RANDOM.fullmatch(value)
-        if drawn is None:
-            values[name] = str(_constant(value, values))
-            return
-        arguments = [_constant(one, values) for one in _split(drawn["arguments"])]
-        if drawn["function"] == "random" and len(arguments) == 2:
-            binds[name] = {"uniform": [int(one) for one in arguments]}
-        elif drawn["function"] == "random_zipfian" and len(arguments) == 3 and 0.0 < arguments[2] <= THETA_MAX:
-            binds[name] = {"zipf": [int(one) for one in arguments[:2]], "theta": float(arguments[2])}
-        else:
-            raise ValueError("these arguments are not carried")
+        match drawn and drawn["function"], _constants(drawn["arguments"] if drawn else value, values):
+            case None, [constant]:
+                values[name] = str(constant)
+            case "random", [low, high]:
+                binds[name] = {"uniform": [int(low), int(high)]}
+            case "random_zipfian", [low, high, theta] if 0.0 < theta <= THETA_MAX:
+                binds[name] = {"zipf": [int(low), int(high)], "theta": float(theta)}
+            case _:
+                raise ValueError("these arguments are not carried")
 
 
-def _commands(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+_COMMAND = re.compile(r"^[ \t]*\\.*|[^;\s][^;]*", re.MULTILINE)
+
+
+def _commands(text: str) -> Iterator[tuple[int, str]]:
     """(line, command): a backslash command of one line, or a statement up to its semicolon; without comments."""
-    begun = 0
-    parts: list[str] = []
-    for number, line in enumerate(lines, 1):
-        text = re.sub(r"(?:^|\s)--.*$", "", line).strip()
-        if not text:
-            continue
-        if text.startswith("\\") and not parts:
-            yield number, text
-            continue
-        begun = begun if parts else number
-        *whole, rest = text.split(";")
-        for one in whole:
-            if command := " ".join((*parts, one.strip())).strip():
-                yield begun, command
-            parts, begun = [], number
-        parts += [rest.strip()] if rest.strip() else []
-    if parts:
-        yield begun, " ".join(parts)
+    text = re.sub(r"(?:(?<=\s)|^)--.*$", "", text, flags=re.MULTILINE)
+    for found in _COMMAND.finditer(text):
+        command = " ".join(filter(None, map(str.strip, found[0].splitlines())))
+        yield text.count("\n", 0, found.start()) + 1, command
 
 
-def _split(text: str) -> list[str]:
-    """Arguments at the commas outside of parentheses."""
-    found, depth = [""], 0
-    for character in text:
-        depth += (character == "(") - (character == ")")
-        if character == "," and depth == 0:
-            found.append("")
-        else:
-            found[-1] += character
-    return found
-
-
-def _constant(text: str, values: dict[str, str]) -> float:
-    """The value of an expression of numbers and of variables with constant values. ValueError."""
+def _constants(text: str, values: dict[str, str]) -> list[float]:
+    """The values of expressions of numbers and of variables with constant values, between commas. ValueError."""
     plain = _VARIABLE.sub(lambda found: values.get(found[1], found[0]), text.strip())
     if not _ARITHMETIC.fullmatch(plain):
         raise ValueError("this value is not known before the run")
     try:
-        return _arithmetic(ast.parse(plain, mode="eval").body)
+        return [_arithmetic(ast.parse(one.strip(), mode="eval").body) for one in plain.split(",")]
     except SyntaxError:
         raise ValueError("this expression is not arithmetic") from None
 

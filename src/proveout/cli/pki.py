@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from contextlib import closing
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -14,18 +15,12 @@ import typer
 
 from proveout.cli.options import verb_group
 
-PKI_EPILOG = """Examples:
-
+PKI_EPILOG = """
   proveout pki init ~/lab-authority
-
   proveout pki issue ~/lab-authority lead --role coordinator --out ~/pki
-
   proveout pki serve ~/lab-authority --address authority.lab
-
   proveout pki invite ~/lab-authority db1 --address db1.lab --authority authority.lab:7444
-
   PROVEOUT_ENROL_TOKEN=TOKEN proveout pki enrol authority.lab:7444 --ca-hash sha256:HASH --pki /etc/proveout/pki
-
   proveout pki revoke ~/lab-authority db1
 """
 
@@ -63,9 +58,8 @@ def init(
 
     if not 0 < days * 24 <= HOURS_MAX:
         raise typer.BadParameter(f"a certificate is valid for up to {HOURS_MAX // 24} days", param_hint="--days")
-    ledger = Ledger.create(directory, timedelta(days=days))
-    typer.echo(f"authority {ledger.fingerprint} in {directory}")
-    ledger.close()
+    with closing(Ledger.create(directory, timedelta(days=days))) as ledger:
+        typer.echo(f"authority {ledger.fingerprint} in {directory}")
 
 
 @pki.command()
@@ -79,9 +73,8 @@ def issue(
     """Create keys and certificates of a member here, to copy to its host by hand: without enrolment and renewal."""
     from proveout.coordinator.certificates import Ledger, Member, write_member
 
-    ledger = Ledger.open(directory)
-    names = write_member(ledger, Member(role=role, name=name, addresses=tuple(address or ())), out)
-    ledger.close()
+    with closing(Ledger.open(directory)) as ledger:
+        names = write_member(ledger, Member(role=role, name=name, addresses=tuple(address or ())), out)
     typer.echo(f"{role} {name}: {', '.join(names)} in {out}")
 
 
@@ -98,14 +91,13 @@ def invite(
     """Print the command that enrols one host, once, within ten minutes. The host creates its own key."""
     from proveout.coordinator.certificates import Ledger, Member
 
-    ledger = Ledger.open(directory)
     member = Member(role=role, name=name, addresses=tuple(address or ()))
-    token = ledger.invite(member, timedelta(minutes=minutes))
+    with closing(Ledger.open(directory)) as ledger:
+        token, ca_hash = ledger.invite(member, timedelta(minutes=minutes)), ledger.fingerprint
     where = authority or f"{socket.gethostname()}:7444"
     # Not as an option: every user of that host could read it there, and be let in first.
-    command = f"proveout pki enrol {where} --ca-hash {ledger.fingerprint} --pki /etc/proveout/pki"
+    command = f"proveout pki enrol {where} --ca-hash {ca_hash} --pki /etc/proveout/pki"
     typer.echo(f"PROVEOUT_ENROL_TOKEN={token} {command}")
-    ledger.close()
 
 
 @pki.command()
@@ -156,11 +148,10 @@ def revoke(
     """
     from proveout.coordinator.certificates import Ledger, rows
 
-    ledger = Ledger.open(directory)
-    for row in rows(ledger.revoke(who)):
-        typer.echo(f"revoked {row[0]} {row[1]} {row[3]}")
+    with closing(Ledger.open(directory)) as ledger:
+        for row in rows(ledger.revoke(who)):
+            typer.echo(f"revoked {row[0]} {row[1]} {row[3]}")
     typer.echo(f"{directory / 'denied'} is written")
-    ledger.close()
 
 
 @pki.command("list")
@@ -169,10 +160,9 @@ def list_(directory: Authority) -> None:
     from proveout.cli.options import columns
     from proveout.coordinator.certificates import Ledger, rows
 
-    ledger = Ledger.open(directory)
-    for line in columns(rows(ledger.issued())):
-        typer.echo(line)
-    ledger.close()
+    with closing(Ledger.open(directory)) as ledger:
+        for line in columns(rows(ledger.issued())):
+            typer.echo(line)
 
 
 @pki.command()
@@ -201,10 +191,8 @@ def serve(
     asyncio.run(until_told())
 
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout audit verify /var/lib/proveout/audit.log
-
   proveout audit verify db1-audit.log --against runs/smoke-20260114-101500-3f2a/audit.log
 """
 

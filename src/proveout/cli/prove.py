@@ -17,14 +17,10 @@ if TYPE_CHECKING:
     from proveout.agent.engine_proof import Result
     from proveout.agent.engines.recording import Conversation
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout prove oracle 'hlr/${HLR_PASSWORD}@//localhost:1521/FREEPDB1'
-
   proveout prove oracle 'hlr/${HLR_PASSWORD}@//localhost:1521/FREEPDB1' --write --to oracle-free.json
-
   proveout prove postgres 'host=db1 dbname=test user=me' --write --workload hlr --yes
-
   proveout prove timesten 'hlr/${HLR_PASSWORD}@localhost/sampledb:timesten_direct'
 """
 

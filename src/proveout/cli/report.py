@@ -18,14 +18,10 @@ if TYPE_CHECKING:
     from proveout.coordinator.results.results import RunResults
     from proveout.coordinator.storage.run_directory import RunDirectory
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout report latest
-
   proveout report latest --html report.html --csv rows.csv --figures figures --format png
-
   proveout report latest --text -
-
   proveout report runs/smoke-20260102-030405-abcd --markdown report.md
 """
 

@@ -167,14 +167,10 @@ def summary(directory: Path) -> None:
         sys.stdout.write(f"Report: {report}\n")
 
 
-RUN_EPILOG = """Examples:
-
+RUN_EPILOG = """
   proveout run plans/hlr-cache-embedded.yaml
-
   proveout run plans/smoke.yaml --headless --junit junit.xml --json result.json
-
   proveout run plans/hlr-cache-embedded.yaml -p threads=[1,2,4] -p measure=10s
-
   proveout run plans/smoke.yaml --headless --label commit=$(git rev-parse --short HEAD)
 """
 
@@ -245,10 +241,8 @@ def run(
 
 # Of a run that has finished, it makes the result files that are missing.
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout resume latest
-
   proveout resume smoke-20260114-101500-3f2a --headless
 """
 

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from proveout import __version__
@@ -35,7 +36,6 @@ from proveout.dsl.plan.iteration_order import NoiseArms
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import Stamped
 from proveout.proto.signing import DENIED, Denied
-from proveout.proto.wire.tasks import Endpoint
 from proveout.tui.run_view import reduce
 
 
@@ -67,7 +67,6 @@ def remote_credentials(plan: Plan, named: Path | str | None) -> Credentials | No
 
     PkiError, Unusable, ProveoutError.
     """
-
     remote = [host for host in plan.hosts if not host.is_local]
     if not remote:
         return None
@@ -86,7 +85,6 @@ def printer(*, headless: bool, quiet: bool = False, earlier: Sequence[Stamped] =
     """Progress on standard output: lines, on a terminal with a table and a line that are rewritten; `quiet` has errors
     and the end. `earlier` are the events of earlier sessions.
     """
-
     moving = not headless and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     made = HeadlessPrinter(sys.stdout)
     if quiet:
@@ -114,9 +112,8 @@ def begin(
 
     Nothing is written before the command line has passed: PkiError, Unusable, ProveoutError.
     """
-
     pki = pki_folder(named.pki)
-    found, policy = _access(plan, pki), checked_policy(named.policy)
+    options, policy = _options(plan, pki), checked_policy(named.policy)
     brought_in.section([file.parent / name for name in plan.brought_in])
     command = run_directory.Command(
         plan=str(file.absolute()),
@@ -129,7 +126,7 @@ def begin(
         noise=noise,
     )
     directory = run_directory.create(named.runs_dir, plan, command, datetime.now().astimezone())
-    return _options(plan, directory, command, found, preflight=preflight)
+    return options(directory=directory, policy=policy, labels=command.labels, preflight=preflight)
 
 
 def checked_policy(path: Path | None) -> Path | None:
@@ -144,39 +141,19 @@ def checked_policy(path: Path | None) -> Path | None:
 
 def again(plan: Plan, directory: RunDirectory, command: Command, *, crashed: bool) -> RunOptions:
     """As `begin`, for a run that has its directory and the command line that it was started with."""
-    found = _access(plan, command.pki)
-    return _options(plan, directory, command, found, crashed=crashed)
+    policy = Path(command.policy) if command.policy else None
+    options = _options(plan, command.pki)
+    return options(directory=directory, policy=policy, labels=command.labels, crashed=crashed, preflight=True)
 
 
-def _access(plan: Plan, pki: Path | str | None) -> tuple[Mapping[str, Endpoint], Credentials | None]:
-
+def _options(plan: Plan, pki: Path | str | None) -> partial[RunOptions]:
+    """The parameters that do not depend on the directory of the run."""
     credentials = remote_credentials(plan, pki)
     raise_file_limit(plan)
-    return external_endpoints(plan, os.environ), credentials
-
-
-def _options(
-    plan: Plan,
-    directory: RunDirectory,
-    command: Command,
-    access: tuple[Mapping[str, Endpoint], Credentials | None],
-    *,
-    crashed: bool = False,
-    preflight: bool = True,
-) -> RunOptions:
-
-    external, credentials = access
-    return RunOptions(
-        plan=plan,
-        directory=directory,
-        version=__version__,
-        external=external,
-        credentials=credentials,
-        estimates_s={stage.id: estimate_s(stage, plan) for stage in plan.stages},
-        crashed=crashed,
-        policy=Path(command.policy) if command.policy else None,
-        labels=command.labels,
-        preflight=preflight,
+    external = external_endpoints(plan, os.environ)
+    estimates_s = {stage.id: estimate_s(stage, plan) for stage in plan.stages}
+    return partial(
+        RunOptions, plan=plan, version=__version__, external=external, credentials=credentials, estimates_s=estimates_s
     )
 
 
@@ -196,12 +173,17 @@ def execute(
 
 
 async def _run(options: RunOptions, journal: Journal, show: HeadlessPrinter, metrics: Listening | None) -> int:
-
     interrupts: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def interrupt() -> None:
+        interrupts.put_nowait(None)
+        show.leave()
+        sys.stderr.write("\nproveout: stopping everything; a second interrupt stops at once\n")
+
     for number in signals:
-        loop.add_signal_handler(number, _interrupt, interrupts, show)
+        loop.add_signal_handler(number, interrupt)
     try:
         async with AsyncExitStack() as around:
             listeners: list[Listener] = [show]
@@ -216,9 +198,3 @@ async def _run(options: RunOptions, journal: Journal, show: HeadlessPrinter, met
         for number in signals:
             loop.remove_signal_handler(number)
     return ended.exit_code
-
-
-def _interrupt(interrupts: asyncio.Queue[None], show: HeadlessPrinter) -> None:
-    interrupts.put_nowait(None)
-    show.leave()
-    sys.stderr.write("\nproveout: stopping everything; a second interrupt stops at once\n")

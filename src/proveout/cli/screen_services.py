@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proveout.cli.options import STARTERS, SUFFIXES, describe
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.tui import services as shown
-from proveout.tui.services import Pace, Replay
+from proveout.tui.services import Replay
 
 if TYPE_CHECKING:
     from proveout.coordinator.comparison import ComparedRuns, Row
@@ -37,24 +38,22 @@ def compared(reference: str, other: str, *, despite: bool) -> shown.Comparison:
     from proveout.coordinator.storage.run_directory import RunDirectory
 
     before, after = (RunDirectory(Path(one)).results(begun=True) for one in (reference, other))
-    names = Path(reference).name, Path(other).name
+    made = partial(shown.Comparison, reference=Path(reference).name, other=Path(other).name)
     found_differences = differences(before, after, names=(comparing.REFERENCE, comparing.short_name(1)))
     differing = tuple(map(str, found_differences))
     try:
         refuse_a_copy(before, after)
     except NotComparable as fault:
-        return shown.Comparison(reference=names[0], other=names[1], refused=fault.what)
+        return made(refused=fault.what)
     try:
         known = earlier_runs(Path(reference).parent, (before, after))
         found = comparing.compare(before, after, known=known, despite=despite)
     except NotComparable:
         apart = unlike(before, after, found_differences)
         refused = f"The runs differ in their plan or environment{apart and f': {apart}'}."
-        return shown.Comparison(reference=names[0], other=names[1], refused=refused, differences=differing)
+        return made(refused=refused, differences=differing)
     numbers = main_numbers(found)
-    return shown.Comparison(
-        reference=names[0],
-        other=names[1],
+    return made(
         differences=differing,
         notes=found.notes,
         headline=sentence(found.names[1], numbers),
@@ -62,7 +61,7 @@ def compared(reference: str, other: str, *, despite: bool) -> shown.Comparison:
         ratios=tuple(_ratios(numbers)),
         heads=heads(found),
         parts=tuple(_parts(found)),
-    )  # fmt: skip
+    )
 
 
 def _ratios(numbers: Sequence[MainNumber]) -> Iterator[shown.Ratio]:
@@ -152,27 +151,23 @@ class LocalServices:
         ]
 
     def plan(self, path: str, overrides: Mapping[str, str], inventory: str) -> shown.PlanCard:
-        """Compile the plan: its stages or its problems."""
         from proveout.dsl.compile.compiler import compile_plan
         from proveout.dsl.explain.timetable import timetable
 
         file = Path(path)
-        group = _group(file)
+        card = shown.PlanCard(path=path, name=_short(file), group=_group(file), state="wrong")
         try:
             plan = compile_plan(file, overrides=overrides, inventory=Path(inventory) if inventory else None)
         except PlanError as error:
-            lines = tuple(line for problem in error.problems for line in describe(problem).splitlines())
-            shorter = tuple(line.replace(f"{file.parent}/", "", 1) for line in lines)
-            return shown.PlanCard(path=path, name=_short(file), group=group, state="wrong", lines=shorter)
+            lines = (line for problem in error.problems for line in describe(problem).splitlines())
+            return replace(card, lines=tuple(line.replace(f"{file.parent}/", "", 1) for line in lines))
         except ProveoutError as error:
-            lines = tuple(str(error).splitlines())
-            return shown.PlanCard(path=path, name=_short(file), group=group, state="wrong", lines=lines)
+            return replace(card, lines=tuple(str(error).splitlines()))
         table = timetable(plan)
         remote = any(not host.is_local for host in plan.hosts)
-        return shown.PlanCard(
-            path=path,
-            name=_short(file),
-            group="needs a lab" if remote and group in ("yours", "runs here") else group,
+        return replace(
+            card,
+            group="needs a lab" if remote and card.group in ("yours", "runs here") else card.group,
             plan=plan.name,
             state="fine",
             title=plan.title or plan.name,
@@ -184,12 +179,9 @@ class LocalServices:
         )
 
     def form(self, path: str) -> shown.Form:
-        """The plan's parameters. PlanError when they cannot be read."""
         from proveout.dsl.schema.parameters import read_form
 
-        found = read_form(Path(path))
-        fields = tuple(shown.Field(**asdict(field)) for field in found.fields)
-        return shown.Form(fields=fields, objection=found.objection)
+        return read_form(Path(path))
 
     def runs(self) -> Sequence[shown.Found]:
         """The runs, newest first.
@@ -217,9 +209,7 @@ class LocalServices:
             self._ended[path] = written
         return card
 
-    def compare(self, reference: str, other: str, *, despite: bool) -> shown.Comparison:
-        """Two runs side by side. JournalFault, or ProveoutError when one has not begun."""
-        return compared(reference, other, despite=despite)
+    compare = staticmethod(compared)
 
 
 def tunes_here(plan: Plan) -> bool:
@@ -338,20 +328,16 @@ class LocalRun:
         self._directory, self._speed, self._report_address = directory, speed, report_address
 
     def result(self) -> shown.Result:
-        """The result as it is recorded now. JournalFault."""
         return run_result(self._directory.results(), self._directory)
 
     def replay(self) -> Replay:
-        """A replay from the beginning. JournalFault."""
         return replay(self._directory, self._speed)
 
     def report(self) -> str:
-        """The path or address of the HTML report, "" while there is none."""
         path = report_path(self._directory)
         return (self._report_address or str(path)) if path.is_file() else ""
 
     def others(self) -> Sequence[tuple[str, str]]:
-        """The other runs beside this one, newest first."""
         from proveout.coordinator.storage import run_directory
 
         try:
@@ -361,7 +347,6 @@ class LocalRun:
         return [(one.name, str(one.path)) for one in found if one.path != self._directory.path]
 
     def compare(self, reference: str, other: str, *, despite: bool) -> shown.Comparison:
-        """Two runs side by side; "" is this run. JournalFault, or ProveoutError when one has not begun."""
         here = str(self._directory.path)
         return compared(reference or here, other or here, despite=despite)
 
@@ -376,7 +361,7 @@ def replay(directory: RunDirectory, speed: float, *, at_end: bool = False) -> Re
     from proveout.coordinator.storage.journal import read
 
     events = read(directory.path)
-    return Replay(events, Pace(speed=speed), moving=Moved(events, directory.samples), at_end=at_end)
+    return Replay(events, speed, moving=Moved(events, directory.samples), at_end=at_end)
 
 
 def run_result(results: RunResults, directory: RunDirectory) -> shown.Result:

@@ -21,14 +21,10 @@ from proveout.cli.options import RUNS, Headless, RunsDir, Unusable
 from proveout.core import units
 from proveout.core.numbers import threads as count_threads
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout versus postgres shared_buffers=16MB
-
   proveout versus postgres:16 postgres:18
-
   proveout versus postgresql://db1/shop postgresql://db2/shop --threads 8
-
   proveout versus synchronous_commit=on synchronous_commit=off --plan shop.yaml
 """
 

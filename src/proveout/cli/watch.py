@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,15 +17,12 @@ from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:
     from proveout.coordinator.storage.run_directory import RunDirectory
-    from proveout.tui.services import Choice, Source
+    from proveout.tui.services import Source
 
 
-WATCH_EPILOG = """Examples:
-
+WATCH_EPILOG = """
   proveout watch
-
   proveout watch smoke-20260114-101500-3f2a --speed 30
-
   proveout watch --web --port 8080
 """
 
@@ -99,10 +97,8 @@ def serve(directory: RunDirectory, speed: float, host: str, port: int) -> None:
     web_screen.serve(directory, speed, host, port, told)
 
 
-EPILOG = """Examples:
-
+EPILOG = """
   proveout tui
-
   proveout tui ~/studies plans/smoke.yaml --runs-dir /var/lib/proveout/runs
 """
 
@@ -131,37 +127,31 @@ def tui(
     from proveout.cli.screen_services import LocalServices
 
     run.need_terminal()
-    from proveout.tui.home import HomeApp, HomeView, Place
+    from proveout.tui.home import HomeApp, HomeView
 
     for place in places or ():
         if not place.exists():
             raise typer.BadParameter(f"there is no file or folder {place}", param_hint="PLACE")
     chosen = places or [Path(), Path("plans"), options.STARTERS]
     services = LocalServices(chosen, runs_dir, ", ".join(map(str, places)) if places else str(Path.cwd()))
-    view, left = HomeView(), Place()
-    while True:
-        app = HomeApp(services, view, left)
-        choice = app.run()
-        if choice is None:
-            return
-        view, left = app.view, app.place
-        left.notice = carried_out(choice, runs_dir)
-        left.pane = left.pane if left.notice else "runs"
+    view = HomeView()
+    while (choice := (app := HomeApp(services, view)).run()) is not None:
+        notice = carried_out(choice, runs_dir)
+        view = replace(app.view, notice=notice, pane=app.view.pane if notice else "runs")
 
 
-def carried_out(choice: Choice, runs: Path) -> str:
-    """Execute the choice, to its end or until its screen is left; the error, "" for none."""
+def carried_out(words: list[str], runs: Path) -> str:
+    """Execute the command, to its end or until its screen is left; the error, "" for none."""
     from proveout.cli import run
     from proveout.cli.screen_services import LocalRun
     from proveout.coordinator.storage.run_directory import RunDirectory
-    from proveout.tui.services import Watch
 
     try:
-        if isinstance(choice, Watch):
-            directory = RunDirectory(Path(choice.run))
+        if words[0] == "watch":
+            directory = RunDirectory(Path(words[1]))
             run.show(source(directory, SPEED), LocalRun(directory, SPEED))
             return ""
-        return _run([*choice.words(), "--runs-dir", str(runs)])
+        return _run([*words, "--runs-dir", str(runs)])
     except ProveoutError as fault:
         return str(fault)
 

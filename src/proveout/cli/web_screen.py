@@ -64,7 +64,7 @@ class _Session(AppService):
             "",
             write_bytes=websocket.send_bytes,
             write_str=websocket.send_str,
-            close=_closes(websocket),
+            close=websocket.close,  # type: ignore[arg-type]  # its result is not used
             download_manager=DownloadManager(),
         )
         self._words = words
@@ -91,13 +91,6 @@ class _Session(AppService):
         except TimeoutError:
             process.kill()
             await process.communicate()
-
-
-def _closes(websocket: web.WebSocketResponse) -> Callable[[], Awaitable[None]]:
-    async def close() -> None:
-        await websocket.close()
-
-    return close
 
 
 class WebScreen:

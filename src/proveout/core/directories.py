@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from proveout.core import linux
+from proveout.core.numbers import size
 
 PURPOSES = ("agents", "ceiling", "check", "explain")
 _TRIES = 20
@@ -83,7 +84,6 @@ def _locked(path: Path, *, shared: bool = False) -> int | None:
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 USED_UP_BYTES = 64 << 10
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def is_full(error: BaseException | None) -> bool:
@@ -110,7 +110,7 @@ def describe(path: Path) -> str:
         return f"file system of {place} on host {os.uname().nodename}: {fault.strerror}"
     free, total = about.f_bavail * about.f_frsize, about.f_blocks * about.f_frsize
     inodes = ", no inode is free" if about.f_files and not about.f_favail else ""
-    room = f"{size_text(free)} of {size_text(total)} are free{inodes}"
+    room = f"{size(free)} of {size(total)} are free{inodes}"
     return f"file system {_mount(place)} of host {os.uname().nodename}: {room}"
 
 
@@ -126,11 +126,3 @@ def _mount(path: Path) -> Path:
     except OSError:
         pass
     return path
-
-
-def size_text(count: int) -> str:
-    """`12 KiB`."""
-    value, unit = float(count), 0
-    while value >= 1024.0 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024.0, unit + 1
-    return f"{value:.3g} {_UNITS[unit]}"

@@ -62,8 +62,6 @@ def ends(estimate: Mapping[str, Any]) -> tuple[float, float] | None:
     return float(estimate.get("lower", -math.inf)), float(estimate.get("upper", math.inf))
 
 
-# Every surface uses these functions: terminal, TUI, HTML, Markdown, JUnit, log, evidence of verdicts and findings.
-#
 # - A number with an interval is rounded to the second significant digit of the interval's half-width: 12,344 ± 123 is
 #   printed as 12,340 ± 120. It keeps at least 2 significant digits of its own, whatever the interval. The rule is that
 #   of the Guide to the Expression of Uncertainty in Measurement (JCGM 100:2008, 7.2.6).

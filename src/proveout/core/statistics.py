@@ -9,6 +9,7 @@ import functools
 import itertools
 import math
 import operator
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, Literal, TypeAlias
@@ -112,10 +113,7 @@ def repeats_needed(
     low, high = 1, 2
     while not enough(high):
         low, high = high, min(high * 2, REPEATS_MAX)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    return bisect_left(range(high), True, lo=low + 1, key=enough)
 
 
 def detectable(
@@ -404,12 +402,12 @@ def of_runs(runs: Sequence[Estimate], between: tuple[float, float] | None = None
     result = estimate(values, kind="extreme" if methods & set(_EXTREME) else "signed" if "t" in methods else "level")
     if between is None or min(values) <= 0.0:
         return result
-    found = _pooled(np.asarray(values), between)
-    half = t_quantile(found.degrees) * math.sqrt(found.variance)
+    variance, degrees = _pooled([np.asarray(values)], between)
+    half = t_quantile(degrees) * math.sqrt(variance / len(values))
     if half > math.log(FACTOR_MAX):
         return result | _no_information(len(values))
     ends = {"lower": result["mean"] * math.exp(-half), "upper": result["mean"] * math.exp(half)}
-    return {**result, **ends, "degrees": found.degrees, "method": "log t", "between": list(between)}
+    return {**result, **ends, "degrees": degrees, "method": "log t", "between": list(between)}
 
 
 def successive_variance(values: Sequence[float]) -> tuple[float, float]:
@@ -677,14 +675,13 @@ def _log_pairs(pairs: tuple[Floats, Floats]) -> _Centre | None:
     return _Centre(math.log(a.mean() / b.mean()), max(by_logs, by_delta) / count, count - 1)
 
 
-def _pooled(data: Floats, between: tuple[float, float]) -> _Centre:
-    """The logarithm of the mean of some runs; the variance of a run is theirs and that of others, pooled."""
-    variance, degrees = between
-    free = len(data) - 1
-    own = _log_variance(data) * len(data) if free else 0.0
-    return _Centre(
-        math.log(_mean(data)), (free * own + degrees * variance) / (free + degrees) / len(data), free + degrees
-    )
+def _pooled(sides: Sequence[Floats], between: tuple[float, float]) -> tuple[float, float]:
+    """The variance of the logarithm of a run, of the runs of these sides and of others pooled; its degrees of
+    freedom."""
+    variance, known = between
+    own = sum((len(side) - 1) * (_log_variance(side) * len(side)) for side in sides if len(side) > 1)
+    degrees = sum(len(side) - 1 for side in sides) + known
+    return (own + known * variance) / degrees, degrees
 
 
 def _pooled_runs(left: Estimate, right: Estimate) -> _Centre | None:
@@ -693,13 +690,8 @@ def _pooled_runs(left: Estimate, right: Estimate) -> _Centre | None:
     if between is None or between != right.get("between"):
         return None
     x, y = (np.asarray(side["values"], dtype=np.float64) for side in (left, right))
-    free = [len(side) - 1 for side in (x, y)]
-    own = [_log_variance(side) * len(side) if len(side) > 1 else 0.0 for side in (x, y)]
-    variance, known = between
-    degrees = free[0] + free[1] + known
-    pooled = (free[0] * own[0] + free[1] * own[1] + known * variance) / degrees
-    centre = math.log(_mean(x) / _mean(y))
-    return _Centre(centre, pooled * (1.0 / len(x) + 1.0 / len(y)), degrees)
+    variance, degrees = _pooled((x, y), between)
+    return _Centre(math.log(_mean(x) / _mean(y)), variance * (1.0 / len(x) + 1.0 / len(y)), degrees)
 
 
 def _welch(x: _Centre | None, y: _Centre | None) -> _Centre | None:

@@ -15,7 +15,7 @@ from proveout.cli.screen_services import LocalServices, plan_files
 from proveout.coordinator.storage.journal import Journal
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.proto.events import Event, RunFinished, SearchFinished, VerdictReached
-from proveout.tui.services import Resume, Start
+from proveout.tui.services import Start
 
 ROOT = Path(__file__).parents[3]
 
@@ -139,4 +139,3 @@ def test_a_choice_gives_a_command_line() -> None:
     )
     found = ["run", "/p/-x.yaml", "-p", "a=1, 2", "-p", "b=x=y"]
     assert start.words() == [*found, "--inventory", "/i.yaml", "--pki", "/pki", "--policy", "/p.yaml"]
-    assert Resume(run="/r/a").words() == ["resume", "/r/a"]

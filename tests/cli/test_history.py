@@ -1,4 +1,4 @@
-"""The command `proveout trend`: change points, exit codes, acknowledgements, files, excluded runs."""
+"""`proveout runs` with its labels and its table, and `proveout trend`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from recorded_runs import SMOKE, plan, record
 
 from proveout.cli import execute
 from proveout.coordinator.history.metric_history import FILE
+from proveout.coordinator.report.run_document import run_document
+from proveout.coordinator.results.results import load_results
+from proveout.coordinator.storage.journal import read
 
 
 @pytest.fixture(scope="module")
@@ -134,14 +137,11 @@ def test_another_schema_or_setting_is_a_named_boundary(tmp_path: Path, capsys: p
 
 
 @pytest.mark.screen
-def test_figures_and_pages(stepped: Path, tmp_path: Path) -> None:
-    page, text, pictures = tmp_path / "t.html", tmp_path / "t.md", tmp_path / "svg"
-    assert trend(stepped, "--metric", "tps", "--html", str(page), "--markdown", str(text), "--svg", str(pictures)) == 0
+def test_pages(stepped: Path, tmp_path: Path) -> None:
+    page, text = tmp_path / "t.html", tmp_path / "t.md"
+    assert trend(stepped, "--metric", "tps", "--html", str(page), "--markdown", str(text)) == 0
     assert "<svg" in page.read_text()
     assert "Change points" in text.read_text()
-    (picture,) = pictures.iterdir()
-    assert picture.name == "trend-ladder-1-tps.svg"
-    assert picture.read_text().startswith("<svg")
 
 
 @pytest.mark.parametrize("words", [["other"], ["--note", "x"], ["--acknowledge", "latest"], ["-p", "repeats=3"]])
@@ -153,3 +153,38 @@ def test_a_damaged_list_of_acknowledgements_is_an_error(stepped: Path, capsys: p
     (stepped / FILE).write_text("{")
     assert trend(stepped) == 4
     assert "acknowledged changes cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["commit"], ["a b=c"], ["a=1", "a=2"]])
+def test_other_words_and_a_label_twice_are_refused_before_a_run_begins(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = [part for word in words for part in ("--label", word)]
+    assert execute(["run", "plans/smoke.yaml", "--headless", *labels, "--runs-dir", str(tmp_path)]) == 2
+    assert "--label" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_list_and_the_report_show_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = record(tmp_path, {1: [100.0, 101.0]})
+    assert execute(["runs", "--runs-dir", str(tmp_path)]) == 0
+    assert "LABELS" not in capsys.readouterr().out
+    named = record(tmp_path, {1: [100.0, 101.0]}, day=1.0, labels={"commit": "1a2b", "x": "\x1b[31m"})
+    assert execute(["runs", "--runs-dir", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("LABELS")
+    assert lines[1].startswith(named)
+    assert lines[1].endswith(r"commit=1a2b x=\x1b[31m")
+    assert lines[2].startswith(plain)
+    assert "commit=1a2b" in run_document(load_results(read(tmp_path / named))).about
+
+
+def test_the_table_of_runs_as_parquet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import pyarrow.parquet as pq
+
+    runs, file = tmp_path / "runs", tmp_path / "runs.parquet"
+    record(runs, {1: [100.0, 101.0], 4: [300.0, 310.0]}, labels={"commit": "1a2b"})
+    assert execute(["runs", "--runs-dir", str(runs), "--parquet", str(file)]) == 0
+    assert "2 rows of 1 run" in capsys.readouterr().out
+    assert pq.read_table(file).column("label.commit").to_pylist() == ["1a2b", "1a2b"]
+    assert execute(["runs", "--runs-dir", str(runs), "--parquet", str(tmp_path / "no" / "x")]) == 2

@@ -1,0 +1,297 @@
+"""Plans that commands write: starters of `new`, settings of other programs by `import`, two databases by `versus`.
+
+`benchmarks/plans/starters.py` runs the starters."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from proveout.cli import bench, execute, plan_writer
+from proveout.cli.database_address import Database
+from proveout.cli.new import KINDS, starter
+from proveout.cli.options import STARTERS, Unusable
+from proveout.cli.plan_writer import write
+from proveout.cli.versus import derived, settings_of, variant
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.compile.json_schema import schema_json
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Populate, Tool
+
+EXTERNAL = {"oracle", "lab", "database"}
+
+
+def test_the_list_has_every_starter() -> None:
+    assert {path.stem for path in STARTERS.glob("*.yaml")} == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_starter_compiles_where_it_is_written(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"My {kind}, 2nd.yaml"
+    write(path, starter(kind, path.stem))
+    plan = compile_plan(path)  # by itself: a starter includes nothing
+    assert plan.name == f"My-{kind}-2nd"
+    assert plan.title
+    assert len(plan.verdicts) >= 2
+    assert all(parameter.help for parameter in plan.parameters)
+    assert "repeats" in {parameter.name for parameter in plan.parameters}, "docs/guide/ci.md sets it"
+    assert [one.id for one in plan.verdicts if ".mean" in one.check.text] == [], "an interval decides"
+    assert all(system.provision == "embedded" for system in plan.systems) == (kind not in EXTERNAL)
+
+
+def test_a_plan_is_written_with_its_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.yaml"
+    assert execute(["new", "sql", str(path)]) == 0
+    assert f"proveout run {path}" in capsys.readouterr().out
+    assert path.read_text().startswith("# yaml-language-server: $schema=plan.schema.json\n#\n")
+    schema = tmp_path / "plan.schema.json"
+    assert schema.read_text() == schema_json()
+    path.unlink()
+    schema.write_text("{}")
+    assert execute(["new", "sql", str(path)]) == 0
+    assert schema.read_text() == "{}"
+    assert "the schema of another version" in capsys.readouterr().out
+
+
+def test_a_name_that_no_plan_may_have_leaves_the_starters_own() -> None:
+    assert "\nname: ladder\n" in starter("ladder", "2024")
+    assert "\nname: ladder\n" in starter("ladder", "…")
+
+
+def test_existing_files_are_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sql.yaml").write_text("mine")
+    assert execute(["new", "sql"]) == 2
+    assert "sql.yaml exists already" in capsys.readouterr().err
+    assert Path("sql.yaml").read_text() == "mine"
+    Path("link.yaml").symlink_to("elsewhere.yaml")
+    assert execute(["new", "sql", "link.yaml"]) == 2
+    assert not Path("elsewhere.yaml").exists()
+    assert execute(["new", "sql", "sql.yaml/x.yaml"]) == 2
+    assert "sql.yaml/x.yaml cannot be written" in capsys.readouterr().err
+    assert execute(["new", "sql", "plans/x.yaml"]) == 0
+    assert Path("plans/x.yaml").is_file(), "the folder is made"
+
+
+def test_kinds_are_listed_and_an_unknown_one_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["new"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[::2]] == [*KINDS, "own"]
+    assert execute(["new", "hrl"]) == 2
+    assert "there is no starter 'hrl'" in capsys.readouterr().err
+
+
+FIO = """; nightly
+[global]
+direct=1
+size=256m
+runtime=5
+time_based
+verify=crc32c
+
+[rand read]
+rw=randread
+bs=4k
+iodepth=16
+numjobs=2
+size=10%
+
+[mixed]
+rw=randrw
+rwmixread=70
+bs=8k
+filename=/tmp/x
+"""
+HAMMERDB = """dbset db pg
+dbset bm TPC-C
+diset connection pg_host db.example
+diset tpcc pg_count_ware 10
+diset tpcc pg_num_vu 4
+diset tpcc pg_pass hunter2
+diset tpcc pg_rampup 2
+diset tpcc pg_duration 5
+diset tpcc pg_vacuum true
+diset tpcc pg_allwarehouse true
+foreach z { 1 2 4 } {
+vuset vu $z
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def imported(source: str, text: str = "") -> Plan:
+    if text:
+        Path(source).write_text(text)
+    assert execute(["import", source]) == 0
+    return compile_plan(Path(f"{Path(source).stem}.yaml"))
+
+
+def test_jobs_of_fio_are_tool_stages(capsys: pytest.CaptureFixture[str]) -> None:
+    random, mixed = imported("nightly.fio", FIO).stages
+    assert isinstance(random, Tool) and isinstance(mixed, Tool)
+    assert (random.job.random, random.job.block_bytes, random.job.read_fraction, random.job.jobs) == (
+        True,
+        4096,
+        1.0,
+        2,
+    )
+    assert (mixed.job.random, mixed.job.read_fraction, mixed.job.size_bytes) == (True, 0.7, 256 << 20)
+    assert [line for line in capsys.readouterr().err.splitlines() if "nightly.fio:" in line] == [
+        "not carried over: nightly.fio:14: size=10% (not a number with a unit; 1GiB in its place)",
+        "not carried over: nightly.fio:7: verify=crc32c (a `tool` stage has no such key; a program of `kind: program` "
+        "takes any option)",
+        "not carried over: nightly.fio:20: filename=/tmp/x (each job has a file of its own)",
+    ]
+
+
+def test_a_script_of_hammerdb_is_tprocc_and_its_password_stays_out(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = imported("orders.tcl", HAMMERDB)
+    (ladder,) = (one for one in plan.stages if isinstance(one, Ladder))
+    assert ladder.threads == (1, 2, 4)
+    text = Path("orders.yaml").read_text()
+    assert "warehouses: 10, home: all" in text
+    assert "ramp_up: 2m\n      measure: 5m" in text
+    assert "hunter2" not in text + capsys.readouterr().err
+    assert "orders.tcl:9: pg_vacuum true" in text
+
+
+def test_a_script_of_sysbench_by_its_name() -> None:
+    plan = imported("oltp_read_write")
+    assert "- oltp_read_write\n" in Path("oltp_read_write.yaml").read_text()
+    assert plan.workloads[0].kind == "program"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("x.sql", "\\set aid random(1, 10)\nSELECT 1;", "proveout bench --pgbench x.sql"),
+        ("x.fio", "[global]\nbs=4k\n", "x.fio has no job"),
+        ("x.fio", "[a]\nrw=trim\n", "x.fio:2: rw=trim"),
+        ("x.tcl", "dbset db db2\ndiset tpcc db2_count_ware 1\n", "x.tcl:1: there is no engine for db2"),
+        ("x.tcl", "diset tpcc pg_num_vu 1\n", "no number of warehouses"),
+        ("x.js", "import http from 'k6/http'", "no load generator that is known"),
+        ("oltp_nothing", "", "cannot read oltp_nothing"),
+    ],
+)
+def test_what_cannot_be_imported_is_refused(
+    name: str, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text:
+        Path(name).write_text(text)
+    assert execute(["import", name]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(Path().glob("*.yaml"))
+
+
+def test_an_existing_plan_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("oltp_insert.yaml").write_text("mine")
+    assert execute(["import", "oltp_insert"]) == 2
+    assert "proveout import SOURCE FILE" in capsys.readouterr().err
+    assert Path("oltp_insert.yaml").read_text() == "mine"
+
+
+PLANS = Path(__file__).parents[2] / "plans"
+
+
+def duet(plan: Plan) -> Ladder:
+    (found,) = (stage for stage in plan.stages if isinstance(stage, Ladder))
+    return found
+
+
+def of_plan(tmp_path: Path, name: str, *variants: str) -> Plan:
+    shutil.copytree(PLANS / "fragments", tmp_path / "fragments")
+    shutil.copy(PLANS / name, tmp_path)
+    first, second = variants
+    text = derived(tmp_path / name, (first, second), ())
+    (tmp_path / "versus.yaml").write_text(text)
+    return compile_plan(tmp_path / "versus.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("work_mem=64MB", ("", {"work_mem": "64MB"})),
+        ("mysql:a=1,b=2", ("mysql", {"a": "1", "b": "2"})),
+        ("postgres:16:jit=off", ("postgres:16", {"jit": "off"})),
+        ("postgres:16", None),
+        ("postgresql://db1/shop?sslmode=disable", None),
+        ("host=db1 dbname=shop", None),
+        ("postgres", None),
+    ],
+)
+def test_settings_are_distinguished_from_addresses(text: str, found: object) -> None:
+    assert settings_of(text) == found
+
+
+def test_settings_of_an_address_are_refused() -> None:
+    with pytest.raises(Unusable, match="is not the address of a database"):
+        variant("shop:work_mem=1MB")
+
+
+def test_a_plan_without_a_plan_has_both_systems_in_turns(tmp_path: Path) -> None:
+    asked = bench.Asked(rungs=(1, 4), budget_s=300.0, in_slices=True)
+    sides = [
+        Database(address=address, place=place, settings=settings)
+        for place, (address, settings) in enumerate(map(variant, ("postgres", "postgres:16:work_mem=64kB")))
+    ]
+    load = plan_writer.Load(title="hlr", lines=("kind: hlr", "population: 1000"), populates=True)
+    path = tmp_path / "plan.yaml"
+    path.write_text(plan_writer.text(bench.composed(asked, sides, load, 1000.0)))
+    plan = compile_plan(path)
+    assert [system.settings for system in plan.systems] == [(), (("work_mem", "64kB"),)]
+    assert [system.version for system in plan.systems] == [None, 16]
+    assert duet(plan).versus_s == 0.5 and [load.target for load in duet(plan).loads] == ["db", "other"]
+    assert duet(plan).windows.measure_s >= bench.SLICES_S
+
+
+def test_too_short_a_time_names_the_one_that_is_enough() -> None:
+    asked = bench.Asked(rungs=(4,), in_slices=True)
+    with pytest.raises(Unusable, match="too short"):
+        bench.timing_of(asked, 30.0, 1)
+    assert bench.timing_of(asked, 60.0, 1).measure_s >= bench.SLICES_S
+
+
+def test_settings_turn_the_first_ladder_of_a_plan_into_loads_on_two_servers(tmp_path: Path) -> None:
+    plan = of_plan(tmp_path, "smoke.yaml", "synchronous_commit=on", "jit=off")
+    first, second = plan.systems
+    assert dict(first.settings) == {"synchronous_commit": "on"}
+    assert dict(second.settings) == {"synchronous_commit": "off", "jit": "off"}, "the others are those of the plan"
+    assert [stage.into for stage in plan.stages if isinstance(stage, Populate)] == [(first.name, second.name)]
+    assert [load.target for load in duet(plan).loads] == [first.name, second.name]
+    assert len(plan.verdicts) == 2
+
+
+def test_versions_are_of_the_system_of_the_plan_with_its_settings(tmp_path: Path) -> None:
+    plan = of_plan(tmp_path, "smoke.yaml", "postgres", "postgres:16:jit=off")
+    first, second = plan.systems
+    assert (first.version, second.version) == (None, 16)
+    assert dict(first.settings) == {"synchronous_commit": "off"}
+    assert dict(second.settings) == {"synchronous_commit": "off", "jit": "off"}
+
+
+def test_settings_of_a_server_that_runs_already_are_those_of_the_connections(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("""
+proveout: 1
+name: own
+topology:
+  hosts: {here: {roles: [client, server], address: local}}
+  systems: {db: {engine: postgres, host: here, dsn: host=/tmp dbname=a}}
+workloads: {w: {kind: sql, transactions: {t: {statements: {q: SELECT 1}}}}}
+stages:
+  - ladder: {workload: w, target: db, threads: [2], measure: 5s, session: {work_mem: 1MB}}
+""")
+    plan.write_text(derived(plan, ("jit=on", "jit=off"), ()))
+    found = compile_plan(plan)
+    assert [load.session for load in duet(found).loads] == [
+        (("jit", "on"), ("work_mem", "1MB")),
+        (("jit", "off"), ("work_mem", "1MB")),
+    ]
+    assert len(found.systems) == 1
