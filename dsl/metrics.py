@@ -173,18 +173,19 @@ COMMITS: Tree = {
 FAULTS = "faults"
 """The group of a stage with faults: `faults.<name>` has `FAULT`, also written `fault("name")`."""
 FAULT_NUMBERS = {
-    "detection_s": "from the begin of the fault to the first error, or to the instant at which a response exceeds 3 "
-    "times the longest usual one, s",
+    "detection_s": "from the begin of the fault to the first of more errors than usual, or to the instant at which a "
+    "response exceeds 3 times the longest usual one, s",
     "outage_s": "longest time with less than 10 % of the usual throughput, from the intended time of the first "
     "transaction without an answer to the answer that ends it, s",
     "recovery_s": "from the begin of the fault to the instant from which throughput stays at 95 % of that before, and "
     "at a rate the responses of most tenths of a second at what they were, s",
-    "failed": "transactions that failed, or were missed, because of it",
+    "failed": "transactions that ended with an error until the load is back, less the usual number, and those missed "
+    "when the load ended first",
     "lost": "acknowledged commits that the system no longer has",
     "unknown": "commits without an answer",
     "unknown_committed": "of those, commits that the system has, read back afterwards",
     "duplicates": "commits that the system has more than once",
-    "staleness_s": "how far a promoted standby was behind, s",
+    "staleness_s": "age of the newest commit of a promoted standby, s",
 }
 """The numbers of each occurrence of a fault."""
 WRONG_COMMITS = ("lost", "unknown", "unknown_committed", "duplicates")
