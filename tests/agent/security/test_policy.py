@@ -206,6 +206,8 @@ def test_faults_of_the_whole_host_and_the_room_that_they_leave(tmp_path: Path) -
         ("policy: 1\ntools:\n  - {path: /usr/bin/python3.11}", "runs any program that it is given"),
         ("policy: 1\npaths: [/root/.ssh]", "lies in /root, which root runs or trusts"),
         ("policy: 1\nvalidators: {a: [/bin/true, x]}", "exactly one argument with {file}"),
+        ("policy: 1\nvalidators: {a: [/usr/bin/udevadm, verify, '{file}', '{file}']}", "exactly one argument with {file}"),
+        ("policy: 1\ncommands: [{path: /usr/bin/df, privileged: true}]", "would run as the agent's own user, which may be root; give a reason"),
         ("policy: 1\nprovision: [oracle]", "`oracle` is not an engine that proveout can start: duckdb, mysql, postgres, sqlite"),
         ("policy: 1\nfaults: [kill]\n", "`kill` is not a fault that a policy lists: partition"),
         ("policy: 1\ndisk_left: much\n", r"yaml:2:12: expected a size such as .*, not much"),

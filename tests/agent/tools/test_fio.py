@@ -229,7 +229,7 @@ DEVICE = "/dev/disk/by-id/proveout-none"
     ("policy", "writes", "destructive", "words"),
     [
         (Policy(), False, False, "is not allowed"),
-        (Policy(devices=(DEVICE,)), True, False, "destructive: true"),
+        (Policy(devices=(DEVICE,)), True, False, "writing to devices needs `destructive: true`"),
         (Policy(devices=(DEVICE,)), True, True, "destroy data are not allowed"),
         (Policy(destructive=True), True, True, "is not allowed"),
         (Policy(devices=(DEVICE,), destructive=True), True, True, "cannot open"),

@@ -154,7 +154,8 @@ def words(pattern: str, size: int = 12) -> st.SearchStrategy[str]:
 # Modelled by Documentation/admin-guide, the source, and observations of Linux 6.18: choices in brackets; numbers separated
 # by tabs; of `dirty_bytes` and `dirty_ratio` (and similar pairs) a write to one sets the other to 0, and the first refuses
 # 0; a change of the I/O scheduler resets `nr_requests` to the length of the device's queue, or with a scheduler to 256; a
-# scheduler's own attributes have their defaults when it is selected again, and `async_depth` follows `nr_requests`.
+# scheduler's own attributes have their defaults when it is selected again, and `async_depth` follows `nr_requests`; a bond
+# gives its MTU to its ports.
 
 COUPLES = {path_of(one): path_of(other) for pair in COUPLED.items() for one, other in (pair, pair[::-1])}
 NO_ZERO = ("/proc/sys/vm/dirty_bytes", "/proc/sys/vm/dirty_background_bytes")
@@ -195,7 +196,18 @@ def kernel_of_queues(root: Path, path: str, text: str) -> str:
     return shown
 
 
-REACTIONS: Mapping[str, React] = {"sysctl": kernel_of_parameters, "block_queue": kernel_of_queues}
+def kernel_of_bonds(root: Path, path: str, text: str) -> str:
+    slaves = (root / path[1:]).with_name("bonding") / "slaves"
+    for port in slaves.read_text().split() if slaves.exists() else ():
+        put(root, f"/sys/class/net/{port}/mtu", f"{text}\n")
+    return text
+
+
+REACTIONS: Mapping[str, React] = {
+    "sysctl": kernel_of_parameters,
+    "block_queue": kernel_of_queues,
+    "mtu": kernel_of_bonds,
+}
 
 
 # ---- files ------------------------------------------------------------------------------------------------------------

@@ -252,9 +252,7 @@ STRATEGIES: Mapping[str, Callable[[], st.SearchStrategy[Case]]] = {
     "zero_blocks": any_disk.zero_blocks,
     "filesystem": any_disk.filesystem,
 }
-ON_A_SERVER: Mapping[str, Callable[[str], st.SearchStrategy[Case]]] = {
-    "postgres_settings": any_postgres.postgres_settings,
-}
+ON_A_SERVER = "postgres_settings"
 NEEDS = {"partition": any_disk.PROGRAMS, "filesystem": any_disk.MAKING, "zero_blocks": any_disk.MAKING}
 KINDS = [kind for kind in TUNING_KEYS if kind not in ("package_present", "bond_present")]
 """All operations but those that only check."""
@@ -268,8 +266,8 @@ def cases(kind: str, request: pytest.FixtureRequest) -> st.SearchStrategy[Case]:
     missing = [program for program in NEEDS.get(kind, ()) if shutil.which(program) is None]
     if missing:
         pytest.skip(f"not on this host: {', '.join(missing)}")
-    if kind in ON_A_SERVER:
-        return ON_A_SERVER[kind](request.getfixturevalue("dsn"))
+    if kind == ON_A_SERVER:
+        return any_postgres.postgres_settings(request.getfixturevalue("dsn"))
     return STRATEGIES[kind]() if kind in STRATEGIES else st.sampled_from([*_of_the_data(kind)])
 
 
@@ -441,13 +439,13 @@ def test_a_second_application_changes_nothing_and_a_revert_restores_all(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     seen: Counter[str] = Counter()
-    few = QUICK_ON_A_SERVER if kind in ON_A_SERVER else QUICK_ON_A_DISK if kind in NEEDS else QUICK
+    few = QUICK_ON_A_SERVER if kind == ON_A_SERVER else QUICK_ON_A_DISK if kind in NEEDS else QUICK
     drawn = cases(kind, request)
 
     def any_case(case: Case) -> None:
         seen[_twice_and_back(case, new_folder(tmp_path))] += 1
 
-    for examples in (few if kind in STRATEGIES or kind in ON_A_SERVER else 20, 20):
+    for examples in (few if kind in STRATEGIES or kind == ON_A_SERVER else 20, 20):
         if not seen["applied"]:
             profile(examples)(given(case=drawn)(any_case))()
     assert seen["applied"], f"nothing was applied in any example: {seen}"
@@ -531,9 +529,9 @@ def test_a_kill_or_a_stop_before_any_step_restores_all(
 ) -> None:
     """Each step; by default every third one on a server. The hosts of cases: all of them."""
     steps: Counter[int] = Counter()
-    stride = thorough.count(1, 3) if kind in ON_A_SERVER else 1
+    stride = thorough.count(1, 3) if kind == ON_A_SERVER else 1
 
-    @profile(1 if kind in STRATEGIES or kind in ON_A_SERVER else 20)
+    @profile(1 if kind in STRATEGIES or kind == ON_A_SERVER else 20)
     @given(case=cases(kind, request))
     def any_case(case: Case) -> None:
         assume(_changes(case, new_folder(tmp_path)))

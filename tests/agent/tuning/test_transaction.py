@@ -278,6 +278,11 @@ def test_fewer_huge_pages_than_requested_are_reverted_and_more_are_drift(
     states = transaction.apply((tuning("huge_pages", pages=32),))
     assert [state.outcome for state in states] == ["failed", outcome]
     assert pages.read_text() == f"{left}\n"
+    pages.write_text("4\n")
+    transaction = Transaction(host=host_in(root), journal=journal, run="r")
+    assert named(transaction.apply((tuning("huge_pages", pages=32),))) == [("huge_pages", "applied")]
+    pages.write_text("20\n")
+    assert revert(host_in(root), journal) == [("huge_pages", "drifted")], "it had as many as it was to have"
 
 
 def test_a_second_change_of_the_same_run_is_not_drift_and_is_reverted_alone_by_name(
@@ -300,20 +305,31 @@ def test_a_second_change_of_the_same_run_is_not_drift_and_is_reverted_alone_by_n
 
 
 @pytest.mark.parametrize(
-    ("wanted", "path", "text"),
-    [(FILE, "etc/app/a.conf", "by hand\n"), (SYSCTL, SWAPPINESS, "33\n")],
-    ids=["file", "sysctl"],
+    ("wanted", "path", "text", "of", "step"),
+    [
+        (FILE, "etc/app/a.conf", "by hand\n", UndoJournal, "intend"),
+        (FILE, "etc/app/a.conf", "by hand\n", Host, "validate"),
+        (SYSCTL, SWAPPINESS, "33\n", UndoJournal, "intend"),
+    ],
+    ids=["file", "file, while it is checked", "sysctl"],
 )
 def test_a_concurrent_change_by_another_process_is_not_overwritten(
-    wanted: Tuning, path: str, text: str, root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
+    wanted: Tuning,
+    path: str,
+    text: str,
+    of: type,
+    step: str,
+    root: Path,
+    journal: UndoJournal,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    intend: Callable[..., None] = UndoJournal.intend
+    real: Callable[..., None] = getattr(of, step)
 
     def slow(*arguments: object) -> None:
-        intend(*arguments)
+        real(*arguments)
         (root / path).write_text(text)
 
-    monkeypatch.setattr(UndoJournal, "intend", slow)
+    monkeypatch.setattr(of, step, slow)
     failed, *undone = apply(host_in(root), journal, wanted)
     assert failed.outcome == "failed"
     assert f"/{path} was changed by another process just now" in failed.lines[0]
