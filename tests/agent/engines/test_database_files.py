@@ -26,7 +26,8 @@ from proveout.agent.engines.duckdb.populate import DuckdbLoader
 from proveout.agent.engines.duckdb.sql import DuckdbQueries, SizeCatalogue
 from proveout.agent.engines.sqlite import sql
 from proveout.agent.engines.sqlite.driver import SqliteDriver
-from proveout.agent.engines.sqlite.populate import COMMENT, SqliteLoader, marked
+from proveout.agent.engines.sqlite.populate import SqliteLoader, marked
+from proveout.agent.engines.table import COMMENT
 from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import helper, privileges
 from proveout.dsl.plan.topology import System

@@ -199,7 +199,7 @@ def test_each_role_requires_its_password(world: World) -> None:
 @on_postgres
 def test_passwords_are_read_only_from_folders_of_the_agent(world: World, tmp_path: Path) -> None:
     """An endpoint may name any folder: files of other users there are not read, and no connection is opened."""
-    session = Path(world.words["socket"]).parent
+    session = Path(str(world.words["socket"])).parent
     copy, link = (tmp_path / f"{data_store.SESSION_PREFIX}{name}" for name in ("copy", "link"))
     copy.mkdir()
     (copy / data_store.POINTER).write_text((session / data_store.POINTER).read_text())

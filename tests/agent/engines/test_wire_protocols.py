@@ -29,7 +29,7 @@ from proveout.agent.engines.postgres.driver import failure_of as postgres_failur
 from proveout.coordinator.certificates import Authority
 from proveout.dsl.workloads.base import Statement
 
-TEXT = {"postgres": "S", "mysql": "S"}
+TEXT: Any = {"postgres": "S", "mysql": "S"}
 FIND = Statement(name="find", text=TEXT, arguments=(int,), columns=(str, int))
 INSERT = Statement(name="in", text=TEXT, arguments=(int,), logical_errors=frozenset({"23505", "1062"}))
 Row = tuple[str | None, int]

@@ -82,7 +82,7 @@ def named(conninfo: str) -> str:
 
 def run(conninfo: str, statement: str) -> list[tuple[Any, ...]]:
     with psycopg.connect(conninfo, autocommit=True) as db:
-        cursor = db.execute(statement)  # type: ignore[arg-type]
+        cursor = db.execute(statement)
         return cursor.fetchall() if cursor.description else []
 
 
