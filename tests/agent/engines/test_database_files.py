@@ -1,5 +1,5 @@
-"""Systems that are files: a user's SQLite file keeps its settings and gets its content back; processes that share a DuckDB file,
-its sizes, values and errors; and tables that proveout did not make stay, on both."""
+"""Systems that are files: a user's SQLite file keeps its settings and gets its content back; processes that share a DuckDB
+file, its sizes, values and errors; and tables that proveout did not make stay, on both."""
 
 from __future__ import annotations
 
