@@ -155,7 +155,7 @@ def client() -> Iterator[SupervisorClient]:
     made.end()
 
 
-def attempt(client: SupervisorClient, case: Escape, target: SimpleNamespace, reach: workspace.Access | None) -> int:
+def attempt(client: SupervisorClient, case: Escape, target: SimpleNamespace, reach: Any) -> int:
     """The exit status of an attempt as the agent's own user, the worst case."""
     for path, text in ((target.key, "secret"), (f"{target.home}/.ssh/authorized_keys", "")):
         Path(path).write_text(text)

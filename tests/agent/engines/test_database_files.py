@@ -1,5 +1,5 @@
-"""Systems that are files: a user's SQLite file keeps its settings and gets its content back; processes that share a DuckDB file,
-its sizes, values and errors; and tables that proveout did not make stay, on both."""
+"""Systems that are files: a user's SQLite file keeps its settings and gets its content back; processes that share a DuckDB
+file, its sizes, values and errors; and tables that proveout did not make stay, on both."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from proveout.agent.engines.duckdb.populate import DuckdbLoader
 from proveout.agent.engines.duckdb.sql import DuckdbQueries, SizeCatalogue
 from proveout.agent.engines.sqlite import sql
 from proveout.agent.engines.sqlite.driver import SqliteDriver
-from proveout.agent.engines.sqlite.populate import COMMENT, SqliteLoader, marked
+from proveout.agent.engines.sqlite.populate import SqliteLoader, marked
+from proveout.agent.engines.table import COMMENT
 from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import helper, privileges
 from proveout.dsl.plan.topology import System

@@ -206,10 +206,16 @@ def test_a_program_is_killed_at_its_timeout_and_a_failed_one_is_quoted(client: S
 def test_the_processes_of_a_server_are_found_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass for each process takes 15 s at 1,000 connections, in which the server works on."""
     shell = "for n in 1 2 3 4; do sleep 60 & done; (sleep 60; true) & wait"
-    passes, listed = [], os.listdir
+    passes: list[str] = []
+    listed = os.listdir
+
+    def watched(path: str) -> list[str]:
+        passes.append(path)
+        return listed(path)
+
     with subprocess.Popen(["/bin/sh", "-c", shell]) as top:
         eventually(lambda: len(below(top.pid)) == 6, "six processes")
-        monkeypatch.setattr(os, "listdir", lambda path: passes.append(path) or listed(path))
+        monkeypatch.setattr(os, "listdir", watched)
         found = supervisor._descendants(top.pid)
         try:
             assert passes == ["/proc"]

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from eventually import PATIENCE_S
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
@@ -29,7 +29,7 @@ from proveout.agent.engines.postgres.driver import failure_of as postgres_failur
 from proveout.coordinator.certificates import Authority
 from proveout.dsl.workloads.base import Statement
 
-TEXT = {"postgres": "S", "mysql": "S"}
+TEXT: Any = {"postgres": "S", "mysql": "S"}
 FIND = Statement(name="find", text=TEXT, arguments=(int,), columns=(str, int))
 INSERT = Statement(name="in", text=TEXT, arguments=(int,), logical_errors=frozenset({"23505", "1062"}))
 Row = tuple[str | None, int]
@@ -374,6 +374,9 @@ def test_the_answer_to_a_group_split_at_any_byte(way: Any, cuts: list[int]) -> N
 
 
 @given(st.integers(0, 2**63 - 1))
+@example(251)
+@example(65_536)
+@example(1 << 24)
 def test_lengths_are_decoded_as_encoded(number: int) -> None:
     assert lenenc(length(number) + b"rest", 0) == (number, len(length(number)))
 

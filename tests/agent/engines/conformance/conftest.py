@@ -65,7 +65,7 @@ class Subject:
     unreachable_dsn: str
     connect: Callable[[], Any] | None = None
     restart: Callable[[Callable[[], None]], None] | None = None
-    end_session: Callable[[Any], None] | None = None
+    end_session: Callable[[Any], object] | None = None
     conflict: str = "deadlock"
     cancel_ignored: str = ""
     begin: str = "BEGIN"
@@ -151,8 +151,8 @@ def tls_server() -> Iterator[str]:
     ) as (folder, port):
         ca = folder / "ca.pem"  # readable by the workers' user, which pytest's own folders are not
         ca.write_bytes(authority.pem)
-        server = {"host": "127.0.0.1", "port": port, "user": "tester", "dbname": "postgres"}
-        yield make_conninfo(**server, sslmode="verify-full", sslrootcert=str(ca))
+        tls = make_conninfo(sslmode="verify-full", sslrootcert=str(ca))
+        yield make_conninfo(tls, host="127.0.0.1", port=port, user="tester", dbname="postgres")
 
 
 def postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "compiled", "tls"]) -> Iterator[Subject]:

@@ -254,7 +254,7 @@ async def test_propagation_survives_restart_save_and_restore(task_context: Any, 
     saved = value(pair.source.dsn, MOVED)
     for action in ("save", "restore"):
         for one in (CACHE, BACKEND):
-            spec = SnapshotSystem(system=one, data_root=str(tmp_path), action=action)  # type: ignore[arg-type]
+            spec = SnapshotSystem(system=one, data_root=str(tmp_path), action=action)
             await handlers.snapshot_system(task_context, spec)
         if action == "save":
             pair.change(MOVE)

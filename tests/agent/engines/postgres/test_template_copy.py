@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 import thorough
+from embedded_servers import ask, value
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.engines import handlers
@@ -31,88 +32,81 @@ def own(postgres_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The conninfo of a database with rows, privileges and settings, by its owner: a role with CREATEDB only."""
     monkeypatch.setattr(copies, "POLL_S", 0.01)
     name = f"own_{secrets.token_hex(4)}"
-    with psycopg.connect(postgres_server, autocommit=True) as db:
-        db.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x' CREATEDB")
-        db.execute(f"CREATE ROLE {name}_reader")
-        db.execute(f"CREATE DATABASE {name} OWNER {name} TEMPLATE template0 ENCODING 'UTF8' CONNECTION LIMIT 7")
-        db.execute(f"REVOKE ALL ON DATABASE {name} FROM public")
-        db.execute(f"GRANT CONNECT ON DATABASE {name} TO {name}_reader WITH GRANT OPTION")
-        db.execute(f"ALTER DATABASE {name} SET search_path = \"$user\", public, 'a b'")
-        db.execute(f"ALTER DATABASE {name} SET work_mem = '3MB'")
-        db.execute(f"ALTER DATABASE {name} SET statement_timeout = '1min'")
-        db.execute(f"ALTER ROLE {name} IN DATABASE {name} SET random_page_cost = 1.25")
-        db.execute(f"COMMENT ON DATABASE {name} IS 'ours'")
+    ask(
+        postgres_server,
+        f"CREATE ROLE {name} LOGIN PASSWORD 'x' CREATEDB",
+        f"CREATE ROLE {name}_reader",
+        f"CREATE DATABASE {name} OWNER {name} TEMPLATE template0 ENCODING 'UTF8' CONNECTION LIMIT 7",
+        f"REVOKE ALL ON DATABASE {name} FROM public",
+        f"GRANT CONNECT ON DATABASE {name} TO {name}_reader WITH GRANT OPTION",
+        f"ALTER DATABASE {name} SET search_path = \"$user\", public, 'a b'",
+        f"ALTER DATABASE {name} SET work_mem = '3MB'",
+        f"ALTER DATABASE {name} SET statement_timeout = '1min'",
+        f"ALTER ROLE {name} IN DATABASE {name} SET random_page_cost = 1.25",
+        f"COMMENT ON DATABASE {name} IS 'ours'",
+    )
     conninfo = make_conninfo(postgres_server, dbname=name, user=name, password="x")
-    with psycopg.connect(conninfo, autocommit=True) as db:
-        db.execute("CREATE TABLE public.account (id int PRIMARY KEY, cents int)")
-        db.execute("INSERT INTO public.account SELECT n, 0 FROM generate_series(1, 100) AS n")
+    rows = "INSERT INTO public.account SELECT n, 0 FROM generate_series(1, 100) AS n"
+    ask(conninfo, "CREATE TABLE public.account (id int PRIMARY KEY, cents int)", rows)
     yield conninfo
-    with psycopg.connect(postgres_server, autocommit=True) as db:
-        for (left,) in db.execute("SELECT datname FROM pg_database WHERE datname ~ %s", (f"^{name}",)).fetchall():
-            db.execute(f"DROP DATABASE {left} WITH (FORCE)")
-        db.execute(f"DROP ROLE {name}, {name}_reader")
+    left = ask(postgres_server, f"SELECT datname FROM pg_database WHERE datname ~ '^{name}'")
+    ask(postgres_server, *(f"DROP DATABASE {one} WITH (FORCE)" for (one,) in left))
+    ask(postgres_server, f"DROP ROLE {name}, {name}_reader")
 
 
 def copy_of(conninfo: str, run: str = "r1") -> TemplateCopy:
     return TemplateCopy(Endpoint(system="db", engine="postgres", dsn=conninfo), run)
 
 
-def described(server: str, name: str) -> list[str]:
+def described(server: str, conninfo: str) -> list[Any]:
     """All that the catalogues say of a database, but its identity."""
     query = """SELECT pg_get_userbyid(datdba), pg_encoding_to_char(encoding), datcollate, datctype, dattablespace,
                       datconnlimit, datallowconn,
                       (SELECT array_agg(acl::text ORDER BY acl::text) FROM unnest(datacl) AS acl),
                       (SELECT array_agg(setrole::regrole::text || ' ' || setconfig::text ORDER BY setrole::regrole::text)
                        FROM pg_db_role_setting WHERE setdatabase = pg_database.oid)
-               FROM pg_database WHERE datname = %s"""
-    with psycopg.connect(server) as db:
-        return [str(value) for value in db.execute(query, (name,)).fetchone() or ()]
+               FROM pg_database WHERE datname = """
+    return ask(server, f"{query} '{named(conninfo)}'")
 
 
 def databases(server: str, own: str) -> dict[str, tuple[int, str | None]]:
     """The databases that begin with a name -> their ids and comments."""
-    query = "SELECT datname, oid, shobj_description(oid, 'pg_database') FROM pg_database WHERE starts_with(datname, %s)"
-    with psycopg.connect(server) as db:
-        return {name: (oid, text) for name, oid, text in db.execute(query, (named(own),))}
+    query = "SELECT datname, oid, shobj_description(oid, 'pg_database') FROM pg_database"
+    found = ask(server, f"{query} WHERE starts_with(datname, '{named(own)}')")
+    return {name: (oid, text) for name, oid, text in found}
 
 
 def named(conninfo: str) -> str:
     return str(conninfo_to_dict(conninfo)["dbname"])
 
 
-def run(conninfo: str, statement: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(conninfo, autocommit=True) as db:
-        cursor = db.execute(statement)  # type: ignore[arg-type]
-        return cursor.fetchall() if cursor.description else []
-
-
 def cents(conninfo: str) -> int:
-    return int(run(conninfo, "SELECT sum(cents) FROM public.account")[0][0])
+    return int(value(conninfo, "SELECT sum(cents) FROM public.account"))
 
 
 def test_a_run_works_on_a_copy_and_the_original_is_put_back(own: str, postgres_server: str) -> None:
-    before, rows = databases(postgres_server, own), described(postgres_server, named(own))
+    before, rows = databases(postgres_server, own), described(postgres_server, own)
     copy = copy_of(own)
     assert copy.state().objections == ()
     assert f"database {named(own)} (" in copy.state().text
     copy.save()
     assert copy.state().made
     assert not copy_of(own, "r2").state().made
-    assert described(postgres_server, named(own)) == rows
-    assert run(own, "SHOW search_path") == [('"$user", public, "a b"',)]
+    assert described(postgres_server, own) == rows
+    assert ask(own, "SHOW search_path") == [('"$user", public, "a b"',)]
     for _ in range(2):
-        run(own, "UPDATE public.account SET cents = 1")
-        run(own, "CREATE TABLE public.made (n int)")
+        ask(own, "UPDATE public.account SET cents = 1")
+        ask(own, "CREATE TABLE public.made (n int)")
         copy.restore()
         assert cents(own) == 0
-        assert run(own, "SELECT to_regclass('public.made')") == [(None,)]
-        assert described(postgres_server, named(own)) == rows
-    run(own, "UPDATE public.account SET cents = 1")
+        assert ask(own, "SELECT to_regclass('public.made')") == [(None,)]
+        assert described(postgres_server, own) == rows
+    ask(own, "UPDATE public.account SET cents = 1")
     copy.release()
     copy.release()
     assert cents(own) == 0
     assert databases(postgres_server, own) == before
-    assert described(postgres_server, named(own)) == rows
+    assert described(postgres_server, own) == rows
 
 
 class Kills:
@@ -151,14 +145,14 @@ def test_a_kill_at_any_statement_loses_nothing(
     own: str, postgres_server: str, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """At every second one by default; `make soak` tries each."""
-    before, rows = databases(postgres_server, own), described(postgres_server, named(own))
+    before, rows = databases(postgres_server, own), described(postgres_server, own)
     kills, step = Kills(monkeypatch), 0
     while True:
         copy = copy_of(own)
         if what != "save" and not copy.state().made:
             copy.save()
         if what != "save":
-            run(own, "UPDATE public.account SET cents = 1")
+            ask(own, "UPDATE public.account SET cents = 1")
         killed = kills.at(step, getattr(copy, what))
         if killed and what == "restore" and step % 4:  # another attempt makes it whole
             copy.restore()
@@ -166,7 +160,7 @@ def test_a_kill_at_any_statement_loses_nothing(
         else:
             copy_of(own).release()
             assert databases(postgres_server, own) == before
-            assert described(postgres_server, named(own)) == rows
+            assert described(postgres_server, own) == rows
             assert cents(own) == 0
         if not killed:
             break
@@ -177,10 +171,13 @@ def test_a_kill_at_any_statement_loses_nothing(
 def test_what_keeps_a_database_from_being_copied_is_named_at_once(own: str, postgres_server: str) -> None:
     name = named(own)
     admin = make_conninfo(postgres_server, dbname=name)
-    run(postgres_server, f"ALTER ROLE {name} NOCREATEDB")
-    run(postgres_server, f"ALTER DATABASE {name} OWNER TO CURRENT_USER")
-    run(postgres_server, f"GRANT CONNECT ON DATABASE {name} TO {name}")
-    run(postgres_server, f"ALTER DATABASE {name} SET log_min_duration_statement = 5")
+    ask(
+        postgres_server,
+        f"ALTER ROLE {name} NOCREATEDB",
+        f"ALTER DATABASE {name} OWNER TO CURRENT_USER",
+        f"GRANT CONNECT ON DATABASE {name} TO {name}",
+        f"ALTER DATABASE {name} SET log_min_duration_statement = 5",
+    )
     with psycopg.connect(admin, autocommit=True) as db, psycopg.connect(own, application_name="proveout waits"):
         db.execute("SELECT pg_create_logical_replication_slot('held', 'pgoutput')")
         db.execute("CREATE SUBSCRIPTION from_elsewhere CONNECTION 'host=x' PUBLICATION p WITH (connect = false)")

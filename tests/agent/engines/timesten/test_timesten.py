@@ -78,8 +78,13 @@ class Client:
 def client(monkeypatch: pytest.MonkeyPatch) -> tuple[Client, list[Any]]:
     """The stand-in, and the calls of the module."""
     connection, calls = Client(), list[Any]()
+
+    def connect(**how: Any) -> Client:
+        calls.append(how)
+        return connection
+
     monkeypatch.setattr(oracledb, "init_oracle_client", lambda *a, **k: calls.append((a, k)))
-    monkeypatch.setattr(oracledb, "connect", lambda **how: calls.append(how) or connection)
+    monkeypatch.setattr(oracledb, "connect", connect)
     monkeypatch.setenv(HOME, "/opt/TimesTen/tt22")
     monkeypatch.setenv(LIBRARIES, "/opt/TimesTen/tt22/install/lib")
     return connection, calls
@@ -265,7 +270,7 @@ def ends(behind: psycopg.Connection[Any], database: str, oracle: str) -> Iterato
         for name, dsn in (("cache", oracle), ("backend", oracle.replace("/HLR", f"/{service}")))
     )
     with psycopg.connect(database, autocommit=True) as sink:
-        yield SimpleNamespace(source=behind, sink=sink, endpoints=(cache, backend))
+        yield SimpleNamespace(source=behind, sink=sink, cache=cache, backend=backend)
 
 
 def probing(ends: Any, *statements: str) -> contextlib.closing[captures.ProbeObserver]:
@@ -274,7 +279,7 @@ def probing(ends: Any, *statements: str) -> contextlib.closing[captures.ProbeObs
         end.execute("CREATE TABLE proveout_probe (id int PRIMARY KEY, seq bigint NOT NULL)")
         for statement in statements:
             end.execute(statement)
-    return contextlib.closing(captures.observer(*ends.endpoints, open_connection))
+    return contextlib.closing(captures.observer(ends.cache, ends.backend, open_connection))
 
 
 def looked(probe: captures.ProbeObserver) -> Any:
@@ -311,7 +316,7 @@ def test_samples_are_lost_while_an_end_is_disconnected(ends: Any, monkeypatch: p
 
 def test_the_error_without_the_probe_table_has_its_ddl(ends: Any) -> None:
     with pytest.raises(TaskFault, match="ORA-00942") as raised:
-        captures.observer(*ends.endpoints, open_connection)
+        captures.observer(ends.cache, ends.backend, open_connection)
     assert raised.value.code == "refused"
     assert "CREATE ASYNCHRONOUS WRITETHROUGH CACHE GROUP proveout_probe" in raised.value.way_out
 
