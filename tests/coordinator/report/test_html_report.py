@@ -42,9 +42,8 @@ ELSEWHERE = (
     "iops-by-queue-depth", "latency-at-peak", "interference", "fault-timeline", "fault-occurrences", "matrix-overview",
     "search", "phases", "versus",
 )  # fmt: skip
-"""Figures of tools (`test_tool_stage`), of ladders with unlike peaks (`test_panels`), of several loads
-(`test_results`), of faults (`test_fault_figures`), of a matrix, of a search and of phases
-(`test_load_over_time`), of loads in turns (`test_phases`)."""
+"""Figures of tools (`test_tool_stage`), of several loads (`test_results`), of loads in turns (`test_phases`), and those of
+`test_figures`."""
 OF_LOADS = tuple(name for name in FIGURES if name not in ELSEWHERE)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 NO_LIBRARIES = "window.vegaEmbed = () => new Promise(() => 0);"
