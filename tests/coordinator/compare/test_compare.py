@@ -80,7 +80,8 @@ def results(
     *begun, ended = records.whole_ladder("ladder", items)
     started = records.run_started(plan, run_id or f"run-{number}", version=version)
     events: list[Event] = [started, FactsTaken(when="start", host="db1", system="", facts=dict(facts)), *begun]
-    return load_results([*events, ended, records.run_finished()] if finished else events)
+    events += [ended, records.run_finished()] if finished else []
+    return load_results(events)
 
 
 def slower(factor: float, rungs: Rungs = BASE) -> dict[int, list[float]]:

@@ -269,7 +269,7 @@ def test_a_step_is_reported_in_the_time_of_the_measure_window(tmp_path: Path) ->
 
 
 def tick(window: Any = "measure", errors: int = 0) -> e.LoadTick:
-    times = {"avg_us": 400.0, "p50_us": 300.0, "p99_us": 900.0}
+    times: dict[str, Any] = {"avg_us": 400.0, "p50_us": 300.0, "p99_us": 900.0}
     return e.LoadTick(id=IDENTITY, second=2, window=window, tps=100.0, errors=errors, **times)
 
 

@@ -168,7 +168,7 @@ CAPTURED = {
 def finished(captures: Mapping[tuple[str, str], list[CaptureSample]] = CAPTURED, **changes: Any) -> IterationFinished:
     study = changes.pop("plan", plan())
     put = transaction("Put", SLOW, logical=25, errors=(("40001", 2),))
-    about = {
+    about: dict[str, Any] = {
         "loads": {host: load(host, transaction("Get", QUICK), put) for host in CLIENTS},
         "seconds": {
             host: [second(host, n, transaction("Get", QUICK[:80]), transaction("Put", SLOW[n::5])) for n in range(5)]

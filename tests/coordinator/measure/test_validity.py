@@ -49,11 +49,11 @@ NAMES = tuple(TYPES)
 
 
 def ladder(**changes: Any) -> Ladder:
-    return ladder_stage(**({"workload": "hlr", "windows": WINDOWS} | changes))
+    return ladder_stage(**{"workload": "hlr", "windows": WINDOWS, **changes})
 
 
 def search(**changes: Any) -> Search:
-    return search_stage(**({"workload": "hlr", "probe": WINDOWS, "confirm": WINDOWS} | changes))
+    return search_stage(**{"workload": "hlr", "probe": WINDOWS, "confirm": WINDOWS, **changes})
 
 
 def plan(stage: Ladder | Search, *, addresses: Mapping[str, str] | None = None, dsn: str | None = None) -> Plan:
@@ -141,7 +141,7 @@ def test_a_good_iteration_is_valid_and_every_finding_has_evidence() -> None:
 # ---- both sides of each limit --------------------------------------------------------------------------------------
 
 
-def late(us: float, *, runqueue: float = 0.0, **fields: int) -> dict[str, Any]:
+def late(us: float, *, runqueue: float = 0.0, **fields: Any) -> dict[str, Any]:
     """A load of 10,000 transactions of 2 ms whose answers were handled with this delay."""
     times = bin_ns(np.full(100, round(us * 1e3)))
     waited = {"runqueue_s": runqueue * 10, "runqueue_fraction": runqueue}
@@ -189,7 +189,11 @@ FULL = os_capture("c1", 3.6, 3.6)
 SHIFTED = {name: (weight, TYPES[name][1]) for name, weight in zip(NAMES, (30, 15, 35, 2, 14, 2, 2), strict=True)}
 ALL_WELL = {"transactions": mix(10_000, of={name: (weight, 1.0) for name, (weight, _) in TYPES.items()})}
 RAMP = ladder(arrival=Phased(levels=(Level(for_s=10.0, at_s=(0.0, 10.0), values=(100.0, 1900.0)),)))
-CLIMB = {"stage": RAMP, "rate": 1000.0, "per_second": (200, 400, 600, 800, 1000, 1000, 1200, 1400, 1600, 1800)}
+CLIMB: dict[str, Any] = {
+    "stage": RAMP,
+    "rate": 1000.0,
+    "per_second": (200, 400, 600, 800, 1000, 1000, 1200, 1400, 1600, 1800),
+}
 NOISE = [int(count) for count in np.random.default_rng(5).poisson(6, 60)]
 assert np.std(NOISE, ddof=1) / np.mean(NOISE) > Limits().tps_cv_max
 PLANNED = ladder(faults=(Fault(name="crash", tunings=(), for_s=1.0, when=Expression(text="live.tps > 1")),))
@@ -443,7 +447,13 @@ def findings(
     )  # fmt: skip
     seconds = [second(RAMP_S + index, *each) for index, each in enumerate(counts)]
     (stream,) = streams_of(stage, 4, rate, {"c1": load}, {"c1": seconds})
-    about = {"rate": rate, "loads": stream.loads, "seconds": stream.seconds, "window": window, "t0_ns": T0}
+    about: dict[str, Any] = {
+        "rate": rate,
+        "loads": stream.loads,
+        "seconds": stream.seconds,
+        "window": window,
+        "t0_ns": T0,
+    }
     shared = observations(stage, plan=plan(stage), **about)
     seen = Observed(
         **{each.name: getattr(shared, each.name) for each in dataclasses.fields(shared)},

@@ -384,12 +384,12 @@ def store(folder: Path, repeat: int) -> None:
     for host in ("c1", "c2"):
         for bin in range(whole * 10):
             answers, at_ns = not down[0] <= bin / 10 < down[1], T0_NS + bin * 100_000_000
-            about = {"host": host, "load": "", "host_ns": at_ns, "coordinator_ns": at_ns}
+            about: dict[str, Any] = {"host": host, "load": "", "host_ns": at_ns, "coordinator_ns": at_ns}
             tenths.append(about | {"answered": TPS // 20 * answers, "failed": 2 * (not answers)} | nothing)
         for second in range(whole):
             window = "ramp_up" if second < RAMP_S else "measure" if second < RAMP_S + MEASURE_S else "ramp_down"
             answers = not down[0] <= second < down[1]
-            row = load_row(T0_NS + second * 1_000_000_000, second, window, 1)
+            row: dict[str, Any] = load_row(T0_NS + second * 1_000_000_000, second, window, 1)
             times: dict[str, Any] = {"response_indices": [1024] * answers, "response_counts": [99] * answers}
             seconds.append(row | {"host": host, "transaction": "GET"} | times)
     pq.write_table(pa.Table.from_pylist(tenths), folder / f"run-4-{repeat}-1.bins.parquet")

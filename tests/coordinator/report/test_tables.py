@@ -227,7 +227,7 @@ DOWN: dict[str, Any] = {
 def faulted(*hosts: str) -> RunResults:
     def one(number: int, fields: dict[str, Any], **more: Any) -> FaultMeasured:
         loads = tuple(FaultOnLoad(host=host, **fields) for host in hosts)
-        about = {"begins_s": 20.0 * number, "healed_s": 30.0, "loads": loads}
+        about: dict[str, Any] = {"begins_s": 20.0 * number, "healed_s": 30.0, "loads": loads}
         return FaultMeasured(fault="crash", number=number, **about, **fields, **more)
 
     found = (one(1, RECOVERED, lost=0), one(2, DOWN, lost=3, residue=("the file /x",)))
@@ -275,7 +275,7 @@ def phase(tps: float, p99_us: float, **more: object) -> dict[str, object]:
     }  # fmt: skip
 
 
-def phased(*trees: dict[str, object], at_least: dict[str, float] | None = None) -> RunResults:
+def phased(*trees: Mapping[str, object], at_least: dict[str, float] | None = None) -> RunResults:
     metrics = [{"tps": 300.0, "phases": tree} for tree in trees]
     finished = [iteration("run", 8, n, one, rate=300.0, at_least=at_least or {}) for n, one in enumerate(metrics, 1)]
     return load_results([run_started({"stages": []}), begun("run"), *finished])

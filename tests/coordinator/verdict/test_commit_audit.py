@@ -74,7 +74,7 @@ def ran(committed: int, unknown: int = 0, stage: str = "first", **fields: Any) -
 LOST = IterationVoided(
     id=IterationId(stage="first", rung=1, repeat=1, attempt=1), reason="an agent was lost", rerun=True
 )
-LATER = [ran(4, stage="second"), read(134, "second")]
+LATER: list[Event] = [ran(4, stage="second"), read(134, "second")]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_one_reading_says_nothing_nor_does_a_system_that_is_propagated_to(plan: 
 
 
 def acked(
-    count: int, *, attempt: int = 1, findings: tuple[ValidityFinding, ...] = (), **more: int
+    count: int, *, attempt: int = 1, findings: tuple[ValidityFinding, ...] = (), **more: Any
 ) -> IterationFinished:
     """An iteration with that many acknowledged commits of tracked terminals."""
     return ran(20, commits=(CommitsMeasured(acknowledged=count, **more),), attempt=attempt, findings=findings)
@@ -150,7 +150,7 @@ def test_a_stage_that_is_not_tracked_or_has_not_run_is_not_judged(plan: Plan, tr
 
 
 def test_commits_that_are_known_to_be_lost_may_be_missing_in_the_database(tracking: Plan) -> None:
-    history = [populated(), read(100), acked(23, lost=2)]
+    history: list[Event] = [populated(), read(100), acked(23, lost=2)]
     (verdict,) = judge_tallies(tracking, [*history, read(118, "first")])
     assert verdict.outcome == "PASS"
     assert "the clients 20 (2 found lost, of all transactions)" in verdict.evidence

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator as op
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -631,11 +631,12 @@ def test_ladders_in_separate_comparisons_are_not_compared() -> None:
 
 # ---- verdicts that more repeats would decide, knees, advice ------------------------------------------------------
 
+Rungs = Mapping[int, Sequence[float]]
 AUTO = ladder_stage("base", threads=(1, 4), repeat=6, repeat_min=3)
 OF_BASE = {1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]}
 
 
-def bought(check: str, needs: tuple[str, ...], rungs: dict[int, Sequence[float]], *extra: Event) -> list[Event]:
+def bought(check: str, needs: tuple[str, ...], rungs: Rungs, *extra: Event) -> list[Event]:
     """Return the events of a running run: its plan, and a ladder with `auto` repeats that has not ended."""
     return [run_started(planned(check, needs)), *ladder("base", rungs)[:-1], *extra]
 
@@ -644,7 +645,7 @@ def planned(check: str, needs: tuple[str, ...], stage: Ladder | Tool = AUTO) -> 
     return plan(Check(id="v", check=Expression(text=check, needs=needs)), stages=(stage,))
 
 
-def left(check: str, rungs: dict[int, Sequence[float]], repeat: int, *extra: Event, needs: Any = ("base",)) -> bool:
+def left(check: str, rungs: Rungs, repeat: int, *extra: Event, needs: Any = ("base",)) -> bool:
     found = undecided(planned(check, needs), (AUTO,), bought(check, needs, rungs, *extra), repeat)
     return [one.id for one in found] == ["v"]
 
