@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 from records import samples
 from simulated_load import T0, Database, Speed, exponential, run
-from simulated_loads import DRIFTS, MACHINES, RATIOS, duet, ratio
 from simulated_queues import Queue, answer, search
 from simulated_rigs import (
+    DRIFTS,
+    MACHINES,
+    RATIOS,
     TRUE_TPS,
     Bought,
     Floats,
@@ -29,12 +31,14 @@ from simulated_rigs import (
     bimodal,
     bought,
     drifting,
+    duet,
     iteration,
     ladder_run,
     lognormal,
     normal,
     one_bad_in_ten,
     random_walk,
+    ratio,
     smoke_plan,
 )
 

@@ -11,16 +11,7 @@ from records import begun, iteration
 from proveout.coordinator.verdict.verdicts import judge_lost, judge_tallies, reach
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
-from proveout.proto.events import (
-    CommitsMeasured,
-    Event,
-    InvariantsSeen,
-    IterationFinished,
-    IterationId,
-    IterationVoided,
-    PopulateFinished,
-    ValidityFinding,
-)
+from proveout.proto import events as e
 from proveout.proto.wire.results import Populated
 
 TEXT = """
@@ -55,26 +46,26 @@ def tracking(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     return compile_plan(path)
 
 
-def populated(system: str = "db") -> PopulateFinished:
-    return PopulateFinished(stage="load", system=system, populated=Populated(tables=(), seconds=1.0))
+def populated(system: str = "db") -> e.PopulateFinished:
+    return e.PopulateFinished(stage="load", system=system, populated=Populated(tables=(), seconds=1.0))
 
 
-def read(number: int, stage: str = "load", system: str = "db", kind: str = "") -> InvariantsSeen:
-    return InvariantsSeen(
+def read(number: int, stage: str = "load", system: str = "db", kind: str = "") -> e.InvariantsSeen:
+    return e.InvariantsSeen(
         stage=stage, iteration="", system=system, checks=(), seconds=0.1, tallies={"NewOrder": number}, kind=kind
     )
 
 
-def ran(committed: int, unknown: int = 0, stage: str = "first", **fields: Any) -> IterationFinished:
+def ran(committed: int, unknown: int = 0, stage: str = "first", **fields: Any) -> e.IterationFinished:
     """An iteration; that it is not valid does not take its commits back."""
     counts = {"committed": {"NewOrder": committed, "Payment": 3}, "unknown": {"NewOrder": unknown}}
     return iteration(stage, 1, 1, valid=False, **(counts | fields))
 
 
-LOST = IterationVoided(
-    id=IterationId(stage="first", rung=1, repeat=1, attempt=1), reason="an agent was lost", rerun=True
+LOST = e.IterationVoided(
+    id=e.IterationId(stage="first", rung=1, repeat=1, attempt=1), reason="an agent was lost", rerun=True
 )
-LATER: list[Event] = [ran(4, stage="second"), read(134, "second")]
+LATER: list[e.Event] = [ran(4, stage="second"), read(134, "second")]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +89,7 @@ LATER: list[Event] = [ran(4, stage="second"), read(134, "second")]
         ([read(100), ran(20), populated(), read(100), ran(3), read(103, "first")], "PASS", "counts 3 NewOrder"),
     ],
 )  # fmt: skip
-def test_every_commit_is_on_both_sides(plan: Plan, history: Sequence[Event], outcome: str, words: str) -> None:
+def test_every_commit_is_on_both_sides(plan: Plan, history: Sequence[e.Event], outcome: str, words: str) -> None:
     (verdict,) = judge_tallies(plan, [populated(), *history])
     assert (verdict.id, verdict.outcome, verdict.severity) == ("counted:db", outcome, "fail")
     assert words in verdict.evidence
@@ -112,13 +103,13 @@ def test_one_reading_says_nothing_nor_does_a_system_that_is_propagated_to(plan: 
 
 
 def acked(
-    count: int, *, attempt: int = 1, findings: tuple[ValidityFinding, ...] = (), **more: Any
-) -> IterationFinished:
+    count: int, *, attempt: int = 1, findings: tuple[e.ValidityFinding, ...] = (), **more: Any
+) -> e.IterationFinished:
     """An iteration with that many acknowledged commits of tracked terminals."""
-    return ran(20, commits=(CommitsMeasured(acknowledged=count, **more),), attempt=attempt, findings=findings)
+    return ran(20, commits=(e.CommitsMeasured(acknowledged=count, **more),), attempt=attempt, findings=findings)
 
 
-MISSED = (ValidityFinding(check="fault:crash", ok=False, evidence="in place only at 12.9 s"),)
+MISSED = (e.ValidityFinding(check="fault:crash", ok=False, evidence="in place only at 12.9 s"),)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +128,7 @@ MISSED = (ValidityFinding(check="fault:crash", ok=False, evidence="in place only
     ],
 )  # fmt: skip
 def test_no_commit_is_lost_apart_from_a_fault(
-    tracking: Plan, history: Sequence[Event], outcome: str, words: str
+    tracking: Plan, history: Sequence[e.Event], outcome: str, words: str
 ) -> None:
     (verdict,) = judge_lost(tracking, history)
     assert (verdict.id, verdict.outcome, verdict.severity) == ("commits:first", outcome, "fail")
@@ -150,7 +141,7 @@ def test_a_stage_that_is_not_tracked_or_has_not_run_is_not_judged(plan: Plan, tr
 
 
 def test_commits_that_are_known_to_be_lost_may_be_missing_in_the_database(tracking: Plan) -> None:
-    history: list[Event] = [populated(), read(100), acked(23, lost=2)]
+    history: list[e.Event] = [populated(), read(100), acked(23, lost=2)]
     (verdict,) = judge_tallies(tracking, [*history, read(118, "first")])
     assert verdict.outcome == "PASS"
     assert "the clients 20 (2 found lost, of all transactions)" in verdict.evidence

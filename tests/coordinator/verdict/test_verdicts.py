@@ -27,25 +27,10 @@ from proveout.dsl.plan.plan import Check, Plan
 from proveout.dsl.plan.stages import Ladder, Tool
 from proveout.dsl.plan.topology import Expression
 from proveout.dsl.rules.repeat_rules import compared
-from proveout.proto.events import (
-    Event,
-    FaultMeasured,
-    InvariantsSeen,
-    IterationFinished,
-    IterationId,
-    IterationVoided,
-    LadderCut,
-    PopulateFinished,
-    ProbeFinished,
-    PropagationCompared,
-    SearchFinished,
-    ValidityFinding,
-    VerdictForeseen,
-    VerdictReached,
-)
+from proveout.proto import events
 from proveout.proto.wire.results import InvariantCheck, Populated, TableCount, TableDifference
 
-OTHER_LOAD = ValidityFinding(
+OTHER_LOAD = events.ValidityFinding(
     check="logical-failures",
     ok=False,
     evidence="logical failures are not as the plan expects: Get 80.00% of 9,000 (expected 0.00% to 1.60%), find "
@@ -135,7 +120,7 @@ def test_one_repeat_decides_nothing(check: str) -> None:
     assert "one repeat decides nothing; take 3 repeats or more" in reached.evidence
 
 
-def counted(*errors: int) -> list[Event]:
+def counted(*errors: int) -> list[events.Event]:
     counts = [{"count": count, "fraction": count / 1000.0} for count in errors]
     return finish("c", [begun("c"), *(iteration("c", 4, n, 100.0, errors=each) for n, each in enumerate(counts, 1))])
 
@@ -191,8 +176,8 @@ def test_an_undecided_comparison_has_the_repeats_that_would_decide_it(check: str
 
 
 def test_a_slope_bound_is_the_worst_of_the_repeats_and_fails_only_with_its_other_end() -> None:
-    def lags(*bounds: tuple[float, float]) -> list[Event]:
-        history: list[Event] = [begun("c")]
+    def lags(*bounds: tuple[float, float]) -> list[events.Event]:
+        history: list[events.Event] = [begun("c")]
         for repeat, (low, high) in enumerate(bounds, 1):
             lag = {"slope": (low + high) / 2, "slope_lower": low, "slope_upper": high}
             history.append(iteration("c", 4, repeat, 100.0, lag=lag))
@@ -206,7 +191,7 @@ def test_a_slope_bound_is_the_worst_of_the_repeats_and_fails_only_with_its_other
     assert verdict(check, lags((0.03, 0.1), (0.05, 0.2))).outcome == "FAIL"
 
 
-def two_and(*thirds: Event) -> list[Event]:
+def two_and(*thirds: events.Event) -> list[events.Event]:
     """A ladder with two valid repeats of its rung, and these attempts at the third."""
     return finish("base", [*ladder("base", {4: [300.0, 310.0]})[:-1], *thirds])
 
@@ -223,13 +208,13 @@ def test_two_valid_repeats_of_three_decide_nothing_and_a_valid_second_attempt_co
     assert (reached.outcome, reached.iterations) == ("PASS", ("base/4/1/1", "base/4/2/1", "base/4/3/2"))
 
 
-def measured(p99_us: Sequence[float], *void: Event, **metrics: Any) -> list[Event]:
+def measured(p99_us: Sequence[float], *void: events.Event, **metrics: Any) -> list[events.Event]:
     """Return a ladder with valid repeats of these p99, and void attempts."""
     repeats = [iteration("base", 4, n, 100.0, response={"p99_us": p99}, **metrics) for n, p99 in enumerate(p99_us, 1)]
     return finish("base", [begun("base"), *repeats, *void])
 
 
-def void_attempts(repeat: int, count: int) -> list[Event]:
+def void_attempts(repeat: int, count: int) -> list[events.Event]:
     return [iteration("base", 4, repeat, 50.0, VOID, attempt=n, response={"p99_us": 90e3}) for n in range(1, count + 1)]
 
 
@@ -256,7 +241,9 @@ def test_above_the_limit_of_void_attempts_a_verdict_is_inconclusive() -> None:
     assert "3 of 7 attempts of base void (42.9 %, limit 40 %)" in reached.evidence
     assert "what to do: take other load off the client hosts" in reached.evidence
     cancelled = [
-        IterationVoided(id=IterationId(stage="base", rung=4, repeat=1, attempt=n), reason="lost", rerun=True)
+        events.IterationVoided(
+            id=events.IterationId(stage="base", rung=4, repeat=1, attempt=n), reason="lost", rerun=True
+        )
         for n in (7, 8, 9)
     ]
     lost = measured([93e3, 92e3, 95e3, 92e3], *cancelled)
@@ -293,11 +280,11 @@ def test_a_load_that_is_not_the_workload_decides_nothing() -> None:
 @pytest.mark.parametrize("voids", [True, False])
 def test_a_verdict_on_commits_does_not_pass_where_a_fault_missed(voids: bool) -> None:
     """`voids`: in place after the load; else a condition that did not hold, whose iteration counts."""
-    missed = ValidityFinding(check="fault:crash", ok=False, evidence="in place only at 12.9 s", voids=voids)
-    fault = FaultMeasured(fault="crash", number=1, begins_s=4.0, lost=0)
+    missed = events.ValidityFinding(check="fault:crash", ok=False, evidence="in place only at 12.9 s", voids=voids)
+    fault = events.FaultMeasured(fault="crash", number=1, begins_s=4.0, lost=0)
     repeats = [replace(iteration("base", 4, n, 300.0, lost=0), faults=(fault,)) for n in (1, 2, 3)]
 
-    def reached(check: str, *more: IterationFinished) -> VerdictReached:
+    def reached(check: str, *more: events.IterationFinished) -> events.VerdictReached:
         return verdict(check, finish("base", [begun("base"), *repeats, *more]))
 
     last = iteration("base", 4, 4, 300.0, missed, lost=0)
@@ -332,7 +319,9 @@ def test_a_number_missing_in_a_repeat_is_inconclusive(check: str, missing: str) 
 
 
 def test_a_rung_proven_steady_over_its_repeats_has_no_warning_for_single_repeats() -> None:
-    short = ValidityFinding(check="steady-state", ok=False, evidence="TPS not shown to be steady: …", voids=False)
+    short = events.ValidityFinding(
+        check="steady-state", ok=False, evidence="TPS not shown to be steady: …", voids=False
+    )
 
     def reached(*series: Sequence[float]) -> str:
         items = [iteration("base", 4, repeat, 300.0, short) for repeat in range(1, len(series) + 1)]
@@ -358,21 +347,23 @@ def test_the_peak_depends_on_excluded_iterations_that_could_be_higher_and_other_
 
 
 def test_the_evidence_of_a_skipped_rung_has_the_reason() -> None:
-    cut = LadderCut(stage="base", at_rung=4, skipped=(8,), evidence="avg 12 ms > 10 ms")
+    cut = events.LadderCut(stage="base", at_rung=4, skipped=(8,), evidence="avg 12 ms > 10 ms")
     reached = verdict("base.at(8).tps.mean >= 1", ladder("base", {4: [1.0, 1.0, 1.0]}, cut))
     assert reached.outcome == "INCONCLUSIVE"
     assert "stopped at 4 (avg 12 ms > 10 ms)" in reached.evidence
 
 
-def searched(rate: float | None, *, upper: float | None = None, confirmations: int = 9) -> list[Event]:
-    history: list[Event] = [begun("cap", "search")]
+def searched(rate: float | None, *, upper: float | None = None, confirmations: int = 9) -> list[events.Event]:
+    history: list[events.Event] = [begun("cap", "search")]
     history += [iteration("cap", 4, number, 100.0 * number) for number in (1, 2, 3)]
     history += [
-        ProbeFinished(stage="cap", probe=number, phase=phase, rate=100.0 * number, accepted=True, evidence="")
+        events.ProbeFinished(stage="cap", probe=number, phase=phase, rate=100.0 * number, accepted=True, evidence="")
         for number, phase in ((1, "bracket"), (2, "bracket"), (3, "confirm"))
     ]
     history.append(
-        SearchFinished(stage="cap", rate=rate, probes=3, reason="because", upper=upper, confirmations=confirmations)
+        events.SearchFinished(
+            stage="cap", rate=rate, probes=3, reason="because", upper=upper, confirmations=confirmations
+        )
     )
     return [*history, ended("cap", results.search_metrics(load_results(history).stages["cap"]))]
 
@@ -437,7 +428,7 @@ def test_a_search_without_an_answer_is_inconclusive_with_its_reason() -> None:
 )
 def test_propagation_has_its_own_verdict(drained: bool, sink_rows: int, checksum: str, outcome: str) -> None:
     table = TableDifference(table="t", source_rows=10, sink_rows=sink_rows, source_checksum="a", sink_checksum=checksum)
-    compared = PropagationCompared(source="cache", sink="backend", drained=drained, drain_s=2.0, tables=(table,))
+    compared = events.PropagationCompared(source="cache", sink="backend", drained=drained, drain_s=2.0, tables=(table,))
     (reached,) = reach(plan(), [compared])
     assert (reached.id, reached.outcome, reached.severity) == ("propagation:cache", outcome, "fail")
     read = verdict("propagation.cache.different_tables == 0 && propagation.cache.drain_s <= 5", [compared])
@@ -462,7 +453,7 @@ BROKEN = InvariantCheck(name="balance", holds=False, evidence="balances 31 is no
 )
 def test_invariants_have_their_own_verdict(checks: list[tuple[InvariantCheck, ...]], outcome: str, words: str) -> None:
     seen = [
-        InvariantsSeen(stage="base", iteration=f"base/1/{n}/1", system="cache", checks=found, seconds=0.1)
+        events.InvariantsSeen(stage="base", iteration=f"base/1/{n}/1", system="cache", checks=found, seconds=0.1)
         for n, found in enumerate(checks, start=1)
     ]
     reached = reach(plan(), seen)
@@ -470,7 +461,7 @@ def test_invariants_have_their_own_verdict(checks: list[tuple[InvariantCheck, ..
     assert words in reached[0].evidence
     assert reached[0].iterations == tuple(one.iteration for one in seen)
     _, other = reach(
-        plan(), [*seen, InvariantsSeen(stage="load", iteration="", system="far", checks=(BROKEN,), seconds=0.1)]
+        plan(), [*seen, events.InvariantsSeen(stage="load", iteration="", system="far", checks=(BROKEN,), seconds=0.1)]
     )
     assert (other.id, other.outcome) == ("invariants:far", "FAIL") and "first after stage load" in other.evidence
 
@@ -488,7 +479,7 @@ def test_invariants_have_their_own_verdict(checks: list[tuple[InvariantCheck, ..
 )
 def test_exit_codes(reached: list[tuple[Any, Any]], code: int) -> None:
     verdicts = [
-        VerdictReached(id="v", title="", severity=severity, outcome=outcome, check="", evidence="")
+        events.VerdictReached(id="v", title="", severity=severity, outcome=outcome, check="", evidence="")
         for outcome, severity in reached
     ]
     assert exit_code(verdicts) == code
@@ -528,9 +519,9 @@ def test_conditions_use_bounds_as_written() -> None:
 
 
 def test_populate_adds_up_its_systems_and_takes_the_last_of_each() -> None:
-    def populated(system: str, rows: int) -> PopulateFinished:
+    def populated(system: str, rows: int) -> events.PopulateFinished:
         table = TableCount(table="t", rows=rows, expected_low=0, expected_high=9999)
-        return PopulateFinished(stage="load", system=system, populated=Populated(tables=(table,), seconds=2.0))
+        return events.PopulateFinished(stage="load", system=system, populated=Populated(tables=(table,), seconds=2.0))
 
     found = estimates.populate_metrics([populated("a", 5), populated("a", 100), populated("b", 300)])
     assert found == {"rows": 400, "seconds": 4.0, "rows_per_s": 100.0}
@@ -546,7 +537,7 @@ def test_the_results_of_a_run_under_way_are_those_of_its_events_so_far() -> None
 def test_a_void_iteration_that_is_not_run_again_is_taken_back() -> None:
     one = iteration("base", 4, 1, 300.0)
     for rerun, kept in ((True, 1), (False, 0)):
-        void = IterationVoided(id=one.id, reason="lost", rerun=rerun)
+        void = events.IterationVoided(id=one.id, reason="lost", rerun=rerun)
         stage = load_results([begun("base"), one, void]).stages["base"]
         assert (len(stage.iterations), stage.voided) == (kept, (void,))
 
@@ -590,10 +581,10 @@ FINDING = "a and b were not interleaved: drift is not distinguished from the dif
 TPS = {"a": (100.0, 90.0, 120.0), "b": (105.0, 96.0, 125.0)}
 
 
-def in_turns(partner: str | None, run: str = "run") -> list[Event]:
+def in_turns(partner: str | None, run: str = "run") -> list[events.Event]:
     """Two ladders of one rung; repeat 2 of `b` has no valid iteration when `a` has one."""
     stages = [{"id": "a", "kind": "ladder"}, {"id": "b", "kind": "ladder", "interleaved_with": partner}]
-    found: list[Event] = [run_started({"stages": stages}, run)]
+    found: list[events.Event] = [run_started({"stages": stages}, run)]
     for name, values in TPS.items():
         found.append(begun(name))
         found += [iteration(name, 4, repeat, tps) for repeat, tps in enumerate(values, 1) if (name, repeat) != ("b", 2)]
@@ -636,7 +627,7 @@ AUTO = ladder_stage("base", threads=(1, 4), repeat=6, repeat_min=3)
 OF_BASE = {1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]}
 
 
-def bought(check: str, needs: tuple[str, ...], rungs: Rungs, *extra: Event) -> list[Event]:
+def bought(check: str, needs: tuple[str, ...], rungs: Rungs, *extra: events.Event) -> list[events.Event]:
     """Return the events of a running run: its plan, and a ladder with `auto` repeats that has not ended."""
     return [run_started(planned(check, needs)), *ladder("base", rungs)[:-1], *extra]
 
@@ -645,7 +636,7 @@ def planned(check: str, needs: tuple[str, ...], stage: Ladder | Tool = AUTO) -> 
     return plan(Check(id="v", check=Expression(text=check, needs=needs)), stages=(stage,))
 
 
-def left(check: str, rungs: Rungs, repeat: int, *extra: Event, needs: Any = ("base",)) -> bool:
+def left(check: str, rungs: Rungs, repeat: int, *extra: events.Event, needs: Any = ("base",)) -> bool:
     found = undecided(planned(check, needs), (AUTO,), bought(check, needs, rungs, *extra), repeat)
     return [one.id for one in found] == ["v"]
 
@@ -778,7 +769,7 @@ def test_undecided_tool_stages_say_how_many_repeats_to_take(repeat: int, way: st
     text = "reads.at(4).tps >= 300"
     job = FioJob(random=True, block_bytes=8192, read_fraction=0.7, jobs=4, size_bytes=1 << 20)
     stage = Tool(id="reads", clients=("c",), pattern="p", job=job, iodepths=(4,), windows=AUTO.windows, repeat=repeat)
-    rungs = [e for e in ladder("reads", {4: [295.0, 305.0, 300.0][:repeat]}) if isinstance(e, IterationFinished)]
+    rungs = [e for e in ladder("reads", {4: [295.0, 305.0, 300.0][:repeat]}) if isinstance(e, events.IterationFinished)]
     run = [run_started(planned(text, ("reads",), stage)), begun("reads", "tool"), *rungs]
     reached = verdict(text, finish("reads", run))
     assert reached.outcome == "INCONCLUSIVE"
@@ -819,12 +810,12 @@ def test_provisional_verdicts(check: str, needs: tuple[str, ...], outcome: str |
 
 def test_verdicts_do_not_depend_on_provisional_verdicts() -> None:
     written = plan(*(needing(f"base.at(4).tps.mean >= {limit}", "base") for limit in (250, 350)))
-    contrary: list[Event] = [
-        VerdictForeseen(id=check.id, title="", severity="fail", outcome=outcome, evidence="")
+    contrary: list[events.Event] = [
+        events.VerdictForeseen(id=check.id, title="", severity="fail", outcome=outcome, evidence="")
         for check in written.verdicts
         for outcome in ("INCONCLUSIVE", "FAIL", "PASS")
     ]
     mixed = [event for pair in zip(BASE, [*contrary, *BASE], strict=False) for event in pair]
-    without = [event for event in mixed if not isinstance(event, VerdictForeseen)]
+    without = [event for event in mixed if not isinstance(event, events.VerdictForeseen)]
     assert len(mixed) > len(without)
     assert reach(written, mixed) == reach(written, without)
