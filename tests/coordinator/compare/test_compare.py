@@ -388,6 +388,7 @@ def test_a_ratio_has_one_notation(ratio: dict[str, float], words: str) -> None:
         ("tps", 0.1, 0.2, 0.0, "▲ better"),
         ("tps", -0.2, -0.1, 0.0, "▼ worse"),
         ("errors.fraction", 0.1, 0.2, 0.0, "▼ worse"),
+        ("solve_s", 0.1, 0.2, 0.0, "▼ worse"),
         ("sizes.total_bytes", 0.1, 0.2, 0.0, "≠ changed"),
         ("tps", -0.1, 0.2, 0.0, "= not distinguishable"),
         ("tps", None, None, 0.0, "… not judged (no interval)"),
