@@ -127,7 +127,7 @@ def counted(trials: int, one: Callable[[np.random.Generator], bool | None], *nam
 
 def seeded(label: str, *arguments: str) -> Callable[[Callable[..., bool | None]], Callable[..., Measured]]:
     """Make a measure of the trials in which a function is true. Its seed is of the label and of these arguments of the
-    function; what is none of them stands for itself."""
+    function; another word stands for itself."""
 
     def of(one: Callable[..., bool | None]) -> Callable[..., Measured]:
         def measure(trials: int, **about: Any) -> Measured:
