@@ -173,6 +173,7 @@ def case(name: str, check: str, ok: bool | None, state: str, evidence: str = "",
 LATE = {"transactions": mix(10_000, late_ns=9 * MS)}
 BUSY = {"client_cpu_fraction": 0.97}
 ON_SERVER = {"c1": "server:7700"}
+LOCAL = {"s1": "local", "c1": "local"}
 AT_RATE: dict[str, Any] = {"stage": ladder(arrival=Open(rate=1000.0)), "rate": 1000.0}
 PROBE: dict[str, Any] = {"stage": search(), "rate": 1000.0}
 NOTHING: dict[str, Any] = {"per_second": [0] * 10}
@@ -272,9 +273,10 @@ def paused(seconds: float, **about: Any) -> dict[str, Any]:
         case("own load", "other-load:c1", True, "counts", captures=os_capture("c1", 1.0, 1.0)),
         case("a server that runs already", "other-load:s1", None, "counts", dsn="host=x",
              captures=os_capture("s1", 3.0, 0.1)),
-        case("local agents are one tree", "other-load:local", True, "counts", load=BUSY,
-             addresses={"s1": "local", "c1": "local"},
+        case("local agents are one tree", "other-load:local", True, "counts", load=BUSY, addresses=LOCAL,
              captures={**os_capture("s1", 3.0, 2.9), **os_capture("c1", 3.0, 2.9)}),
+        case("other load beside local agents", "other-load:local", False, "counts", addresses=LOCAL,
+             captures={**os_capture("s1", 3.9, 2.9), **os_capture("c1", 3.9, 2.9)}),
         case("stolen CPU of a client", "steal:c1", False, "counts", captures=os_capture("c1", 1.0, 1.0, steal=0.5)),
         case("stolen CPU of a server", "steal:s1", False, "counts", dsn="host=x",
              captures=os_capture("s1", 1.0, 1.0, steal=0.5)),
