@@ -12,17 +12,7 @@ from proveout.coordinator.storage.journal import plan_data
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Ladder, Search, Tool, Windows
 from proveout.dsl.plan.topology import Expression, Host, System
-from proveout.proto.events import (
-    Event,
-    IterationFinished,
-    IterationId,
-    RunFinished,
-    RunStarted,
-    StageFinished,
-    StageStarted,
-    TransactionSummary,
-    VerdictReached,
-)
+from proveout.proto import events as e
 from proveout.proto.wire.results import CaptureSample, LoadResult, Reading
 
 WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
@@ -55,45 +45,45 @@ def search_stage(accept: str = "errors.fraction < 0.001", **fields: Any) -> Sear
 
 def iteration(
     stage: str, rung: int, repeat: int, metrics: Mapping[str, Any] | None = None, *, attempt: int = 1, **fields: Any
-) -> IterationFinished:
+) -> e.IterationFinished:
     """A valid iteration with these metrics, or one of which only the identity matters."""
     default = {"rate": None, "measure_s": 5.0, "valid": True, "findings": (), "transactions": ()}
-    identity = IterationId(stage=stage, rung=rung, repeat=repeat, attempt=attempt)
-    return IterationFinished(**({"id": identity, "metrics": dict(metrics or {})} | default | fields))
+    identity = e.IterationId(stage=stage, rung=rung, repeat=repeat, attempt=attempt)
+    return e.IterationFinished(**({"id": identity, "metrics": dict(metrics or {})} | default | fields))
 
 
-def summary(name: str, **fields: Any) -> TransactionSummary:
+def summary(name: str, **fields: Any) -> e.TransactionSummary:
     default = {"ok": 3, "logical_failures": 0, "errors": {}, "retried": 0, "missed": 0, "tps": 1.0}
-    return TransactionSummary(name=name, **(default | {"response": {}, "service": {}} | fields))
+    return e.TransactionSummary(name=name, **(default | {"response": {}, "service": {}} | fields))
 
 
-def run_started(plan: Plan | Mapping[str, Any], run_id: str = "r", **fields: Any) -> RunStarted:
+def run_started(plan: Plan | Mapping[str, Any], run_id: str = "r", **fields: Any) -> e.RunStarted:
     """The begin of a run of a plan, or of one with these parts of a plan's data."""
     about: dict[str, Any] = {"name": "p", "title": "", "digest": "d", "plan": plan}
     if isinstance(plan, Plan):
         about = {"name": plan.name, "title": plan.title, "digest": plan.digest}
         about["plan"] = json.loads(json.dumps(plan_data(plan)))
-    return RunStarted(**(about | {"run_id": run_id, "epoch": 1, "version": "1", "estimate_s": 1.0} | fields))
+    return e.RunStarted(**(about | {"run_id": run_id, "epoch": 1, "version": "1", "estimate_s": 1.0} | fields))
 
 
-def run_finished(status: Any = "finished", exit_code: int = 0, reason: str = "", seconds: float = 2.0) -> RunFinished:
-    return RunFinished(status=status, exit_code=exit_code, reason=reason, seconds=seconds)
+def run_finished(status: Any = "finished", exit_code: int = 0, reason: str = "", seconds: float = 2.0) -> e.RunFinished:
+    return e.RunFinished(status=status, exit_code=exit_code, reason=reason, seconds=seconds)
 
 
-def begun(stage: str, kind: Any = "ladder", iterations: int = 3) -> StageStarted:
-    return StageStarted(stage=stage, kind=kind, iterations=iterations, estimate_s=1.0)
+def begun(stage: str, kind: Any = "ladder", iterations: int = 3) -> e.StageStarted:
+    return e.StageStarted(stage=stage, kind=kind, iterations=iterations, estimate_s=1.0)
 
 
-def ended(stage: str, metrics: Mapping[str, Any] | None = None) -> StageFinished:
-    return StageFinished(stage=stage, outcome="ok", seconds=1.0, metrics=dict(metrics or {}))
+def ended(stage: str, metrics: Mapping[str, Any] | None = None) -> e.StageFinished:
+    return e.StageFinished(stage=stage, outcome="ok", seconds=1.0, metrics=dict(metrics or {}))
 
 
-def verdict(id: str, outcome: Any = "PASS", severity: Any = "fail", **fields: Any) -> VerdictReached:
+def verdict(id: str, outcome: Any = "PASS", severity: Any = "fail", **fields: Any) -> e.VerdictReached:
     default = {"title": f"Title of {id}", "check": "a.tps >= 1", "evidence": "", "iterations": ()}
-    return VerdictReached(**(default | {"id": id, "outcome": outcome, "severity": severity} | fields))
+    return e.VerdictReached(**(default | {"id": id, "outcome": outcome, "severity": severity} | fields))
 
 
-def whole_ladder(stage: str, iterations: Sequence[IterationFinished], **metrics: Any) -> list[Event]:
+def whole_ladder(stage: str, iterations: Sequence[e.IterationFinished], **metrics: Any) -> list[e.Event]:
     """The events of a ladder; `metrics` are arguments of `ladder_metrics`."""
     return [begun(stage, iterations=len(iterations)), *iterations, ended(stage, ladder_metrics(iterations, **metrics))]
 
@@ -116,7 +106,7 @@ def load_result(**fields: Any) -> LoadResult:
 def observations(stage: Ladder | Search | Tool, rung: int = 4, repeat: int = 1, **fields: Any) -> Observations:
     """An iteration without captures, on hosts whose clocks are that of the coordinator."""
     default: dict[str, Any] = {"rate": None, "loads": {}, "seconds": {}, "t0_ns": 0, "started_unix_s": 0.0}
-    default["id"] = IterationId(stage=stage.id, rung=rung, repeat=repeat, attempt=1)
+    default["id"] = e.IterationId(stage=stage.id, rung=rung, repeat=repeat, attempt=1)
     return Observations(**(default | {"stage": stage, "plan": fields.get("plan") or plan_of(stage)} | fields))
 
 

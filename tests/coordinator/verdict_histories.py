@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import records
@@ -26,7 +26,7 @@ def iteration(
     return records.iteration(stage, rung, repeat, tree, attempt=attempt, valid=valid, findings=findings)
 
 
-def ladder(stage: str, rungs: dict[int, Sequence[float]], *extra: Event) -> list[Event]:
+def ladder(stage: str, rungs: Mapping[int, Sequence[float]], *extra: Event) -> list[Event]:
     """The history of a ladder whose rungs had these throughputs, a repeat each."""
     history: list[Event] = [records.begun(stage)]
     for rung, values in rungs.items():
@@ -34,7 +34,7 @@ def ladder(stage: str, rungs: dict[int, Sequence[float]], *extra: Event) -> list
     return finish(stage, [*history, *extra])
 
 
-def finish(stage: str, history: list[Event]) -> list[Event]:
+def finish(stage: str, history: Sequence[Event]) -> list[Event]:
     iterations = [event for event in history if isinstance(event, IterationFinished)]
     return [*history, records.ended(stage, results.ladder_metrics(iterations, run="r"))]
 

@@ -7,6 +7,7 @@ error) -> the table of `benchmarks/statistics.py`, and the bounds of `test_state
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 import re
@@ -19,9 +20,11 @@ from typing import Any
 import numpy as np
 from records import samples
 from simulated_load import T0, Database, Speed, exponential, run
-from simulated_loads import DRIFTS, MACHINES, RATIOS, duet, ratio
 from simulated_queues import Queue, answer, search
 from simulated_rigs import (
+    DRIFTS,
+    MACHINES,
+    RATIOS,
     TRUE_TPS,
     Bought,
     Floats,
@@ -29,12 +32,14 @@ from simulated_rigs import (
     bimodal,
     bought,
     drifting,
+    duet,
     iteration,
     ladder_run,
     lognormal,
     normal,
     one_bad_in_ten,
     random_walk,
+    ratio,
     smoke_plan,
 )
 
@@ -120,6 +125,28 @@ def counted(trials: int, one: Callable[[np.random.Generator], bool | None], *nam
     return Measured(hits=sum(stated), trials=len(stated), left_out=len(outcomes) - len(stated))
 
 
+def seeded(label: str, *arguments: str) -> Callable[[Callable[..., bool | None]], Callable[..., Measured]]:
+    """Make a measure of the trials in which a function is true. Its seed is of the label and of these arguments of the
+    function; another word stands for itself."""
+
+    def of(one: Callable[..., bool | None]) -> Callable[..., Measured]:
+        def measure(trials: int, **about: Any) -> Measured:
+            bound = inspect.signature(one).bind(None, **about)
+            bound.apply_defaults()
+            names = (part for name in arguments for part in _parts(bound.arguments.get(name, name)))
+            return counted(trials, partial(one, **about), *([label] if label else []), *names)
+
+        return measure
+
+    return of
+
+
+def _parts(value: object) -> tuple[object, ...]:
+    if isinstance(value, Rig):
+        return value.shape.__name__, value.window_s, value.correlation
+    return (*value[:, 0], float(value.sum())) if isinstance(value, np.ndarray) else (value,)
+
+
 # ---- faults: transactions of a simulated database -> aggregator -> bins -> effects ---------------------------------
 
 WINDOWS = Windows(ramp_up_s=4.0, measure_s=30.0, ramp_down_s=2.0)
@@ -182,49 +209,41 @@ def late_after_phase(rate: float, generator: np.random.Generator) -> bool | None
 # ---- intervals ---------------------------------------------------------------------------------------------------
 
 
-def coverage(trials: int, rig: Rig, repeats: int) -> Measured:
+@seeded("coverage", "rig", "repeats")
+def coverage(generator: np.random.Generator, rig: Rig, repeats: int) -> bool | None:
     """Count the intervals of a rung's throughput that contain the true one; a rung without an interval states nothing."""
-
-    def one(generator: np.random.Generator) -> bool | None:
-        tree = ladder_metrics(rig.measured(generator, "ladder", 4, repeats))
-        found = tree["rungs"]["4"]["tps"]
-        return None if "lower" not in found else bool(found["lower"] <= rig.tps <= found["upper"])
-
-    return counted(trials, one, "coverage", rig.shape.__name__, rig.window_s, rig.correlation, repeats)
+    tree = ladder_metrics(rig.measured(generator, "ladder", 4, repeats))
+    found = tree["rungs"]["4"]["tps"]
+    return None if "lower" not in found else bool(found["lower"] <= rig.tps <= found["upper"])
 
 
-def peak_above(trials: int, repeats: int, rungs: int = 7) -> Measured:
+@seeded("peak", "repeats", "rungs")
+def peak_above(generator: np.random.Generator, repeats: int, rungs: int = 7) -> bool | None:
     """Count the lower bounds of the peak of equal rungs that are above the true throughput."""
     rig = Rig(tps=TRUE_TPS)
-
-    def one(generator: np.random.Generator) -> bool | None:
-        iterations = [item for rung in range(1, rungs + 1) for item in rig.measured(generator, "ladder", rung, repeats)]
-        peak = ladder_metrics(iterations)["peak"]["tps"]
-        return None if "lower" not in peak else bool(peak["lower"] > rig.tps)
-
-    return counted(trials, one, "peak", repeats, rungs)
+    iterations = [item for rung in range(1, rungs + 1) for item in rig.measured(generator, "ladder", rung, repeats)]
+    peak = ladder_metrics(iterations)["peak"]["tps"]
+    return None if "lower" not in peak else bool(peak["lower"] > rig.tps)
 
 
-def peak_p99_below(trials: int, repeats: int, rungs: int = 7) -> Measured:
+@seeded("peak p99", "repeats", "rungs")
+def peak_p99_below(generator: np.random.Generator, repeats: int, rungs: int = 7) -> bool | None:
     """Count the intervals of `p99 at the peak` on the first screen, of equal rungs, that end below the true p99 of the
     rung: the rung with the highest throughput has the shortest times."""
     rig = Rig(tps=TRUE_TPS)
-
-    def one(generator: np.random.Generator) -> bool | None:
-        iterations = [item for rung in range(1, rungs + 1) for item in rig.measured(generator, "ladder", rung, repeats)]
-        found = ladder_run(iterations)
-        peak = found.stages["ladder"].peak
-        shown = next(number.estimate for number in headline(found) if number.label == "p99 at the peak")
-        true = rig.p99_us(peak.threads if peak else 0)
-        return None if "upper" not in shown else bool(shown["upper"] < true)
-
-    return counted(trials, one, "peak p99", repeats, rungs)
+    iterations = [item for rung in range(1, rungs + 1) for item in rig.measured(generator, "ladder", rung, repeats)]
+    found = ladder_run(iterations)
+    peak = found.stages["ladder"].peak
+    shown = next(number.estimate for number in headline(found) if number.label == "p99 at the peak")
+    true = rig.p99_us(peak.threads if peak else 0)
+    return None if "upper" not in shown else bool(shown["upper"] < true)
 
 
 # ---- numbers of the same iterations ------------------------------------------------------------------------------
 
 
-def two_transactions(trials: int, repeats: int, gain: float, want: str) -> Measured:
+@seeded("transactions", "repeats", "gain", "want")
+def two_transactions(generator: np.random.Generator, repeats: int, gain: float, want: str) -> bool | None:
     """Count the verdicts on two transactions of one rung, of which `b` takes longer by `gain`, with the outcome `want`.
 
     The repeats differ by 20 %, which both share, and by 2.8 % of their own.
@@ -232,18 +251,14 @@ def two_transactions(trials: int, repeats: int, gain: float, want: str) -> Measu
     text = "ratio(l.at(4).transactions.b.response.avg_us, l.at(4).transactions.a.response.avg_us).lower > 1"
     if want == "different":
         text = f"{text} || {text.replace('lower > 1', 'upper < 1')}"
-
-    def one(generator: np.random.Generator) -> bool | None:
-        both = 0.2 * generator.standard_normal(repeats)
-        own = 0.028 * generator.standard_normal((2, repeats))
-        times = 1000.0 * np.exp(both + own) * np.array([[1.0], [1.0 + gain]])
-        made = [
-            iteration("l", 4, repeat, np.full(10, TRUE_TPS), transactions=_transactions(a, b))
-            for repeat, (a, b) in enumerate(times.T.tolist(), 1)
-        ]
-        return judge(text, {"l": ladder_metrics(made, run="one")}).outcome == "PASS"
-
-    return counted(trials, one, "transactions", repeats, gain, want)
+    both = 0.2 * generator.standard_normal(repeats)
+    own = 0.028 * generator.standard_normal((2, repeats))
+    times = 1000.0 * np.exp(both + own) * np.array([[1.0], [1.0 + gain]])
+    made = [
+        iteration("l", 4, repeat, np.full(10, TRUE_TPS), transactions=_transactions(a, b))
+        for repeat, (a, b) in enumerate(times.T.tolist(), 1)
+    ]
+    return judge(text, {"l": ladder_metrics(made, run="one")}).outcome == "PASS"
 
 
 def _transactions(a: float, b: float) -> dict[str, Any]:
@@ -253,6 +268,7 @@ def _transactions(a: float, b: float) -> dict[str, Any]:
 # ---- repeats that would decide -----------------------------------------------------------------------------------
 
 
+@cache
 def _distance(needed: int) -> float:
     """The distance from a limit, in deviations of a repeat, that `needed` repeats decide with 80 %."""
     low, high = 0.0, 10.0
@@ -262,23 +278,20 @@ def _distance(needed: int) -> float:
     return high
 
 
-def repeats_stated(trials: int, repeats: int, needed: int, of: str) -> Measured:
+@seeded("repeats", "repeats", "needed", "of")
+def repeats_stated(generator: np.random.Generator, repeats: int, needed: int, of: str) -> bool | None:
     """Of undecided verdicts on a value that `needed` repeats decide (0: the value is the limit), count those whose range
     of repeats holds that number (`of` "holds") or has an upper end ("named")."""
     cv = 0.03
     rig = Rig(tps=TRUE_TPS * (1.0 + cv * _distance(needed)) if needed else TRUE_TPS, cv=cv)
-
-    def one(generator: np.random.Generator) -> bool | None:
-        tree = ladder_metrics(rig.measured(generator, "ladder", 4, repeats))
-        judged = judge(f"l.at(4).tps >= {TRUE_TPS}", {"l": tree})
-        if judged.outcome != "INCONCLUSIVE":
-            return None
-        found = re.search(r"(?:about ([\d,]+) to ([\d,]+)|more than ([\d,]+)) repeats would decide it", judged.evidence)
-        assert found, judged.evidence
-        fewest, most = (int((part or "0").replace(",", "")) for part in (found[1] or found[3], found[2]))
-        return most > 0 if of == "named" else fewest <= (needed or math.inf) <= (most or math.inf)
-
-    return counted(trials, one, "repeats", repeats, needed, of)
+    tree = ladder_metrics(rig.measured(generator, "ladder", 4, repeats))
+    judged = judge(f"l.at(4).tps >= {TRUE_TPS}", {"l": tree})
+    if judged.outcome != "INCONCLUSIVE":
+        return None
+    found = re.search(r"(?:about ([\d,]+) to ([\d,]+)|more than ([\d,]+)) repeats would decide it", judged.evidence)
+    assert found, judged.evidence
+    fewest, most = (int((part or "0").replace(",", "")) for part in (found[1] or found[3], found[2]))
+    return most > 0 if of == "named" else fewest <= (needed or math.inf) <= (most or math.inf)
 
 
 def repeats_bought(
@@ -312,7 +325,8 @@ def repeats_bought(
 # ---- what earlier runs say about the next one --------------------------------------------------------------------
 
 
-def foreseen(trials: int, runs: int, of: str, away: float = 1.5) -> Measured:
+@seeded("foreseen", "runs", "of", "away")
+def foreseen(generator: np.random.Generator, runs: int, of: str, away: float = 1.5) -> bool | None:
     """Count the records of `runs` earlier runs whose statement about 5 repeats is not too high: the "chance" that a
     verdict is decided whose value is `away` deviations from its limit, or the smallest "change" that is shown."""
     check = Check(id="v", check=Expression(text=f"ladder.at(4).tps >= {TRUE_TPS}", needs=("ladder",)))
@@ -321,85 +335,76 @@ def foreseen(trials: int, runs: int, of: str, away: float = 1.5) -> Measured:
         replace(stage, threads=(4,), repeat=5) if isinstance(stage, Ladder) else stage for stage in plan.stages
     )
     plan, rig = replace(plan, stages=stages, verdicts=(check,)), Rig(tps=TRUE_TPS * (1.0 + 0.03 * away), cv=0.03)
-
-    def one(generator: np.random.Generator) -> bool | None:
-        earlier = [ladder_run(rig.measured(generator, "ladder", 4, 5)) for _ in range(runs)]
-        found = foresee(plan, earlier)
-        if of == "chance":
-            return None if not found.verdicts else found.verdicts[0].chance <= power(away, 1.0, 5)
-        least, _ = found.ladders[0].changes["throughput"]
-        return power(math.log1p(least), 0.03 / (1.0 + 0.03 * away), 5, arms=2) >= 0.8
-
-    return counted(trials, one, "foreseen", runs, of, away)
+    earlier = [ladder_run(rig.measured(generator, "ladder", 4, 5)) for _ in range(runs)]
+    found = foresee(plan, earlier)
+    if of == "chance":
+        return None if not found.verdicts else found.verdicts[0].chance <= power(away, 1.0, 5)
+    least, _ = found.ladders[0].changes["throughput"]
+    return power(math.log1p(least), 0.03 / (1.0 + 0.03 * away), 5, arms=2) >= 0.8
 
 
 # ---- iterations in the order of time -----------------------------------------------------------------------------
 
 
-def following_reported(trials: int, rungs_run: int, repeats: int, machine: str) -> Measured:
+@seeded("following", "rungs_run", "repeats", "machine")
+def following_reported(generator: np.random.Generator, rungs_run: int, repeats: int, machine: str) -> bool | None:
     """Count the ladders whose iterations are reported to follow each other. `machine`: its speed from iteration to
     iteration."""
-
-    def one(generator: np.random.Generator) -> bool | None:
-        count = rungs_run * repeats
-        noise = generator.standard_normal(count)
-        if machine == CORRELATED:
-            for time in range(1, count):
-                noise[time] = 0.5 * noise[time - 1] + math.sqrt(0.75) * noise[time]
-        warm = -0.28 * np.exp(-3.0 * np.arange(count) / count) if machine == WARM_UP else np.zeros(count)
-        levels = TRUE_TPS * (1.0 + 0.03 * noise + warm)
-        made = [
-            replace(
-                iteration("ladder", 1 + time % rungs_run, 1 + time // rungs_run, np.full(10, level)),
-                started_unix_s=float(time),
-            )
-            for time, level in enumerate(levels)
-        ]
-        return bool(following(ladder_run(sorted(made, key=lambda item: item.id.rung)), "ladder"))
-
-    return counted(trials, one, "following", rungs_run, repeats, machine)
+    count = rungs_run * repeats
+    noise = generator.standard_normal(count)
+    if machine == CORRELATED:
+        for time in range(1, count):
+            noise[time] = 0.5 * noise[time - 1] + math.sqrt(0.75) * noise[time]
+    warm = -0.28 * np.exp(-3.0 * np.arange(count) / count) if machine == WARM_UP else np.zeros(count)
+    levels = TRUE_TPS * (1.0 + 0.03 * noise + warm)
+    made = [
+        replace(
+            iteration("ladder", 1 + time % rungs_run, 1 + time // rungs_run, np.full(10, level)),
+            started_unix_s=float(time),
+        )
+        for time, level in enumerate(levels)
+    ]
+    return bool(following(ladder_run(sorted(made, key=lambda item: item.id.rung)), "ladder"))
 
 
 # ---- ages of data ------------------------------------------------------------------------------------------------
 
 
-def age_close(trials: int, name: str, answers: str) -> Measured:
+@seeded("age", "name", "answers")
+def age_close(generator: np.random.Generator, name: str, answers: str) -> bool | None:
     """Count the ages of a window of 10 s whose `name` (avg, max) is within a tenth of the true one, while a reader that
     asks every 100 ms has no answer for 1 to 4 s: the query waits, or queries fail (`answers`)."""
     every = 0.1
-
-    def one(generator: np.random.Generator) -> bool | None:
-        began = float(generator.uniform(1.0, 5.0))
-        over = began + float(generator.uniform(1.0, 4.0))
-        usual = 0.007
-        numbers: dict[float, dict[str, float]] = {}
-        busy, first = -math.inf, math.inf
-        for tick in (np.arange(-1.0, 11.0, every) + generator.uniform(0.0, every)).tolist():
-            if tick < busy:
-                continue
-            stalled, first = began <= tick < over, min(first, tick)
-            if stalled and answers == "fail":
-                continue
-            busy = over if stalled else tick + 0.001
-            values = (usual * generator.uniform(0.5, 1.5), tick - first, busy - tick)
-            numbers[tick + 2.0] = dict(zip(("sql.age_s", *wait_names("sql.age_s")), values, strict=True))
-            first = math.inf
-        value = MeasuredValue(name="age_s", column="1", kind="age")
-        capture = Capture(name="c", kind="sql", every_s=every, system="db", query="q", values=(value,))
-        window = Window(start_ns=2 * 10**9, end_ns=12 * 10**9)
-        measured = measured_metrics(Recording(samples(numbers)), window, capture)["age_s"][name]
-        stall = over - began
-        true = usual + (stall if name == "max" else stall**2 / 2.0 / 10.0)
-        return abs(measured - true) <= 0.1 * true
-
-    return counted(trials, one, "age", name, answers)
+    began = float(generator.uniform(1.0, 5.0))
+    over = began + float(generator.uniform(1.0, 4.0))
+    usual = 0.007
+    numbers: dict[float, dict[str, float]] = {}
+    busy, first = -math.inf, math.inf
+    for tick in (np.arange(-1.0, 11.0, every) + generator.uniform(0.0, every)).tolist():
+        if tick < busy:
+            continue
+        stalled, first = began <= tick < over, min(first, tick)
+        if stalled and answers == "fail":
+            continue
+        busy = over if stalled else tick + 0.001
+        values = (usual * generator.uniform(0.5, 1.5), tick - first, busy - tick)
+        numbers[tick + 2.0] = dict(zip(("sql.age_s", *wait_names("sql.age_s")), values, strict=True))
+        first = math.inf
+    value = MeasuredValue(name="age_s", column="1", kind="age")
+    capture = Capture(name="c", kind="sql", every_s=every, system="db", query="q", values=(value,))
+    window = Window(start_ns=2 * 10**9, end_ns=12 * 10**9)
+    measured = measured_metrics(Recording(samples(numbers)), window, capture)["age_s"][name]
+    stall = over - began
+    true = usual + (stall if name == "max" else stall**2 / 2.0 / 10.0)
+    return abs(measured - true) <= 0.1 * true
 
 
 # ---- two ladders -------------------------------------------------------------------------------------------------
 
 
+@seeded("", "text", "repeats", "gain", "drift", "shared", "interleaved", "want")
 def two_ladders(
-    trials: int,
+    generator: np.random.Generator,
     text: str,
     repeats: int,
     *,
@@ -409,7 +414,7 @@ def two_ladders(
     interleaved: bool = False,
     cv: float = 0.03,
     want: str = "PASS",
-) -> Measured:
+) -> bool | None:
     """Count the verdicts over ladders `a` and `b` (whose system is `gain` faster) that have the outcome `want`.
 
     The machine's speed changes by a random walk from each iteration to the next, whose steps have the size `drift`, and
@@ -418,106 +423,89 @@ def two_ladders(
     """
     base = Rig(cv=cv, second_cv=0.003)
     other = replace(base, tps=TRUE_TPS * (1.0 + gain))
-
-    def one(generator: np.random.Generator) -> bool | None:
-        walk = np.exp(random_walk(generator, 2 * repeats, drift))
-        first, second = (walk[0::2], walk[1::2]) if interleaved else (walk[:repeats], walk[repeats:])
-        both = 1.0 + shared * generator.standard_normal(repeats)
-        block = "one" if interleaved else ""
-        a = ladder_metrics(base.measured(generator, "a", 4, repeats, factors=first * both), block=block)
-        b = ladder_metrics(other.measured(generator, "b", 4, repeats, factors=second * both), block=block)
-        return judge(text, {"a": a, "b": b}).outcome == want
-
-    return counted(trials, one, text, repeats, gain, drift, shared, interleaved, want)
+    walk = np.exp(random_walk(generator, 2 * repeats, drift))
+    first, second = (walk[0::2], walk[1::2]) if interleaved else (walk[:repeats], walk[repeats:])
+    both = 1.0 + shared * generator.standard_normal(repeats)
+    block = "one" if interleaved else ""
+    a = ladder_metrics(base.measured(generator, "a", 4, repeats, factors=first * both), block=block)
+    b = ladder_metrics(other.measured(generator, "b", 4, repeats, factors=second * both), block=block)
+    return judge(text, {"a": a, "b": b}).outcome == want
 
 
-def interference_holds(trials: int, repeats: int, drift: str) -> Measured:
+@seeded("interference", "repeats", "drift")
+def interference_holds(generator: np.random.Generator, repeats: int, drift: str) -> bool | None:
     """Count the intervals of the ratio of a load, together over alone, that contain the true one."""
-
-    def one(generator: np.random.Generator) -> bool | None:
-        found = ratio(generator, repeats, drift, cv=0.03)
-        return None if "lower" not in found else bool(found["lower"] <= RATIOS["one"] <= found["upper"])
-
-    return counted(trials, one, "interference", repeats, drift)
+    found = ratio(generator, repeats, drift, cv=0.03)
+    return None if "lower" not in found else bool(found["lower"] <= RATIOS["one"] <= found["upper"])
 
 
-def versus_holds(trials: int, repeats: int, measure_s: int, machine: str) -> Measured:
+@seeded("versus", "repeats", "measure_s", "machine")
+def versus_holds(generator: np.random.Generator, repeats: int, measure_s: int, machine: str) -> bool | None:
     """Count the intervals of the ratio of two equal loads in turns that contain 1."""
-
-    def one(generator: np.random.Generator) -> bool | None:
-        found = duet(generator, repeats, measure_s, machine)
-        return None if "lower" not in found else bool(found["lower"] <= 1.0 <= found["upper"])
-
-    return counted(trials, one, "versus", repeats, measure_s, machine)
+    found = duet(generator, repeats, measure_s, machine)
+    return None if "lower" not in found else bool(found["lower"] <= 1.0 <= found["upper"])
 
 
-def versus_shown(trials: int, repeats: int, measure_s: int, machine: str) -> Measured:
+@seeded("versus", "repeats", "measure_s", "machine", "gain")
+def versus_shown(generator: np.random.Generator, repeats: int, measure_s: int, machine: str) -> bool | None:
     """Count the runs that show a load in turns to be faster that is by 5 %."""
-
-    def one(generator: np.random.Generator) -> bool | None:
-        return bool(duet(generator, repeats, measure_s, machine, gain=0.05).get("lower", 0.0) > 1.0)
-
-    return counted(trials, one, "versus", repeats, measure_s, machine, "gain")
+    return bool(duet(generator, repeats, measure_s, machine, gain=0.05).get("lower", 0.0) > 1.0)
 
 
 # ---- comparison of runs ------------------------------------------------------------------------------------------
 
 
-def compared_equal(trials: int, repeats: int, rungs: tuple[int, ...] = (1, 4)) -> Measured:
+@seeded("compare", "repeats", "rungs")
+def compared_equal(generator: np.random.Generator, repeats: int, rungs: tuple[int, ...] = (1, 4)) -> bool | None:
     """Count the comparisons of two equal systems that call the throughput of a rung better or worse."""
     rig = Rig()
-
-    def one(generator: np.random.Generator) -> bool | None:
-        found = compare(_run(generator, rig, rungs, repeats, "one"), _run(generator, rig, rungs, repeats, "two"))
-        rows = [row for rung in found.stages[0].rungs for row in rung.rows if row.path == ("tps",)]
-        return any(row.direction in ("better", "worse") for row in rows)
-
-    return counted(trials, one, "compare", repeats, rungs)
+    found = compare(_run(generator, rig, rungs, repeats, "one"), _run(generator, rig, rungs, repeats, "two"))
+    rows = [row for rung in found.stages[0].rungs for row in rung.rows if row.path == ("tps",)]
+    return any(row.direction in ("better", "worse") for row in rows)
 
 
-def compared_tables(trials: int, repeats: int, gains: Floats, of: str, rungs: tuple[int, ...] = RUNGS) -> Measured:
+@seeded("compare table", "repeats", "rungs", "of", "gains")
+def compared_tables(
+    generator: np.random.Generator, repeats: int, gains: Floats, of: str, rungs: tuple[int, ...] = RUNGS
+) -> bool | None:
     """Count the comparisons of which something is true. The runs have the 26 numbers a rung of a load of 7
     transactions; those of the second are `gains` times as high, of shape (rungs, 26).
 
     `of`: "any" number of the table is called different, "all rungs" whose throughput has a gain are called better, the
     "throughput" of any rung is called different.
     """
-
-    def one(generator: np.random.Generator) -> bool | None:
-        found = compare(*(_table_run(generator, rungs, repeats, factors) for factors in (np.ones_like(gains), gains)))
-        table = [{row.path: row.direction for row in rung.rows} for rung in found.stages[0].rungs]
-        assert {len(rows) for rows in table} == {26}
-        if of == "any":
-            return any(direction in ("better", "worse", "changed") for rows in table for direction in rows.values())
-        if of == "throughput":
-            return any(rows["tps",] in ("better", "worse") for rows in table)
-        return all(rows["tps",] == "better" for rows, gain in zip(table, gains[:, 0], strict=True) if gain > 1.0)
-
-    return counted(trials, one, "compare table", repeats, rungs, of, *gains[:, 0], float(gains.sum()))
+    found = compare(*(_table_run(generator, rungs, repeats, factors) for factors in (np.ones_like(gains), gains)))
+    table = [{row.path: row.direction for row in rung.rows} for rung in found.stages[0].rungs]
+    assert {len(rows) for rows in table} == {26}
+    if of == "any":
+        return any(direction in ("better", "worse", "changed") for rows in table for direction in rows.values())
+    if of == "throughput":
+        return any(rows["tps",] in ("better", "worse") for rows in table)
+    return all(rows["tps",] == "better" for rows, gain in zip(table, gains[:, 0], strict=True) if gain > 1.0)
 
 
-def compared_runs(trials: int, runs: int, apart: float, earlier: int, gain: float = 0.0) -> Measured:
+@seeded("compare runs", "runs", "apart", "earlier", "gain")
+def compared_runs(
+    generator: np.random.Generator, runs: int, apart: float, earlier: int, gain: float = 0.0
+) -> bool | None:
     """Count the comparisons of `runs` runs a side that call the throughput of a rung different; runs of one system have
     means that are `apart` (coefficient of variation), and so have as many `earlier` ones. `gain`: of the second side,
     which is then to be called better at every rung."""
     rig, rungs = Rig(cv=0.02), (1, 4)
 
-    def one(generator: np.random.Generator) -> bool | None:
-        def side(count: int, name: str, factor: float = 1.0) -> list[Any]:
-            levels = factor * np.exp(apart * generator.standard_normal(count))
-            return [
-                _run(generator, replace(rig, tps=rig.tps * float(level)), rungs, 5, f"{name}{at}")
-                for at, level in enumerate(levels)
-            ]
+    def side(count: int, name: str, factor: float = 1.0) -> list[Any]:
+        levels = factor * np.exp(apart * generator.standard_normal(count))
+        return [
+            _run(generator, replace(rig, tps=rig.tps * float(level)), rungs, 5, f"{name}{at}")
+            for at, level in enumerate(levels)
+        ]
 
-        before = RunFolder(path=Path(), runs=tuple(summarise(each, "") for each in side(earlier, "e")), unreadable=())
-        (reference, *further), (other, *more) = side(runs, "a"), side(runs, "b", 1.0 + gain)
-        known = earlier_runs(before, summarise(reference, ""), set())
-        found = compare(reference, other, more=(further, more), known=known)
-        told = [row.direction for rung in found.stages[0].rungs for row in rung.rows if row.path == ("tps",)]
-        return all(each == "better" for each in told) if gain else any(each in ("better", "worse") for each in told)
-
-    return counted(trials, one, "compare runs", runs, apart, earlier, gain)
+    before = RunFolder(path=Path(), runs=tuple(summarise(each, "") for each in side(earlier, "e")), unreadable=())
+    (reference, *further), (other, *more) = side(runs, "a"), side(runs, "b", 1.0 + gain)
+    known = earlier_runs(before, summarise(reference, ""), set())
+    found = compare(reference, other, more=(further, more), known=known)
+    told = [row.direction for rung in found.stages[0].rungs for row in rung.rows if row.path == ("tps",)]
+    return all(each == "better" for each in told) if gain else any(each in ("better", "worse") for each in told)
 
 
 def _table_run(generator: np.random.Generator, rungs: tuple[int, ...], repeats: int, factors: Floats) -> Any:
@@ -540,16 +528,13 @@ def _table_run(generator: np.random.Generator, rungs: tuple[int, ...], repeats: 
     return ladder_run(made, f"run {generator.integers(2**32)}")
 
 
-def gated_equal(trials: int, repeats: int) -> Measured:
+@seeded("gate", "repeats")
+def gated_equal(generator: np.random.Generator, repeats: int) -> bool | None:
     """Count the comparisons of two equal systems that `--fail-if 'tps.change.upper < 0'` fails."""
     rig = Rig()
     condition = comparison.check("tps.change.upper < 0", smoke_plan()[0])
-
-    def one(generator: np.random.Generator) -> bool | None:
-        found = compare(_run(generator, rig, (4,), repeats, "one"), _run(generator, rig, (4,), repeats, "two"))
-        return comparison.judge(condition, found).holds
-
-    return counted(trials, one, "gate", repeats)
+    found = compare(_run(generator, rig, (4,), repeats, "one"), _run(generator, rig, (4,), repeats, "two"))
+    return comparison.judge(condition, found).holds
 
 
 def _run(generator: np.random.Generator, rig: Rig, rungs: tuple[int, ...], repeats: int, name: str) -> Any:
@@ -560,15 +545,12 @@ def _run(generator: np.random.Generator, rig: Rig, rungs: tuple[int, ...], repea
 # ---- slopes and searches -----------------------------------------------------------------------------------------
 
 
-def slope_missed(trials: int, readings: int) -> Measured:
+@seeded("slope", "readings")
+def slope_missed(generator: np.random.Generator, readings: int) -> bool | None:
     """Count the upper bounds of a lag's slope that are below its true growth: a random walk at 5 % overload."""
-
-    def one(generator: np.random.Generator) -> bool | None:
-        lag = 0.05 * np.arange(readings) + random_walk(generator, readings, 0.1)
-        found = block_slope(range(readings), [float(value) for value in lag])
-        return None if found is None or found.upper is None else found.upper < 0.05
-
-    return counted(trials, one, "slope", readings)
+    lag = 0.05 * np.arange(readings) + random_walk(generator, readings, 0.1)
+    found = block_slope(range(readings), [float(value) for value in lag])
+    return None if found is None or found.upper is None else found.upper < 0.05
 
 
 def search_outcomes(trials: int, accept: str, true_rate: float, wrong: Callable[[float], bool]) -> Measured:
@@ -621,52 +603,43 @@ def _answers(accept: str, trials: int, fluctuation: float = 0.0) -> tuple[Answer
 # ---- histories ---------------------------------------------------------------------------------------------------
 
 
-def change_size(trials: int, step: float, cv: float, later: int) -> Measured:
+@seeded("change", "step", "cv", "later")
+def change_size(generator: np.random.Generator, step: float, cv: float, later: int) -> bool | None:
     """Count the intervals of a shown change that hold the true step, when `later` runs followed the one that showed it.
 
     Runs differ by 1 % beyond 3 repeats of this cv; the level changes at run 30. A history without a change that is
     shown near its place states nothing.
     """
     place, near = 30, 10
-
-    def one(generator: np.random.Generator) -> bool | None:
-        runs = np.arange(place + HORIZON + later)
-        level = generator.normal(0.0, 0.01, runs.size) + np.where(runs >= place, math.log1p(step), 0.0)
-        measured = np.exp(level[:, None] + cv * generator.standard_normal((runs.size, 3)))
-        points = [found for row in measured.tolist() if (found := point(row)) is not None]
-        changes = detect(points).changes
-        for number, change in enumerate(changes):
-            if abs(change.index - place) <= near:
-                until = change.decided + 1 + later
-                known = [other for other in changes if other.decided < until]
-                size = effect(points[:until], known, number)
-                return None if size is None else size.lower <= step <= size.upper
-        return None
-
-    return counted(trials, one, "change", step, cv, later)
+    runs = np.arange(place + HORIZON + later)
+    level = generator.normal(0.0, 0.01, runs.size) + np.where(runs >= place, math.log1p(step), 0.0)
+    measured = np.exp(level[:, None] + cv * generator.standard_normal((runs.size, 3)))
+    points = [found for row in measured.tolist() if (found := point(row)) is not None]
+    changes = detect(points).changes
+    for number, change in enumerate(changes):
+        if abs(change.index - place) <= near:
+            until = change.decided + 1 + later
+            known = [other for other in changes if other.decided < until]
+            size = effect(points[:until], known, number)
+            return None if size is None else size.lower <= step <= size.upper
+    return None
 
 
+@seeded("level", "runs", "at", "sigmas", "odd", "spread")
 def level_changes(
-    trials: int, runs: int, at: int, sigmas: float, *, odd: bool = False, spread: float = 1.0
-) -> Measured:
+    generator: np.random.Generator, runs: int, at: int, sigmas: float, *, odd: bool = False, spread: float = 1.0
+) -> bool:
     """Count the histories with a change of level: near `at` for a step or an `odd` run of so many standard deviations,
     else anywhere; from `at` on runs have `spread` times the standard deviation."""
-
-    def one(generator: np.random.Generator) -> bool:
-        changes = detect(_runs(generator, runs, at, sigmas, odd=odd, spread=spread)).changes
-        return any(not sigmas or abs(change.index - at) <= 5 for change in changes)
-
-    return counted(trials, one, "level", runs, at, sigmas, odd, spread)
+    changes = detect(_runs(generator, runs, at, sigmas, odd=odd, spread=spread)).changes
+    return any(not sigmas or abs(change.index - at) <= 5 for change in changes)
 
 
-def spread_changes(trials: int, runs: int, at: int, spread: float) -> Measured:
+@seeded("spread", "runs", "at", "spread")
+def spread_changes(generator: np.random.Generator, runs: int, at: int, spread: float) -> bool:
     """Count the histories with a change of spread where the standard deviation is `spread` times as large from `at`
     on."""
-
-    def one(generator: np.random.Generator) -> bool:
-        return bool(detect(_runs(generator, runs, at, 0.0, spread=spread)).spread_changes)
-
-    return counted(trials, one, "spread", runs, at, spread)
+    return bool(detect(_runs(generator, runs, at, 0.0, spread=spread)).spread_changes)
 
 
 def _runs(

@@ -7,7 +7,11 @@ import math
 
 import pytest
 import thorough
+from simulated_queues import Queue, Sink, answer, search
 from stated_and_real import Measured, Row, rows
+
+from proveout.coordinator.schedule.rate_search import Answer
+from proveout.dsl.plan.stages import Search, SearchBounds
 
 SIGMAS = 4.0 if thorough.THOROUGH else 3.0
 DAILY = {
@@ -93,3 +97,35 @@ def test_a_share_on_the_wrong_side_of_its_bound_does_not_hold(at_least: bool, hi
     bound = 0.93 if at_least else 0.05
     row = Row(name="", stated=bound, bound=bound, at_least=at_least, measure=lambda _: Measured(hits=0, trials=0))
     assert row.holds(Measured(hits=hits, trials=200)) is holds
+
+
+# ---- searches of queues whose true highest rate is known, and of a sink of capacity μ, which lags by 1 - μ/λ seconds
+# more each second above μ; ADR 64 has the figures of more searches
+
+
+def searched(system: Queue | Sink, stage: Search, searches: int) -> list[Answer]:
+    return [answer(system, stage, seed) for seed in range(searches)]
+
+
+@pytest.mark.parametrize(
+    ("system", "accept", "true_rate"),
+    [
+        (Queue(), "errors.fraction < 0.001", 1000.0),  # of which the bounds of lateness leave most
+        (Sink(), "lag.slope_upper <= 0.02 && errors.fraction < 0.001", 1000.0 / 0.98),
+    ],
+)
+def test_the_rate_found_is_below_the_true_one_and_not_far(system: Queue | Sink, accept: str, true_rate: float) -> None:
+    for found in searched(system, search(accept), 8):
+        assert found.rate is not None
+        assert 0.87 * true_rate <= found.rate <= true_rate
+        assert found.upper is None or found.upper >= 0.95 * true_rate
+
+
+def test_pauses_in_windows_that_do_not_span_them_are_undecided_and_longer_windows_decide() -> None:
+    """A pause of 0.3 s every 5 s takes 6 % of the capacity."""
+    queue, bounds = Queue(pause_s=0.3), SearchBounds(lateness_p99_ms_max=500.0)
+    short = searched(queue, search("errors.fraction < 0.001", bounds=bounds), 8)
+    assert all(found.rate is None or found.rate <= queue.effective for found in short)
+    assert sum(found.outcome == "undecided" for found in short) >= 6
+    whole = searched(queue, search("errors.fraction < 0.001", window_s=60.0, bounds=bounds), 2)
+    assert all(0.9 * queue.effective <= (found.rate or 0.0) <= queue.effective for found in whole)

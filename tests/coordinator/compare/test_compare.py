@@ -39,15 +39,11 @@ from proveout.proto.events import Event, FactsTaken, IterationFinished, SearchFi
 HOSTILE = "\x1b[31m<b>|`[bold]\u202e"
 IDS = "smoke-20261122-204155-7a87", "smoke-20261122-204257-3576", "smoke-20261123-101112-9f9f"
 FACTS = {"kernel": "6.1", "cpus": 2, "boot_id": "one", "host_name": "a"}
+PLAN = compiled("smoke")
 BASE = {1: [1000.0, 1010.0, 990.0, 1005.0], 4: [3000.0, 3050.0, 2980.0, 3010.0]}
 Rungs = Mapping[int, Sequence[float]]
 _NUMBERS = itertools.count(1)
 """Runs begin at different times, and without a name have one of their own."""
-
-
-@pytest.fixture(scope="module")
-def plan() -> Plan:
-    return compiled("smoke")
 
 
 def iteration(threads: int, repeat: int, tps: float, stage: str = "ladder", **fields: Any) -> IterationFinished:
@@ -63,10 +59,10 @@ def iteration(threads: int, repeat: int, tps: float, stage: str = "ladder", **fi
 
 
 def results(
-    plan: Plan,
     rungs: Rungs = BASE,
     run_id: str = "",
     *,
+    plan: Plan = PLAN,
     facts: Mapping[str, Any] = FACTS,
     version: str = "1.0",
     finished: bool = True,
@@ -80,7 +76,8 @@ def results(
     *begun, ended = records.whole_ladder("ladder", items)
     started = records.run_started(plan, run_id or f"run-{number}", version=version)
     events: list[Event] = [started, FactsTaken(when="start", host="db1", system="", facts=dict(facts)), *begun]
-    return load_results([*events, ended, records.run_finished()] if finished else events)
+    events += [ended, records.run_finished()] if finished else []
+    return load_results(events)
 
 
 def slower(factor: float, rungs: Rungs = BASE) -> dict[int, list[float]]:
@@ -100,9 +97,9 @@ def searched(
     return replace(whole, stages={**whole.stages, **load_results(events).stages})
 
 
-def run(plan: Plan, factor: float = 1.0, rate: float = 1_000.0, run_id: str = IDS[0], **more: Any) -> RunResults:
+def run(factor: float = 1.0, rate: float = 1_000.0, run_id: str = IDS[0], **more: Any) -> RunResults:
     """A ladder whose throughput is `factor` times the usual one, and a search that found `rate`."""
-    return searched(results(plan, slower(factor), run_id, **more), rate, rate * 1.02)
+    return searched(results(slower(factor), run_id, **more), rate, rate * 1.02)
 
 
 def rows(compared: ComparedRuns, threads: int) -> dict[str, Row]:
@@ -142,9 +139,9 @@ def page(compared: Sequence[ComparedRuns], runs: Sequence[RunResults], judged: S
     [((900.0, 950.0), "worse", (900.0 / 1_100.0, 0.95)), ((1_050.0, 1_150.0), "none", (1_050.0 / 1_100.0, 1.15))],
 )
 def test_the_rates_of_searches_are_compared_by_their_intervals(
-    plan: Plan, other: tuple[float, float], direction: str, interval: tuple[float, float]
+    other: tuple[float, float], direction: str, interval: tuple[float, float]
 ) -> None:
-    compared = compare(searched(results(plan), 1_000.0, 1_100.0), searched(results(plan), *other))
+    compared = compare(searched(results(), 1_000.0, 1_100.0), searched(results(), *other))
     row = cap(compared)
     assert row.direction == direction
     assert (1.0 + row.change["lower"], 1.0 + row.change["upper"]) == pytest.approx(interval)
@@ -154,41 +151,41 @@ def test_the_rates_of_searches_are_compared_by_their_intervals(
     assert (found["metric"], [side["upper"] for side in found["intervals"]]) == ("rate", [1_100.0, other[1]])
 
 
-def test_the_threads_of_searches_are_compared_and_open_ends_and_no_answer_are_said(plan: Plan) -> None:
-    one, two = (searched(results(plan), most / 1.1, most, "threads") for most in (44.0, 22.0))
+def test_the_threads_of_searches_are_compared_and_open_ends_and_no_answer_are_said() -> None:
+    one, two = (searched(results(), most / 1.1, most, "threads") for most in (44.0, 22.0))
     row = cap(compare(one, two))
     assert (row.path, row.base, row.other, row.direction) == (("threads",), 40.0, 20.0, "worse")
     assert "threads (80 % CI)" in written(compare(one, two))
-    found = searched(results(plan), 1_000.0, 1_100.0)
-    assert "| upper end | 1,100 | open |" in written(compare(found, searched(results(plan), 900.0, None)))
-    none = compare(found, searched(results(plan), None, None, reason="1,000/s was refused"))
+    found = searched(results(), 1_000.0, 1_100.0)
+    assert "| upper end | 1,100 | open |" in written(compare(found, searched(results(), 900.0, None)))
+    none = compare(found, searched(results(), None, None, reason="1,000/s was refused"))
     row = cap(none)
     assert (row.base, row.other, row.direction) == (1_000.0, None, "unknown")
     assert "cap found no rate in B: 1,000/s was refused" in none.notes
     assert "none found" in written(none)
 
 
-def test_a_shift_is_found_and_has_its_size_and_direction(plan: Plan) -> None:
-    found = rows(compare(results(plan), results(plan, slower(0.8))), 4)
+def test_a_shift_is_found_and_has_its_size_and_direction() -> None:
+    found = rows(compare(results(), results(slower(0.8))), 4)
     assert found["tps"].change["mean"] == pytest.approx(-0.2)
     assert found["tps"].change["lower"] < -0.2 < found["tps"].change["upper"] < 0.0
     assert found["response.avg_us"].change["mean"] == pytest.approx(0.25)
     names = ("tps", "response.avg_us", "transactions.GetAccessData.tps")
     assert {found[name].direction for name in names} == {"worse"}
-    back = rows(compare(results(plan, slower(0.8)), results(plan)), 4)
+    back = rows(compare(results(slower(0.8)), results()), 4)
     assert {back[name].direction for name in names} == {"better"}
 
 
-def test_the_levels_are_corrected_over_the_rungs_and_over_the_tables(plan: Plan) -> None:
+def test_the_levels_are_corrected_over_the_rungs_and_over_the_tables() -> None:
     """Bonferroni over the rungs, Benjamini-Hochberg over the main numbers and over all others; an interval excludes 1
     where its p value is within the level."""
-    base = results(plan)
-    moved = compare(base, results(plan, slower(0.8)))
+    base = results()
+    moved = compare(base, results(slower(0.8)))
     assert moved.judged == (6, 10)
     assert moved.levels == pytest.approx((1.0 - 0.04 / 2, 1.0 - 0.05 / 2))
-    one_rung = compare(base, results(plan, {1: slower(1.0001)[1], 4: slower(0.8)[4]}))
+    one_rung = compare(base, results({1: slower(1.0001)[1], 4: slower(0.8)[4]}))
     assert one_rung.levels == pytest.approx((1.0 - 0.04 * 3 / 6, 1.0 - 0.05 * 5 / 10))
-    equal = compare(base, results(plan, slower(1.0001)))
+    equal = compare(base, results(slower(1.0001)))
     assert equal.levels == pytest.approx((1.0 - 0.04 / 6, 1.0 - 0.01 / 10))
     assert "99.3 % for the 6 main numbers and 99.9 % for the 10 other numbers" in level_note(equal)
     for compared in (moved, one_rung, equal):
@@ -201,8 +198,8 @@ def test_the_levels_are_corrected_over_the_rungs_and_over_the_tables(plan: Plan)
 # ---- what may be compared ----------------------------------------------------------------------------------------
 
 
-def test_another_environment_is_refused_until_it_is_allowed(plan: Plan) -> None:
-    one, two = results(plan), results(plan, facts=FACTS | {"kernel": "6.2", "boot_id": "x"})
+def test_another_environment_is_refused_until_it_is_allowed() -> None:
+    one, two = results(), results(facts=FACTS | {"kernel": "6.2", "boot_id": "x"})
     with pytest.raises(NotComparable, match=r"kernel: 6\.1 -> 6\.2") as raised:
         compare(one, two)
     assert "boot_id" not in str(raised.value)
@@ -214,9 +211,9 @@ def test_another_environment_is_refused_until_it_is_allowed(plan: Plan) -> None:
     assert compare(one, two, despite=True).differences
 
 
-def test_a_run_is_not_compared_with_itself_or_its_copy_or_one_that_has_measured_nothing(plan: Plan) -> None:
+def test_a_run_is_not_compared_with_itself_or_its_copy_or_one_that_has_measured_nothing() -> None:
     """`despite` does not help: a copy shows nothing whatever else differs."""
-    one, other = results(plan), results(plan)
+    one, other = results(), results()
     renamed = replace(one, run=one.run and replace(one.run, run_id="renamed"))
     resumed = replace(other, run=other.run and one.run and replace(other.run, run_id=one.run.run_id))
     for copy, words in ((one, "both runs are"), (resumed, "both runs are"), (renamed, "iteration for iteration")):
@@ -224,50 +221,50 @@ def test_a_run_is_not_compared_with_itself_or_its_copy_or_one_that_has_measured_
             compare(one, copy, despite=True)
         assert "--despite" not in str(raised.value)
     assert compare(one, other).stages
-    failed = replace(results(plan, BASE, "two", facts=FACTS | {"kernel": "6.2"}), stages={})
+    failed = replace(results(BASE, "two", facts=FACTS | {"kernel": "6.2"}), stages={})
     with pytest.raises(NotComparable, match="two has no iteration"):
         compare(one, failed)
 
 
-def test_other_engines_and_workloads_are_named_first_and_in_words(plan: Plan) -> None:
-    system, workload = plan.systems[0], plan.workloads[0]
-    sqlite = replace(plan, name="lite", systems=(replace(system, engine="sqlite"),))
-    one, facts = results(plan), FACTS | {"kernel": "6.2"}
+def test_other_engines_and_workloads_are_named_first_and_in_words() -> None:
+    system, workload = PLAN.systems[0], PLAN.workloads[0]
+    sqlite = replace(PLAN, name="lite", systems=(replace(system, engine="sqlite"),))
+    one, facts = results(), FACTS | {"kernel": "6.2"}
     with pytest.raises(NotComparable) as raised:
-        compare(one, results(sqlite, facts=facts))
+        compare(one, results(plan=sqlite, facts=facts))
     assert "they have different plans (smoke, lite) and engines (postgres, sqlite), so that" in str(raised.value)
     assert "--despite" in str(raised.value) and "--allow" not in str(raised.value)
-    other = results(replace(plan, workloads=(replace(workload, kind="tpcb"),)), facts=facts)
+    other = results(plan=replace(PLAN, workloads=(replace(workload, kind="tpcb"),)), facts=facts)
     with pytest.raises(NotComparable, match=r"they have different workloads \(hlr, tpcb\)"):
         compare(one, other)
     assert [item.name for item in differences(one, other)] == ["plan.workloads.hlr.kind", "kernel"]
 
 
-def test_another_program_and_an_unknown_environment_are_refused(plan: Plan) -> None:
-    one = results(plan)
-    for other, name in ((results(plan, version="2"), "proveout"), (replace(one, taken=()), "environment")):
+def test_another_program_and_an_unknown_environment_are_refused() -> None:
+    one = results()
+    for other, name in ((results(version="2"), "proveout"), (replace(one, taken=()), "environment")):
         assert [item.name for item in refused(differences(one, other))] == [name]
 
 
-def test_another_plan_is_refused_where_figures_depend_on_it(plan: Plan) -> None:
-    told = replace(plan, title="Another title", verdicts=())
-    assert told.digest != plan.digest
-    one = results(plan)
-    assert not differences(one, results(told))
-    ladder = plan.stage("ladder")
-    other = replace(plan, stages=tuple(replace(s, threads=(1, 8)) if s is ladder else s for s in plan.stages))  # type: ignore[call-arg]
-    found = differences(one, results(other))
+def test_another_plan_is_refused_where_figures_depend_on_it() -> None:
+    told = replace(PLAN, title="Another title", verdicts=())
+    assert told.digest != PLAN.digest
+    one = results()
+    assert not differences(one, results(plan=told))
+    ladder = PLAN.stage("ladder")
+    other = replace(PLAN, stages=tuple(replace(s, threads=(1, 8)) if s is ladder else s for s in PLAN.stages))  # type: ignore[call-arg]
+    found = differences(one, results(plan=other))
     assert [str(item) for item in found] == ["plan.stages.ladder.threads: [1, 4] -> [1, 8]"]
-    system = replace(plan.systems[0], settings=(("synchronous_commit", "on"),))
-    found = differences(one, results(replace(plan, systems=(system,))), ["plan.systems.*"])
+    system = replace(PLAN.systems[0], settings=(("synchronous_commit", "on"),))
+    found = differences(one, results(plan=replace(PLAN, systems=(system,))), ["plan.systems.*"])
     assert [item.name for item in found] == ["plan.systems.db.settings.synchronous_commit"]
     assert not refused(found)
 
 
-def test_an_installed_client_that_no_system_uses_does_not_matter(plan: Plan) -> None:
+def test_an_installed_client_that_no_system_uses_does_not_matter() -> None:
     """The smoke plan has a PostgreSQL only."""
     one, two, other = (
-        results(plan, facts=FACTS | drivers)
+        results(facts=FACTS | drivers)
         for drivers in (
             {"driver.duckdb": "1.4", "driver.psycopg": "3.2"},
             {"driver.apsw": "3.50", "driver.psycopg": "3.2"},
@@ -293,16 +290,16 @@ def test_an_installed_client_that_no_system_uses_does_not_matter(plan: Plan) -> 
         ("errors.fraction.change.mean > 0", 0.8, "INCONCLUSIVE"),  # the baseline is 0
     ],
 )
-def test_a_condition_is_judged(plan: Plan, text: str, factor: float, outcome: str) -> None:
-    compared = compare(results(plan), results(plan, slower(factor)))
-    judged = comparison.judge(comparison.check(text, plan), compared)
+def test_a_condition_is_judged(text: str, factor: float, outcome: str) -> None:
+    compared = compare(results(), results(slower(factor)))
+    judged = comparison.judge(comparison.check(text, PLAN), compared)
     assert judged.outcome == outcome, judged.evidence
     assert comparison.exit_code([judged]) == {"PASS": 1, "FAIL": 0, "INCONCLUSIVE": 3}[outcome]
 
 
-def test_a_condition_holds_when_it_holds_at_one_rung(plan: Plan) -> None:
-    compared = compare(results(plan), results(plan, {1: BASE[1], 4: slower(0.8)[4]}))
-    judged = comparison.judge(comparison.check("tps.change.upper < -5%", plan), compared)
+def test_a_condition_holds_when_it_holds_at_one_rung() -> None:
+    compared = compare(results(), results({1: BASE[1], 4: slower(0.8)[4]}))
+    judged = comparison.judge(comparison.check("tps.change.upper < -5%", PLAN), compared)
     (evidence,) = judged.evidence
     assert judged.holds and "ladder at 4 threads" in evidence
 
@@ -316,16 +313,16 @@ def test_a_condition_holds_when_it_holds_at_one_rung(plan: Plan) -> None:
         ("tps.change.upper", "condition"),
     ],
 )
-def test_a_wrong_condition_is_refused_before_the_comparison(plan: Plan, text: str, words: str) -> None:
+def test_a_wrong_condition_is_refused_before_the_comparison(text: str, words: str) -> None:
     with pytest.raises(ExpressionFault) as raised:
-        comparison.check(text, plan)
+        comparison.check(text, PLAN)
     assert words in str(raised.value)
 
 
-def offered(plan: Plan, rates: Mapping[int, float]) -> RunResults:
+def offered(rates: Mapping[int, float]) -> RunResults:
     """A run of a ladder whose offered rate is 80 % of a search's answer; the system delivers it with a response time
     that has nothing to do with the rate."""
-    whole = results(plan, {n: [rate, rate * 1.001, rate * 0.999] for n, rate in rates.items()})
+    whole = results({n: [rate, rate * 1.001, rate * 0.999] for n, rate in rates.items()})
     assert whole.run is not None
     data = json.loads(json.dumps(whole.run.plan))
     ladder = next(stage for stage in data["stages"] if stage["id"] == "ladder")
@@ -336,8 +333,8 @@ def offered(plan: Plan, rates: Mapping[int, float]) -> RunResults:
     return replace(whole, run=replace(whole.run, plan=data), stages={**whole.stages, "ladder": stage})
 
 
-def test_throughput_that_follows_another_offered_rate_is_not_judged(plan: Plan) -> None:
-    compared = compare(offered(plan, {1: 1_000.0, 4: 4_000.0}), offered(plan, {1: 900.0, 4: 3_960.0}), despite=True)
+def test_throughput_that_follows_another_offered_rate_is_not_judged() -> None:
+    compared = compare(offered({1: 1_000.0, 4: 4_000.0}), offered({1: 900.0, 4: 3_960.0}), despite=True)
     assert {row.direction for row in rows(compared, 1).values()} == {"offered"}  # 10 % apart
     near = rows(compared, 4)  # 1 % apart
     assert (near["tps"].direction, near["transactions.GetAccessData.tps"].direction) == ("offered", "offered")
@@ -350,10 +347,10 @@ def test_throughput_that_follows_another_offered_rate_is_not_judged(plan: Plan) 
     assert stage["rungs"][0]["offered"] == {"base": 1_000.0, "other": 900.0, "origin": "cap.rate * 0.8"}
 
 
-def test_a_condition_on_what_follows_another_offered_rate_is_undecidable(plan: Plan) -> None:
-    compared = compare(offered(plan, {4: 4_000.0}), offered(plan, {4: 3_000.0}), despite=True)
+def test_a_condition_on_what_follows_another_offered_rate_is_undecidable() -> None:
+    compared = compare(offered({4: 4_000.0}), offered({4: 3_000.0}), despite=True)
     for text in ("ladder.peak.tps.change.upper < -5%", "ladder.at(4).tps.change < -5%", "tps.change.upper < -5%"):
-        judged = comparison.judge(comparison.check(text, plan), compared)
+        judged = comparison.judge(comparison.check(text, PLAN), compared)
         assert judged.outcome == "INCONCLUSIVE"
     (evidence,) = judged.evidence
     assert "the offered rates differ (4,000 and 3,000 a second, from ${cap.rate * 0.8})" in evidence
@@ -387,6 +384,7 @@ def test_a_ratio_has_one_notation(ratio: dict[str, float], words: str) -> None:
         ("tps", 0.1, 0.2, 0.0, "▲ better"),
         ("tps", -0.2, -0.1, 0.0, "▼ worse"),
         ("errors.fraction", 0.1, 0.2, 0.0, "▼ worse"),
+        ("solve_s", 0.1, 0.2, 0.0, "▼ worse"),
         ("sizes.total_bytes", 0.1, 0.2, 0.0, "≠ changed"),
         ("tps", -0.1, 0.2, 0.0, "= not distinguishable"),
         ("tps", None, None, 0.0, "… not judged (no interval)"),
@@ -434,23 +432,23 @@ def test_a_condition_is_worded_by_what_happened(text: str, outcome: Any, words: 
     assert finding(Judgement(text=text, outcome=outcome, evidence=("one", "two"), rungs=3)) == words
 
 
-def test_the_answer_is_the_numbers_then_what_else_differs(plan: Plan) -> None:
-    text = answer([compare(run(plan), run(plan, 1.2, 1_100.0, IDS[1]))]).text
+def test_the_answer_is_the_numbers_then_what_else_differs() -> None:
+    text = answer([compare(run(), run(1.2, 1_100.0, IDS[1]))]).text
     assert text.startswith("B is faster at all 2 rungs, by 1.200 ×. Response p99 is better at all 2 rungs, by 0.833 ×.")
     assert " The rate of cap is 1.100 × (" in text
     assert text.endswith("), better. Of 7 main numbers: 7 better. A and B: same plan and environment.")
     one = {4: BASE[4]}
-    text = answer([compare(results(plan, one), results(plan, slower(1.2, one)))]).text
+    text = answer([compare(results(one), results(slower(1.2, one)))]).text
     assert "B is 1.200 × (" in text
     assert ") as fast as A with 4 threads. Response p99 is 0.833 × (" in text
-    text = answer([compare(results(plan, {4: [1_000.0]}), results(plan, {4: [1_100.0]}))]).text
+    text = answer([compare(results({4: [1_000.0]}), results({4: [1_100.0]}))]).text
     assert "B is 1.1 × as fast as A with 4 threads, not judged (1 repeat)" in text
     assert "Response p99 is not judged (1 repeat), 0.9091 ×" in text
 
 
-def test_the_answer_names_differences_and_conditions(plan: Plan) -> None:
-    compared = compare(run(plan), run(plan, 0.8, run_id=IDS[1], facts=FACTS | {"kernel": "6.2"}), despite=True)
-    judged = [comparison.judge(comparison.check("tps.ratio.upper < 0.95", plan), compared)]
+def test_the_answer_names_differences_and_conditions() -> None:
+    compared = compare(run(), run(0.8, run_id=IDS[1], facts=FACTS | {"kernel": "6.2"}), despite=True)
+    judged = [comparison.judge(comparison.check("tps.ratio.upper < 0.95", PLAN), compared)]
     found = answer([compared], judged)
     assert found.text.startswith(
         "Failed: TPS fell below 0.95 × at 2 of 2 rungs. B is slower at all 2 rungs, by 0.800 ×."
@@ -474,16 +472,14 @@ def test_the_answer_names_differences_and_conditions(plan: Plan) -> None:
         ),
     ],
 )
-def test_the_answer_is_over_all_rungs(
-    plan: Plan, factors: tuple[Any, ...], words: str, by_rung: dict[str, list[int]]
-) -> None:
+def test_the_answer_is_over_all_rungs(factors: tuple[Any, ...], words: str, by_rung: dict[str, list[int]]) -> None:
     """The rung with the highest throughput of A, which is the noisy one, does not stand for the others."""
     rungs = {threads: [threads * one for one in BASE[1]] for threads in (1, 2, 4, 8, 16)}
     other = {
         threads: [value * one for value, one in zip(values, np.broadcast_to(factor, 4), strict=True)]
         for (threads, values), factor in zip(rungs.items(), factors, strict=True)
     }
-    compared = [compare(results(plan, rungs), results(plan, other))]
+    compared = [compare(results(rungs), results(other))]
     (data,) = document(compared)["comparisons"]
     for text in (short(compared), written(*compared), data["answer"]):
         assert re.search(words, " ".join(text.replace("\u00a0", " ").split()))
@@ -497,10 +493,10 @@ def test_the_answer_is_over_all_rungs(
 # ---- reports -----------------------------------------------------------------------------------------------------
 
 
-def test_all_reports_contain_the_change_and_no_control_characters(plan: Plan) -> None:
-    odd = results(plan, slower(0.8), HOSTILE, facts=FACTS | {"kernel": HOSTILE})
-    compared = [compare(results(plan), odd, despite=True)]
-    judged = [comparison.judge(comparison.check("tps.change.upper < -5%", plan), compared[0])]
+def test_all_reports_contain_the_change_and_no_control_characters() -> None:
+    odd = results(slower(0.8), HOSTILE, facts=FACTS | {"kernel": HOSTILE})
+    compared = [compare(results(), odd, despite=True)]
+    judged = [comparison.judge(comparison.check("tps.change.upper < -5%", PLAN), compared[0])]
     text, stream = markdown.render(comparison_document(compared, judged)), io.StringIO()
     for words in ("| TPS | 3,010 | 2,408 | 0.800 × | (", "❌ FAILED", "TPS fell by more than 5 % at 2 of 2 rungs"):
         assert words in text
@@ -519,10 +515,10 @@ def test_all_reports_contain_the_change_and_no_control_characters(plan: Plan) ->
 
 
 @pytest.mark.screen
-def test_the_page_overlays_the_runs_and_escapes_names(plan: Plan) -> None:
-    runs = [results(plan), results(plan, slower(0.8), "<script>x</script>")]
+def test_the_page_overlays_the_runs_and_escapes_names() -> None:
+    runs = [results(), results(slower(0.8), "<script>x</script>")]
     compared = [compare(*runs)]
-    judged = [comparison.judge(comparison.check("tps.change.upper < -5%", plan), compared[0])]
+    judged = [comparison.judge(comparison.check("tps.change.upper < -5%", PLAN), compared[0])]
     assert list(overlaid(runs).stages) == ["A: ladder", "B: ladder"]
     text = page(compared, runs, judged)
     assert "<script>x" not in text
@@ -537,16 +533,16 @@ def test_the_page_overlays_the_runs_and_escapes_names(plan: Plan) -> None:
     assert "<td>0.800 ×</td>" in text
 
 
-def of_three(plan: Plan, factors: Sequence[float], facts: Sequence[Mapping[str, Any]]) -> list[RunResults]:
-    return [run(plan, each, run_id=name, facts=of) for each, name, of in zip(factors, IDS, facts, strict=True)]
+def of_three(factors: Sequence[float], facts: Sequence[Mapping[str, Any]]) -> list[RunResults]:
+    return [run(each, run_id=name, facts=of) for each, name, of in zip(factors, IDS, facts, strict=True)]
 
 
 def compared_with_first(runs: Sequence[RunResults]) -> list[ComparedRuns]:
     return [compare(runs[0], one, despite=True, name=short_name(at)) for at, one in enumerate(runs[1:], 1)]
 
 
-def test_long_ids_stand_in_the_legend_alone(plan: Plan) -> None:
-    runs = of_three(plan, (1.0, 0.8, 1.1), (FACTS, FACTS, FACTS | {"kernel": "6.2"}))
+def test_long_ids_stand_in_the_legend_alone() -> None:
+    runs = of_three((1.0, 0.8, 1.1), (FACTS, FACTS, FACTS | {"kernel": "6.2"}))
     compared = compared_with_first(runs)
     text = written(*compared)
     for shown in (text, short(compared), page(compared, runs)):
@@ -555,20 +551,20 @@ def test_long_ids_stand_in_the_legend_alone(plan: Plan) -> None:
     assert legend(compared) == f"A = {IDS[0]}, B = {IDS[1]}, C = {IDS[2]}"
 
 
-def test_only_what_differs_is_listed_with_a_column_for_each_run(plan: Plan) -> None:
-    runs = of_three(plan, (1.0, 1.0, 1.0), (FACTS, FACTS | {"kernel": "6.2"}, FACTS | {"cpus": 4}))
+def test_only_what_differs_is_listed_with_a_column_for_each_run() -> None:
+    runs = of_three((1.0, 1.0, 1.0), (FACTS, FACTS | {"kernel": "6.2"}, FACTS | {"cpus": 4}))
     table = written(*compared_with_first(runs)).partition("## Differences")[2].partition("##")[0]
     assert "| db1: kernel | 6.1 | **6.2** | 6.1 |" in table
     assert "| db1: cpus | 2 | 2 | **4** |" in table
     assert table.count("\n| ") == 4
-    assert "Differences" not in short([compare(runs[0], run(plan, run_id=IDS[1]))])
+    assert "Differences" not in short([compare(runs[0], run(run_id=IDS[1]))])
 
 
-def test_conditions_and_notes_have_short_names_and_the_json_has_the_ids(plan: Plan) -> None:
-    other = results(plan, {4: BASE[4]}, IDS[1], finished=False)
-    compared = compare(results(plan), other)
+def test_conditions_and_notes_have_short_names_and_the_json_has_the_ids() -> None:
+    other = results({4: BASE[4]}, IDS[1], finished=False)
+    compared = compare(results(), other)
     assert "B did not finish: no end is recorded" in compared.notes
-    judged = comparison.judge(comparison.check("tps.ratio.upper < 0.95", plan), compared)
+    judged = comparison.judge(comparison.check("tps.ratio.upper < 0.95", PLAN), compared)
     assert judged.outcome == "INCONCLUSIVE"
     assert "B has no valid iteration of ladder at 1 thread" in judged.evidence
     assert not any(IDS[1] in piece for piece in judged.evidence)
@@ -577,9 +573,9 @@ def test_conditions_and_notes_have_short_names_and_the_json_has_the_ids(plan: Pl
     assert data["stages"][0]["missing"] == [{"threads": 1, "run": IDS[1]}]
 
 
-def test_a_long_table_keeps_what_moved_and_says_what_it_leaves_out(plan: Plan) -> None:
+def test_a_long_table_keeps_what_moved_and_says_what_it_leaves_out() -> None:
     base = {threads: [1_000.0 * threads + at for at in range(3)] for threads in range(1, 21)}
-    compared = [compare(results(plan, base), results(plan, base | {7: [2 * one for one in base[7]]}))]
+    compared = [compare(results(base), results(base | {7: [2 * one for one in base[7]]}))]
     text = short(compared)
     assert len(main_numbers(compared[0])) == 60 > ROWS_MAX
     rows = [line for line in text.splitlines() if " thread" in line and " × " in line and "(" in line]
@@ -588,8 +584,8 @@ def test_a_long_table_keeps_what_moved_and_says_what_it_leaves_out(plan: Plan) -
     assert "54 more main numbers are not shown." in text
 
 
-def test_the_forest_plot_has_every_number_and_says_what_is_seen(plan: Plan) -> None:
-    (figure,) = forest([compare(run(plan), run(plan, 1.2, 900.0, IDS[1]), band=0.05)])
+def test_the_forest_plot_has_every_number_and_says_what_is_seen() -> None:
+    (figure,) = forest([compare(run(), run(1.2, 900.0, IDS[1]), band=0.05)])
     panels = figure.spec["concat"]
     assert [panel["title"]["text"] for panel in panels] == [
         "Throughput: more is better", "Response avg: less is better", "Response p99: less is better",
@@ -603,19 +599,19 @@ def test_the_forest_plot_has_every_number_and_says_what_is_seen(plan: Plan) -> N
     assert "Ratios within 5 % of 1 do not matter" in figure.caption
 
 
-def test_nothing_in_common_is_said(plan: Plan) -> None:
-    runs = [results(plan, {1: BASE[1]}), results(plan, {4: BASE[4]})]
+def test_nothing_in_common_is_said() -> None:
+    runs = [results({1: BASE[1]}), results({4: BASE[4]})]
     compared = [compare(*runs)]
     assert list(forest(compared)) == []
     assert "No number can be compared." in short(compared)
     assert "No rung was measured in both." in page(compared, runs)
 
 
-def test_hostile_names_are_harmless_everywhere(plan: Plan) -> None:
+def test_hostile_names_are_harmless_everywhere() -> None:
     odd = [iteration(4, at, 1_000.0 + at, HOSTILE) for at in (1, 2, 3)]
-    stage = replace(results(plan).stages["ladder"], id=HOSTILE, iterations=tuple(odd))
+    stage = replace(results().stages["ladder"], id=HOSTILE, iterations=tuple(odd))
     finished = stage.finished and replace(stage.finished, stage=HOSTILE, metrics=ladder_metrics(odd))
-    evil = results(plan, {}, HOSTILE, facts=FACTS | {HOSTILE: HOSTILE})
+    evil = results({}, HOSTILE, facts=FACTS | {HOSTILE: HOSTILE})
     evil = replace(evil, stages={HOSTILE: replace(stage, finished=finished)})
     run = evil.run and replace(evil.run, run_id=f"{HOSTILE} again")
     compared = [compare(evil, replace(evil, run=run, stages={HOSTILE: replace(evil.stages[HOSTILE], iterations=())}))]

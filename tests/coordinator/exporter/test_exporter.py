@@ -59,7 +59,7 @@ WHERE = {"stage": "ladder", "rung": "4"}
 
 
 def tick(tps: float, errors: int = 0) -> e.LoadTick:
-    times = {"avg_us": 500.0, "p50_us": 400.0, "p99_us": 2_000.0}
+    times: dict[str, Any] = {"avg_us": 500.0, "p50_us": 400.0, "p99_us": 2_000.0}
     return e.LoadTick(id=ID, second=3, window="measure", tps=tps, errors=errors, **times)
 
 
@@ -77,7 +77,7 @@ class Found:
         for number, event in enumerate(events, 1):
             instruments(e.Stamped(sequence=number, unix_s=1_000.0 + number, event=event))
         self.text = text or instruments.board.text()
-        families = text_string_to_metric_families(self.text.decode())
+        families = text_string_to_metric_families(self.text.decode())  # type: ignore[no-untyped-call]
         self.samples = [sample for family in families for sample in family.samples]
 
     def __contains__(self, name: str) -> bool:

@@ -61,8 +61,8 @@ async def serving(directory: Path) -> AsyncIterator[SimpleNamespace]:
     with Journal(directory) as journal:
         async with event_feed.serving(directory, interrupts) as listener:
 
-            def give(stamp: Callable[[Any], e.Stamped]) -> Callable[..., None]:
-                return lambda *events: [listener(stamp(event)) for event in events] and None
+            def give(stamp: Callable[[Any], e.Stamped]) -> Callable[..., Any]:
+                return lambda *events: [*map(listener, map(stamp, events))]
 
             about = {"listener": listener, "interrupts": interrupts}
             yield SimpleNamespace(store=give(journal.append), live=give(journal.live), **about)

@@ -18,16 +18,8 @@ from proveout.coordinator.measure.samples import Gathering
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto import events as e
 from proveout.proto.wire import histogram
+from proveout.proto.wire import results as wire
 from proveout.proto.wire.messages import Sample
-from proveout.proto.wire.results import (
-    CaptureSample,
-    FaultStep,
-    FaultStepKind,
-    LoadSecond,
-    Reading,
-    TransactionCounts,
-    TransactionLoad,
-)
 
 IDENTITY = e.IterationId(stage="base", rung=4, repeat=1, attempt=1)
 STARTED = e.IterationStarted(id=IDENTITY, rate=None, starts_in_s=0.0, ramp_up_s=1.0, measure_s=3.0, ramp_down_s=1.0)
@@ -37,13 +29,15 @@ AHEAD_NS = 7 * SECOND_NS
 """The offset of the clock of host `db` to the coordinator's."""
 
 
-def second(number: int, window: Any, ok: int, us: Sequence[int] = (), errors: int = 0, load: str = "") -> LoadSecond:
+def second(
+    number: int, window: Any, ok: int, us: Sequence[int] = (), errors: int = 0, load: str = ""
+) -> wire.LoadSecond:
     failed = (("40001", errors),) if errors else ()
-    counts = TransactionCounts(name=f"{load}t", ok=ok, logical_failures=1, errors=failed)
+    counts = wire.TransactionCounts(name=f"{load}t", ok=ok, logical_failures=1, errors=failed)
     response = histogram.bin_ns([value * 1000 for value in us])
-    return LoadSecond(
+    return wire.LoadSecond(
         second=number, window=window, start_ns=T0_NS + number * SECOND_NS, duration_s=1.0,
-        transactions=(TransactionLoad(counts=counts, response=response),),
+        transactions=(wire.TransactionLoad(counts=counts, response=response),),
     )  # fmt: skip
 
 
@@ -60,7 +54,7 @@ class Fed:
         self.shown: list[e.Event] = []
         self._sequences = Counter[str]()
 
-    def give(self, key: str, sample: LoadSecond | CaptureSample) -> None:
+    def give(self, key: str, sample: wire.LoadSecond | wire.CaptureSample) -> None:
         self._sequences[key] += 1
         message = Sample(key=key, sequence=self._sequences[key], sample=sample)
         self.gathering.add(message)
@@ -105,11 +99,11 @@ def test_each_of_several_loads_has_its_second_and_those_beside_are_not_in_the_to
     assert alone.of(e.LoadTick)[0].loads == (), "a stage with one load has none"
 
 
-def waited(at_s: float, *more: Reading, **seconds: float) -> CaptureSample:
-    readings = [Reading(metric="wait.seconds_total", value=value, label=name) for name, value in seconds.items()]
+def waited(at_s: float, *more: wire.Reading, **seconds: float) -> wire.CaptureSample:
+    readings = [wire.Reading(metric="wait.seconds_total", value=value, label=name) for name, value in seconds.items()]
     at_ns = T0_NS + AHEAD_NS + int(at_s * SECOND_NS)
-    every = (*readings, Reading(metric="sessions.active", value=3), *more)
-    return CaptureSample(capture="w", at_ns=at_ns, readings=every)
+    every = (*readings, wire.Reading(metric="sessions.active", value=3), *more)
+    return wire.CaptureSample(capture="w", at_ns=at_ns, readings=every)
 
 
 def test_waits_count_from_the_start_of_the_measure_window_on_the_hosts_clock() -> None:
@@ -132,7 +126,7 @@ def test_waits_count_from_the_start_of_the_measure_window_on_the_hosts_clock() -
 def test_shares_refer_to_the_db_time_of_the_server() -> None:
     fed = Fed()
     for at_s, spent, db_time in ((1.0, 1.0, 10.0), (2.0, 3.0, 18.0)):
-        accounted = Reading(metric="wait.db_time_s_total", value=db_time)
+        accounted = wire.Reading(metric="wait.db_time_s_total", value=db_time)
         fed.give("waits", waited(at_s, accounted, **{"User I/O:db file sequential read": spent}))
     (line,) = fed.of(e.WaitsTick)[0].waits
     assert (line.wait_class, line.event) == ("User I/O", "db file sequential read")
@@ -144,8 +138,8 @@ def test_a_sample_just_after_another_has_no_rates_and_does_not_change_the_next_r
     meter = HostMeter("db1")
 
     def tick(at_s: float, busy_s: float) -> e.HostTick | None:
-        readings = (Reading(metric="ours.cpu_s_total", value=busy_s),)
-        return meter.tick(CaptureSample(capture="host", at_ns=round(at_s * 1e9), readings=readings))
+        readings = (wire.Reading(metric="ours.cpu_s_total", value=busy_s),)
+        return meter.tick(wire.CaptureSample(capture="host", at_ns=round(at_s * 1e9), readings=readings))
 
     assert tick(10.0, 1.0) is None
     assert tick(10.01, 1.02) is None
@@ -233,7 +227,8 @@ topology:
 workloads: {{hlr: {{kind: hlr, population: 1000}}}}
 captures:
   os: {{kind: os, on: all}}
-  sessions: {{kind: sql, system: db, query: "SELECT 1 AS used, 2 AS commits", metrics: {{used: {{}}, commits: {{as: rate}}}}}}
+  sessions: {{kind: sql, system: db, query: "SELECT 1 AS used, 2 AS commits",
+       metrics: {{used: {{}}, commits: {{as: rate}}}}}}
 stages:
   - populate: {{workload: hlr, into: [db]}}
   - ladder:
@@ -253,11 +248,11 @@ def watch(folder: Path, when: str = "live.tps > 1") -> FaultWatch:
 def test_a_step_is_reported_in_the_time_of_the_measure_window(tmp_path: Path) -> None:
     watched = watch(tmp_path)
 
-    def told(step: FaultStepKind, at_s: float, number: int = 1, text: str = "") -> e.FaultSeen:
+    def told(step: wire.FaultStepKind, at_s: float, number: int = 1, text: str = "") -> e.FaultSeen:
         at_ns = round((107 + at_s) * SECOND_NS)
-        return watched.seen("here", FaultStep(fault="spill", number=number, step=step, at_ns=at_ns, text=text))
+        return watched.seen("here", wire.FaultStep(fault="spill", number=number, step=step, at_ns=at_ns, text=text))
 
-    steps: tuple[tuple[FaultStepKind, float], ...] = (("begins", 12.5), ("in_place", 12.512), ("healed", 17.5))
+    steps: tuple[tuple[wire.FaultStepKind, float], ...] = (("begins", 12.5), ("in_place", 12.512), ("healed", 17.5))
     seen = [told(*step) for step in steps]
     assert [one.at_s for one in seen] == pytest.approx([11.5, 11.512, 16.5])
     assert [e.log_text(one) for one in seen] == [
@@ -269,7 +264,7 @@ def test_a_step_is_reported_in_the_time_of_the_measure_window(tmp_path: Path) ->
 
 
 def tick(window: Any = "measure", errors: int = 0) -> e.LoadTick:
-    times = {"avg_us": 400.0, "p50_us": 300.0, "p99_us": 900.0}
+    times: dict[str, Any] = {"avg_us": 400.0, "p50_us": 300.0, "p99_us": 900.0}
     return e.LoadTick(id=IDENTITY, second=2, window=window, tps=100.0, errors=errors, **times)
 
 

@@ -204,7 +204,12 @@ def stream(name: str = "", *, beside: bool = False, **loads: LoadResult) -> Stre
 
 def crash(begins_s: float, **more: Any) -> FaultMeasured:
     """An occurrence of 5 s that is over when throughput has recovered, half a second after it was healed."""
-    times = {"in_place_s": begins_s + 0.1, "healed_s": begins_s + 5.0, "outage_from_s": begins_s, "outage_s": 5.0}
+    times: dict[str, Any] = {
+        "in_place_s": begins_s + 0.1,
+        "healed_s": begins_s + 5.0,
+        "outage_from_s": begins_s,
+        "outage_s": 5.0,
+    }
     return FaultMeasured(fault="crash", number=1, begins_s=begins_s, recovery_s=5.5, **times, **more)
 
 
@@ -253,7 +258,7 @@ def test_counts_are_added_over_hosts_and_given_to_each_load_and_host() -> None:
     assert [counts(part) for part in first.loads] == [(3, 2, 1, 0), (4, 0, 0, 0)]
     of_fault = fault_metrics([first, second])["crash"]
     assert (of_fault["lost"], of_fault["max"]["lost"]) == (3.5, 7), "the mean of the occurrences, and the most"
-    numbers = {"acknowledged": 200, "lost": 12, "unknown": 2, "unknown_committed": 1, "duplicates": 1}
+    numbers: dict[str, Any] = {"acknowledged": 200, "lost": 12, "unknown": 2, "unknown_committed": 1, "duplicates": 1}
     assert tracked_commits(faults, both, WINDOW_S) == (CommitsMeasured(**numbers, lost_apart=5, unread=2),)
     assert commit_metrics(both[0].loads.values()) == numbers
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,20 +41,25 @@ def outages(found: IterationFinished) -> list[ValidityFinding]:
     return [finding for finding in found.findings if finding.check.startswith("outage:")]
 
 
-def window(measure_s: float) -> Windows:
-    return Windows(ramp_up_s=4.0, measure_s=measure_s, ramp_down_s=1.0)
+def slowed(
+    measure_s: float, *spans: tuple[float, float, float], of: Database = FAST, **about: Any
+) -> IterationFinished:
+    """An iteration of a database that is slow in these spans: (begin, end, speed), in s after the begin of the load,
+    which ramps up for 4 s."""
+    windows = Windows(ramp_up_s=4.0, measure_s=measure_s, ramp_down_s=1.0)
+    return run(of, windows, speed=Speed(spans=spans), **about)
 
 
-def down(shape: str, database: Database, measure_s: float) -> Speed:
-    """Return the speed of a shape. A trickle is a share of the throughput, so that a database with spare capacity needs
+def down(shape: str, database: Database, measure_s: float) -> tuple[float, float, float]:
+    """Return the span of a shape. A trickle is a share of the throughput, so that a database with spare capacity needs
     a lower speed for it."""
     start, end, speed = SHAPES[shape]
     if database.rate or database.think_s:
         speed *= 0.01
-    return Speed(spans=((max(2.5, 4.0 + start * measure_s), 4.0 + end * measure_s, speed),))
+    return max(2.5, 4.0 + start * measure_s), 4.0 + end * measure_s, speed
 
 
-def outcome(iterations: list[IterationFinished]) -> str:
+def outcome(*iterations: IterationFinished) -> str:
     """Return the outcome of a check that any throughput above 0 passes."""
     check = f"l.at({iterations[0].id.rung}).tps.mean > 0.0"
     return verdict(check, finish("l", [begun("l"), *iterations])).outcome
@@ -72,60 +78,48 @@ def outcome(iterations: list[IterationFinished]) -> str:
     ],
 )
 def test_an_outage_is_found_and_the_verdict_does_not_pass(shape: str, database: Database, measure_s: float) -> None:
-    found = run(database, window(measure_s), speed=down(shape, database, measure_s), seed=5)
+    found = slowed(measure_s, down(shape, database, measure_s), of=database, seed=5)
     (finding,) = outages(found)
-    assert finding.check == "outage:db"
-    assert finding.breach
+    assert finding.check == "outage:db" and finding.breach
     assert found.valid, "what the system did counts"
     assert f"(window {measure_s:.3g} s, limit {bound_s(10.0, measure_s):.3g} s)" in finding.evidence
     thrice = [replace(found, id=replace(found.id, repeat=repeat)) for repeat in (1, 2, 3)]
-    assert outcome(thrice) == ("INCONCLUSIVE" if found.metrics["tps"] else "FAIL")
+    assert outcome(*thrice) == ("INCONCLUSIVE" if found.metrics["tps"] else "FAIL")
 
 
 def test_the_evidence_has_the_begin_and_the_length_and_a_stall_below_the_limit_is_a_warning() -> None:
-    (finding,) = outages(run(FAST, window(60.0), speed=Speed(spans=((24.0, 39.0, 0.0),)), hosts=2))
+    (finding,) = outages(slowed(60.0, (24.0, 39.0, 0.0), hosts=2))
     assert finding.evidence == (
         "no transaction ended for 15 s, from 20.0 s after the start of the measure window on (window 60 s, limit 10 s)"
     )
-    found = run(FAST, window(60.0), speed=Speed(spans=((24.0, 29.0, 0.0),)))
+    found = slowed(60.0, (24.0, 29.0, 0.0))
     findings = [(f.check, f.voids) for f in found.findings if f.check.startswith(("pause:", "outage:"))]
     assert findings == [("pause:db", False)]
 
 
 def test_the_limit_is_that_of_the_plan_and_shorter_in_short_windows() -> None:
-    assert bound_s(10.0, 60.0) == 10.0
-    assert bound_s(5.0, 60.0) == 5.0
-    assert bound_s(10.0, 15.0) == 5.0
-    assert bound_s(10.0, 2.0) == 1.0
-    assert bound_s(10.0, 0.5) == 0.45
-    short = replace(LENIENT, pause_s_max=3.0)
-    assert outages(run(FAST, window(60.0), speed=Speed(spans=((24.0, 27.5, 0.0),)), limits=short))
-    spans = tuple((4.0 + 3.0 * index, 5.5 + 3.0 * index, 0.0) for index in range(10))
-    (finding,) = outages(run(FAST, window(30.0), speed=Speed(spans=spans)))
+    limits = {(10.0, 60.0): 10.0, (5.0, 60.0): 5.0, (10.0, 15.0): 5.0, (10.0, 2.0): 1.0, (10.0, 0.5): 0.45}
+    assert {about: bound_s(*about) for about in limits} == limits
+    assert outages(slowed(60.0, (24.0, 27.5, 0.0), limits=replace(LENIENT, pause_s_max=3.0)))
+    spans = ((4.0 + 3.0 * index, 5.5 + 3.0 * index, 0.0) for index in range(10))
+    (finding,) = outages(slowed(30.0, *spans))
     assert "and for 15 s in all" in finding.evidence, "many short ones together"
 
 
-def test_a_freeze_of_the_whole_load_is_found_by_comparison_with_earlier_repeats() -> None:
-    fine = run(FAST, window(10.0), seed=1)
-    frozen = run(FAST, window(10.0), speed=Speed(spans=((0.0, 99.0, 0.0),)), seed=2, earlier=[fine], repeat=2)
-    assert {f.check for f in frozen.findings if not f.ok and f.breach} == {"load", "outage:db"}
-    alone = run(FAST, window(10.0), speed=Speed(spans=((0.0, 99.0, 0.0),)), seed=2)
-    assert {f.check for f in alone.findings if not f.ok and f.breach} == {"load"}
-    assert outcome([fine, frozen]) == "INCONCLUSIVE"
+def test_what_lasts_for_the_whole_load_is_found_by_comparison_with_earlier_repeats() -> None:
+    def broken(found: IterationFinished) -> set[str]:
+        return {f.check for f in found.findings if not f.ok and f.breach}
+
+    fine = slowed(10.0, seed=1)
+    frozen = slowed(10.0, (0.0, 99.0, 0.0), seed=2, earlier=[fine], repeat=2)
+    assert broken(frozen) == {"load", "outage:db"}
+    assert broken(slowed(10.0, (0.0, 99.0, 0.0), seed=2)) == {"load"}
+    assert outcome(fine, frozen) == "INCONCLUSIVE"
+    (finding,) = outages(slowed(10.0, (0.0, 99.0, 0.01), seed=2, earlier=[fine], repeat=2))
+    assert "of the usual" in finding.evidence, "a trickle"
+    assert not outages(slowed(10.0, (0.0, 99.0, 0.01), seed=2)), "without them it cannot be told from a slow system"
 
 
-def test_a_trickle_through_the_whole_load_is_found_by_comparison_with_earlier_repeats() -> None:
-    fine = run(FAST, window(10.0), seed=1)
-    slow = Speed(spans=((0.0, 99.0, 0.01),))
-    found = run(FAST, window(10.0), speed=slow, seed=2, earlier=[fine], repeat=2)
-    (finding,) = outages(found)
-    assert "of the usual" in finding.evidence
-    assert not outages(run(FAST, window(10.0), speed=slow, seed=2)), (
-        "without earlier repeats it cannot be told from a slow system"
-    )
-
-
-SLOW = Database(services=((1.0, exponential(2.0)),), terminals=1)
 ANALYTIC = Database(services=((1.0, lognormal(30.0, 0.2)),), terminals=1)
 QUERIES = Database(
     services=tuple((1.0, lognormal(median, 0.15)) for median in np.geomspace(0.05, 40.0, 22)), terminals=1
@@ -135,7 +129,7 @@ PROFILES: dict[str, Database] = {
     "fast": FAST,
     "open": OPEN,
     "thinking": THINKING,
-    "slow": SLOW,
+    "slow": Database(services=((1.0, exponential(2.0)),), terminals=1),
     "analytic": ANALYTIC,
     "analytic, two threads": replace(ANALYTIC, terminals=2),
     "queries": QUERIES,
@@ -165,14 +159,12 @@ def healthy(seed: int) -> tuple[str, IterationFinished]:
     """Simulate an iteration of a healthy system; with every second seed it is the third of its rung."""
     random = np.random.default_rng([seed, 7])
     name = list(PROFILES)[seed % len(PROFILES)]
-    length_s = float(
-        random.choice([5.0, 10.0, 20.0, 60.0] if name in ("fast", "open", "thinking") else [20.0, 60.0, 180.0])
-    )
-    windows = Windows(ramp_up_s=float(random.choice([0.0, 1.0, 5.0])), measure_s=length_s, ramp_down_s=0.5)
+    lengths = [5.0, 10.0, 20.0, 60.0] if name in ("fast", "open", "thinking") else [20.0, 60.0, 180.0]
+    length_s, ramp_up_s = float(random.choice(lengths)), float(random.choice([0.0, 1.0, 5.0]))
+    windows = Windows(ramp_up_s=ramp_up_s, measure_s=length_s, ramp_down_s=0.5)
     earlier: list[IterationFinished] = []
     for repeat in range(1, 2 + 2 * (seed % 2)):
-        speed = hiccups(random, windows.total_s)
-        seeded = int(random.integers(2**32))
+        speed, seeded = hiccups(random, windows.total_s), int(random.integers(2**32))
         found = run(PROFILES[name], windows, speed=speed, seed=seeded, earlier=earlier, repeat=repeat)
         earlier += [found] if found.is_typical else []
     return name, found
@@ -188,10 +180,6 @@ def test_healthy_systems_have_no_outages() -> None:
 
 
 def test_long_queries_that_end_are_not_an_outage_and_a_freeze_of_many_is() -> None:
-    long = run(QUERIES, Windows(ramp_up_s=0.0, measure_s=120.0, ramp_down_s=0.0), seed=3)
-    assert not outages(long)
-    busy = replace(MIXED, terminals=4)
-    frozen = run(
-        busy, Windows(ramp_up_s=2.0, measure_s=120.0, ramp_down_s=0.0), speed=Speed(spans=((60.0, 75.0, 0.0),))
-    )
-    assert outages(frozen)
+    windows = [Windows(ramp_up_s=ramp_s, measure_s=120.0, ramp_down_s=0.0) for ramp_s in (0.0, 2.0)]
+    assert not outages(run(QUERIES, windows[0], seed=3))
+    assert outages(run(replace(MIXED, terminals=4), windows[1], speed=Speed(spans=((60.0, 75.0, 0.0),))))

@@ -70,7 +70,7 @@ def measured(stage: Ladder, *, repeat: int = 1, hosts: int = 1) -> IterationFini
         mine, name = triples[host::hosts], f"c{host + 1}"
         over = mine[:, 2] < timeline.end_ns
         left = tuple((0, intended, started) for intended, started, _ in mine[~over].tolist())
-        at_end = {"unfinished": left, "seen_ns": timeline.end_ns + S}
+        at_end: dict[str, Any] = {"unfinished": left, "seen_ns": timeline.end_ns + S}
         seconds[name], loads[name] = aggregated(["GET"], timeline, {0: mine[over]}, is_open=True, **at_end)
     about = {"rate": stage.arrival.rate, "loads": loads, "seconds": seconds, "t0_ns": T0}
     return summarise(observations(stage, 64, repeat, **about))

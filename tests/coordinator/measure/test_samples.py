@@ -27,30 +27,22 @@ from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.stages import Phased, Windows
 from proveout.proto.events import IterationId
 from proveout.proto.wire import histogram
+from proveout.proto.wire import results as wire
 from proveout.proto.wire.messages import Loads, Sample
-from proveout.proto.wire.results import (
-    CaptureResult,
-    CaptureSample,
-    LoadSecond,
-    PhaseLoad,
-    Reading,
-    TransactionCounts,
-    TransactionLoad,
-)
 
 S = 1_000_000_000
 IDENTITY = IterationId(stage="base", rung=2, repeat=1, attempt=1)
 
 
-def captured(number: int, *, metrics: int = 3) -> CaptureSample:
-    readings = tuple(Reading(metric=f"m{one}", label="sda", value=float(number + one)) for one in range(metrics))
-    return CaptureSample(capture="host", at_ns=number * S, readings=readings)
+def captured(number: int, *, metrics: int = 3) -> wire.CaptureSample:
+    readings = tuple(wire.Reading(metric=f"m{one}", label="sda", value=float(number + one)) for one in range(metrics))
+    return wire.CaptureSample(capture="host", at_ns=number * S, readings=readings)
 
 
-def second(number: int, loads: Any = None, *, ok: int = 5) -> LoadSecond:
+def second(number: int, loads: Any = None, *, ok: int = 5) -> wire.LoadSecond:
     times = histogram.bin_ns([1_000_000 + 1000 * one for one in range(ok)])
-    load = TransactionLoad(counts=TransactionCounts(name="get", ok=ok), response=times, service=times)
-    return LoadSecond(
+    load = wire.TransactionLoad(counts=wire.TransactionCounts(name="get", ok=ok), response=times, service=times)
+    return wire.LoadSecond(
         second=number, window="measure", start_ns=number * S, duration_s=1.0, transactions=loads or (load,)
     )
 
@@ -93,7 +85,7 @@ def test_lost_samples_are_those_in_gaps_after_the_last_one_and_those_that_the_ag
     gathered = gathering("load/a")
     for sequence in (1, 4):
         gathered.add(Sample(key="os/a", sequence=sequence, sample=captured(sequence)))
-    result = CaptureResult(capture="host", samples=7, lost=5)
+    result = wire.CaptureResult(capture="host", samples=7, lost=5)
     assert gathered.lost({"os/a": result, "load/a": load_result(seconds_produced=0)}) == {("host", "a"): 2 + 3 + 5}
 
 
@@ -178,10 +170,10 @@ def test_ticks_merge_all_loads_in_any_order_of_arrival() -> None:
 # ---- the file behind the buffer, and a day of seconds ------------------------------------------------------------
 
 
-def busy_second(seed: int, count: int = 30) -> TransactionLoad:
+def busy_second(seed: int, count: int = 30) -> wire.TransactionLoad:
     found = histogram.bin_ns(np.random.default_rng(seed).lognormal(14.0, 1.0, count).astype(np.int64))
-    counts = TransactionCounts(name="GET", ok=count)
-    return TransactionLoad(counts=counts, response=found, service=found, schedule=found)
+    counts = wire.TransactionCounts(name="GET", ok=count)
+    return wire.TransactionLoad(counts=counts, response=found, service=found, schedule=found)
 
 
 def test_seconds_above_the_bound_are_in_a_file_and_come_back_as_they_were(tmp_path: Path) -> None:
@@ -239,7 +231,7 @@ def test_a_long_load_stays_within_bounds_of_memory_and_disk(tmp_path: Path) -> N
     tracemalloc.reset_peak()
     load = (busy_second(1),)
     phases = tuple(
-        PhaseLoad(phase=name, start_ns=start, end_ns=end, ended=30 * PHASE_S, transactions=load)
+        wire.PhaseLoad(phase=name, start_ns=start, end_ns=end, ended=30 * PHASE_S, transactions=load)
         for name, start, end in timeline.phases
     )
     result = load_result(

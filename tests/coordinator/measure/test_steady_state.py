@@ -8,6 +8,7 @@ exactly the bound in 5 % by the repeats together. Bounds are 4 deviations of the
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -121,7 +122,7 @@ def share_steady(cv: float, correlation: float, factors: Floats, repeats: int = 
     generator = np.random.default_rng([20261122, seconds, round(cv * 1000), round(correlation * 10), repeats])
     steady = 0
     for _ in range(TRIALS):
-        windows = [series(generator, seconds, cv, correlation) * factors for _ in range(repeats)]
+        windows: list[Any] = [series(generator, seconds, cv, correlation) * factors for _ in range(repeats)]
         found = steady_state.of_window(windows[0], BOUND) if repeats == 1 else steady_state.of_repeats(windows, BOUND)
         steady += found.state == "steady"
     return steady / TRIALS

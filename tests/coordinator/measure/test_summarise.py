@@ -20,16 +20,8 @@ from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Load, Windows
 from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.proto.events import IterationFinished, ValidityFinding
+from proveout.proto.wire import results as wire
 from proveout.proto.wire.histogram import bin_ns
-from proveout.proto.wire.results import (
-    CaptureSample,
-    Handling,
-    LoadResult,
-    LoadSecond,
-    SessionResult,
-    TransactionCounts,
-    TransactionLoad,
-)
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -70,13 +62,13 @@ def plan(**changes: Any) -> Plan:
 
 def transaction(
     name: str, ns: Sequence[int], *, logical: int = 0, errors: tuple[tuple[str, int], ...] = ()
-) -> TransactionLoad:
-    counts = TransactionCounts(name=name, ok=len(ns) - logical, logical_failures=logical, errors=errors, retried=1)
+) -> wire.TransactionLoad:
+    counts = wire.TransactionCounts(name=name, ok=len(ns) - logical, logical_failures=logical, errors=errors, retried=1)
     times, late = bin_ns(ns), bin_ns([1000] * len(ns))
-    return TransactionLoad(counts=counts, response=times, service=times, schedule=late, ended=len(ns))
+    return wire.TransactionLoad(counts=counts, response=times, service=times, schedule=late, ended=len(ns))
 
 
-def load(host: str, *transactions: TransactionLoad, **changes: Any) -> LoadResult:
+def load(host: str, *transactions: wire.TransactionLoad, **changes: Any) -> wire.LoadResult:
     start = T0 + RAMP_S * S + OFFSETS[host]
     fields: dict[str, Any] = {
         "transactions": transactions,
@@ -89,22 +81,23 @@ def load(host: str, *transactions: TransactionLoad, **changes: Any) -> LoadResul
         "seconds_produced": MEASURE_S,
         "ceiling_shared_per_s": 10_000.0,
         "ceiling_apart_per_s": 20_000.0,
-        "handling": (Handling(late=bin_ns([1000] * 100), answers=500, runqueue_s=0.1, runqueue_fraction=0.05),),
-        "sessions": SessionResult(
-            connect=bin_ns([2 * MS, 4 * MS]), attempts=3, failed=1, pool_wait=bin_ns([0, 0, 0, 8 * MS]), waited=1, rerun=2
+        "handling": (wire.Handling(late=bin_ns([1000] * 100), answers=500, runqueue_s=0.1, runqueue_fraction=0.05),),
+        "sessions": wire.SessionResult(
+            connect=bin_ns([2 * MS, 4 * MS]), attempts=3, failed=1, pool_wait=bin_ns([0, 0, 0,
+                 8 * MS]), waited=1, rerun=2
         ),
     }  # fmt: skip
     return load_result(**(fields | changes))
 
 
-def second(host: str, number: int, *transactions: TransactionLoad) -> LoadSecond:
+def second(host: str, number: int, *transactions: wire.TransactionLoad) -> wire.LoadSecond:
     start = T0 + (RAMP_S + number) * S + OFFSETS[host]
-    return LoadSecond(
+    return wire.LoadSecond(
         second=RAMP_S + number, window="measure", start_ns=start, duration_s=1.0, transactions=transactions
     )
 
 
-def os_samples(host: str, *, busy: float, cores: int = 4) -> list[CaptureSample]:
+def os_samples(host: str, *, busy: float, cores: int = 4) -> list[wire.CaptureSample]:
     """Idle in the ramps, `busy` of all cores in the measure window; samples at odd instants, 1 Hz."""
     found = {}
     for tick in range(-1, 10):
@@ -138,7 +131,7 @@ def os_samples(host: str, *, busy: float, cores: int = 4) -> list[CaptureSample]
     return samples(found)
 
 
-def wait_samples() -> list[CaptureSample]:
+def wait_samples() -> list[wire.CaptureSample]:
     """In the measure window 1.5 s of WALSync and 0.5 s on CPU pass per second; before it another event, that must not
     show."""
     found = {}
@@ -150,7 +143,7 @@ def wait_samples() -> list[CaptureSample]:
     return samples(found, "waits")
 
 
-def lag_samples() -> list[CaptureSample]:
+def lag_samples() -> list[wire.CaptureSample]:
     """Lag grows 0.1 s a second from T0 on; before it, it is enormous."""
     seconds = {tick / 2: tick / 2 * 0.1 if tick >= 0 else 99.0 for tick in range(-4, 20)}
     return samples({T0 / S + at: {"lag.seconds": lag, "lag.bytes": lag * 1e6} for at, lag in seconds.items()}, "lag")
@@ -165,10 +158,12 @@ CAPTURED = {
 }
 
 
-def finished(captures: Mapping[tuple[str, str], list[CaptureSample]] = CAPTURED, **changes: Any) -> IterationFinished:
+def finished(
+    captures: Mapping[tuple[str, str], list[wire.CaptureSample]] = CAPTURED, **changes: Any
+) -> IterationFinished:
     study = changes.pop("plan", plan())
     put = transaction("Put", SLOW, logical=25, errors=(("40001", 2),))
-    about = {
+    about: dict[str, Any] = {
         "loads": {host: load(host, transaction("Get", QUICK), put) for host in CLIENTS},
         "seconds": {
             host: [second(host, n, transaction("Get", QUICK[:80]), transaction("Put", SLOW[n::5])) for n in range(5)]

@@ -22,16 +22,8 @@ from proveout.dsl.plan.stages import Fault, Ladder, Limits, Open, Phased, Search
 from proveout.dsl.plan.topology import Capture, Expression, Host, System
 from proveout.dsl.workloads.hlr import HLR_TRANSACTIONS
 from proveout.proto.events import FaultMeasured, FaultOnLoad, IterationFinished, ValidityFinding
+from proveout.proto.wire import results as wire
 from proveout.proto.wire.histogram import bin_ns
-from proveout.proto.wire.results import (
-    CaptureSample,
-    Handling,
-    Hang,
-    LoadSecond,
-    Stall,
-    TransactionCounts,
-    TransactionLoad,
-)
 
 S, MS, T0, RAMP_S = 1_000_000_000, 1_000_000, 50_000_000_000, 1
 WINDOWS = Windows(ramp_up_s=RAMP_S, measure_s=10, ramp_down_s=1)
@@ -49,11 +41,11 @@ NAMES = tuple(TYPES)
 
 
 def ladder(**changes: Any) -> Ladder:
-    return ladder_stage(**({"workload": "hlr", "windows": WINDOWS} | changes))
+    return ladder_stage(**{"workload": "hlr", "windows": WINDOWS, **changes})
 
 
 def search(**changes: Any) -> Search:
-    return search_stage(**({"workload": "hlr", "probe": WINDOWS, "confirm": WINDOWS} | changes))
+    return search_stage(**{"workload": "hlr", "probe": WINDOWS, "confirm": WINDOWS, **changes})
 
 
 def plan(stage: Ladder | Search, *, addresses: Mapping[str, str] | None = None, dsn: str | None = None) -> Plan:
@@ -69,23 +61,23 @@ def plan(stage: Ladder | Search, *, addresses: Mapping[str, str] | None = None, 
 
 def mix(
     total: int, *, errors: int = 0, late_ns: int = 1000, of: Mapping[str, tuple[int, float]] = TYPES
-) -> tuple[TransactionLoad, ...]:
+) -> tuple[wire.TransactionLoad, ...]:
     loads = []
     for name, (weight, success) in of.items():
         count = total * weight // 100
         ok, failed = round(count * success), (("08006", errors),) if errors and weight == 35 else ()
-        counts = TransactionCounts(name=name, ok=ok, logical_failures=count - ok, errors=failed)
+        counts = wire.TransactionCounts(name=name, ok=ok, logical_failures=count - ok, errors=failed)
         times, late = (bin_ns(np.full(count, ns)) for ns in (2 * MS, late_ns))
-        loads.append(TransactionLoad(counts=counts, response=times, service=times, schedule=late))
+        loads.append(wire.TransactionLoad(counts=counts, response=times, service=times, schedule=late))
     return tuple(loads)
 
 
-def second(number: int, ok: int, bad: int = 0, first: int = RAMP_S) -> LoadSecond:
+def second(number: int, ok: int, bad: int = 0, first: int = RAMP_S) -> wire.LoadSecond:
     """A second of one transaction; those from `first` on are in the measure window."""
-    counts = TransactionCounts(name=NAMES[0], ok=ok, errors=(("57P01", bad),) * bool(bad))
-    load = TransactionLoad(counts=counts, service=bin_ns(np.full(ok, 2 * MS)))
+    counts = wire.TransactionCounts(name=NAMES[0], ok=ok, errors=(("57P01", bad),) * bool(bad))
+    load = wire.TransactionLoad(counts=counts, service=bin_ns(np.full(ok, 2 * MS)))
     window: Any = "measure" if number >= first else "ramp_up"
-    return LoadSecond(second=number, window=window, start_ns=T0 + number * S, duration_s=1.0, transactions=(load,))
+    return wire.LoadSecond(second=number, window=window, start_ns=T0 + number * S, duration_s=1.0, transactions=(load,))
 
 
 def judged(
@@ -94,7 +86,7 @@ def judged(
     per_second: Sequence[int] = (1000,) * 10,
     ramp_up: Sequence[int] = (),
     load: Mapping[str, Any] | None = None,
-    captures: Mapping[tuple[str, str], list[CaptureSample]] | None = None,
+    captures: Mapping[tuple[str, str], list[wire.CaptureSample]] | None = None,
     addresses: Mapping[str, str] | None = None,
     dsn: str | None = None,
     **about: Any,
@@ -141,16 +133,16 @@ def test_a_good_iteration_is_valid_and_every_finding_has_evidence() -> None:
 # ---- both sides of each limit --------------------------------------------------------------------------------------
 
 
-def late(us: float, *, runqueue: float = 0.0, **fields: int) -> dict[str, Any]:
+def late(us: float, *, runqueue: float = 0.0, **fields: Any) -> dict[str, Any]:
     """A load of 10,000 transactions of 2 ms whose answers were handled with this delay."""
     times = bin_ns(np.full(100, round(us * 1e3)))
     waited = {"runqueue_s": runqueue * 10, "runqueue_fraction": runqueue}
-    return {"handling": (Handling(late=times, **({"answers": 10_000, "stamped": 0} | waited | fields)),)}
+    return {"handling": (wire.Handling(late=times, **({"answers": 10_000, "stamped": 0} | waited | fields)),)}
 
 
 def os_capture(
     host: str, busy: float, ours: float, *, steal: float = 0.0, stalled: Mapping[str, float] | None = None
-) -> dict[tuple[str, str], list[CaptureSample]]:
+) -> dict[tuple[str, str], list[wire.CaptureSample]]:
     """Samples of a host with 4 cores, of which that many are in use."""
     grows = {
         "cpu.user_s_total": busy,
@@ -166,7 +158,7 @@ def os_capture(
 
 
 def stalls(*spans: tuple[float, float]) -> dict[str, Any]:
-    return {"stalls": tuple(Stall(start_ns=round(start * S), end_ns=round(end * S)) for start, end in spans)}
+    return {"stalls": tuple(wire.Stall(start_ns=round(start * S), end_ns=round(end * S)) for start, end in spans)}
 
 
 def starts(*seconds: int) -> dict[str, Any]:
@@ -181,6 +173,7 @@ def case(name: str, check: str, ok: bool | None, state: str, evidence: str = "",
 LATE = {"transactions": mix(10_000, late_ns=9 * MS)}
 BUSY = {"client_cpu_fraction": 0.97}
 ON_SERVER = {"c1": "server:7700"}
+LOCAL = {"s1": "local", "c1": "local"}
 AT_RATE: dict[str, Any] = {"stage": ladder(arrival=Open(rate=1000.0)), "rate": 1000.0}
 PROBE: dict[str, Any] = {"stage": search(), "rate": 1000.0}
 NOTHING: dict[str, Any] = {"per_second": [0] * 10}
@@ -189,7 +182,11 @@ FULL = os_capture("c1", 3.6, 3.6)
 SHIFTED = {name: (weight, TYPES[name][1]) for name, weight in zip(NAMES, (30, 15, 35, 2, 14, 2, 2), strict=True)}
 ALL_WELL = {"transactions": mix(10_000, of={name: (weight, 1.0) for name, (weight, _) in TYPES.items()})}
 RAMP = ladder(arrival=Phased(levels=(Level(for_s=10.0, at_s=(0.0, 10.0), values=(100.0, 1900.0)),)))
-CLIMB = {"stage": RAMP, "rate": 1000.0, "per_second": (200, 400, 600, 800, 1000, 1000, 1200, 1400, 1600, 1800)}
+CLIMB: dict[str, Any] = {
+    "stage": RAMP,
+    "rate": 1000.0,
+    "per_second": (200, 400, 600, 800, 1000, 1000, 1200, 1400, 1600, 1800),
+}
 NOISE = [int(count) for count in np.random.default_rng(5).poisson(6, 60)]
 assert np.std(NOISE, ddof=1) / np.mean(NOISE) > Limits().tps_cv_max
 PLANNED = ladder(faults=(Fault(name="crash", tunings=(), for_s=1.0, when=Expression(text="live.tps > 1")),))
@@ -276,9 +273,10 @@ def paused(seconds: float, **about: Any) -> dict[str, Any]:
         case("own load", "other-load:c1", True, "counts", captures=os_capture("c1", 1.0, 1.0)),
         case("a server that runs already", "other-load:s1", None, "counts", dsn="host=x",
              captures=os_capture("s1", 3.0, 0.1)),
-        case("local agents are one tree", "other-load:local", True, "counts", load=BUSY,
-             addresses={"s1": "local", "c1": "local"},
+        case("local agents are one tree", "other-load:local", True, "counts", load=BUSY, addresses=LOCAL,
              captures={**os_capture("s1", 3.0, 2.9), **os_capture("c1", 3.0, 2.9)}),
+        case("other load beside local agents", "other-load:local", False, "counts", addresses=LOCAL,
+             captures={**os_capture("s1", 3.9, 2.9), **os_capture("c1", 3.9, 2.9)}),
         case("stolen CPU of a client", "steal:c1", False, "counts", captures=os_capture("c1", 1.0, 1.0, steal=0.5)),
         case("stolen CPU of a server", "steal:s1", False, "counts", dsn="host=x",
              captures=os_capture("s1", 1.0, 1.0, steal=0.5)),
@@ -367,7 +365,7 @@ def test_transactions_without_an_answer_are_warnings_with_their_share_and_age() 
     waiting = dataclasses.replace(
         first, counts=counts, service_at_least=ages, response_at_least=ages, schedule_at_least=never
     )
-    hangs = (Hang(worker=1, transaction=NAMES[2], waited_ns=12 * S),)
+    hangs = (wire.Hang(worker=1, transaction=NAMES[2], waited_ns=12 * S),)
     found = judged(rate=1000.0, load={"transactions": (waiting, *others), "hangs": hangs, "hung": 2})
     assert found.metrics["due"]["count"] == 10_000
     for check, evidence in {
@@ -436,14 +434,20 @@ def findings(
     stage, total, failed = stage or ladder(), sum(ok for ok, _ in counts), sum(bad for _, bad in counts)
     window = Window(start_ns=T0 + RAMP_S * S, end_ns=T0 + (RAMP_S + len(counts)) * S)
     dead = [index for index, (ok, _) in enumerate(counts) if not ok]
-    stall = Stall(start_ns=dead[0] * S, end_ns=(dead[-1] + 1) * S, waiting=((NAMES[0], 4),), errors=9)
+    stall = wire.Stall(start_ns=dead[0] * S, end_ns=(dead[-1] + 1) * S, waiting=((NAMES[0], 4),), errors=9)
     load = load_result(
         transactions=mix(total), ended_in_window=total, measure_start_ns=window.start_ns,
         measure_end_ns=window.end_ns, seconds_produced=len(counts), stalls=(stall,),
     )  # fmt: skip
     seconds = [second(RAMP_S + index, *each) for index, each in enumerate(counts)]
     (stream,) = streams_of(stage, 4, rate, {"c1": load}, {"c1": seconds})
-    about = {"rate": rate, "loads": stream.loads, "seconds": stream.seconds, "window": window, "t0_ns": T0}
+    about: dict[str, Any] = {
+        "rate": rate,
+        "loads": stream.loads,
+        "seconds": stream.seconds,
+        "window": window,
+        "t0_ns": T0,
+    }
     shared = observations(stage, plan=plan(stage), **about)
     seen = Observed(
         **{each.name: getattr(shared, each.name) for each in dataclasses.fields(shared)},

@@ -21,6 +21,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from hostile_run import BEGUN_S, HOSTILE, history, run_directory
+from records import run_started
 
 from proveout.cli import execute
 from proveout.coordinator.measure.samples import SamplesUnreadable
@@ -42,9 +43,8 @@ ELSEWHERE = (
     "iops-by-queue-depth", "latency-at-peak", "interference", "fault-timeline", "fault-occurrences", "matrix-overview",
     "search", "phases", "versus",
 )  # fmt: skip
-"""Figures of tools (`test_tool_stage`), of ladders with unlike peaks (`test_panels`), of several loads
-(`test_results`), of faults (`test_fault_figures`), of a matrix, of a search and of phases
-(`test_load_over_time`), of loads in turns (`test_phases`)."""
+"""Figures of tools (`test_tool_stage`), of several loads (`test_results`), of loads in turns (`test_phases`), and those of
+`test_figures`."""
 OF_LOADS = tuple(name for name in FIGURES if name not in ELSEWHERE)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 NO_LIBRARIES = "window.vegaEmbed = () => new Promise(() => 0);"
@@ -104,8 +104,7 @@ def test_hostile_names_do_not_become_elements(html: str) -> None:
     assert len(read.all("script")) == 3  # the charts' data, the libraries, the page's script
     assert not read.all("img")
     assert not [name for _, attributes in read.tags for name in attributes if name.startswith("on")]
-    assert "\x1b" not in html
-    assert "\u202e" not in html
+    assert not {"\x1b", "\u202e"} & set(html)
     assert "{{7*7}}" in "".join(read.text)
 
 
@@ -152,23 +151,21 @@ def test_the_data_embedded_in_the_page(html: str) -> None:
     assert pq.read_table(io.BytesIO(parts[1])).num_rows == len(lines) == 8 * 3
 
 
-def test_the_figures_of_the_plan_come_first_and_those_left_out_do_not_come() -> None:
-    def wanted(**keys: list[str]) -> tuple[str, ...]:
-        results = load_results(history())
-        assert results.run is not None
-        plan = {**results.run.plan, "figures": [], "without_figures": [], **keys}
-        return selection.wanted(replace(results, run=replace(results.run, plan=plan)))
+def test_figures_have_the_order_of_the_plan_without_those_left_out_and_missing_numbers_are_reported(
+    tmp_path: Path,
+) -> None:
+    def wanted(**keys: list[str]) -> list[str]:
+        results = load_results([run_started({"figures": [], "without_figures": [], **keys})])
+        return list(selection.wanted(results))
 
-    assert wanted() == FIGURES
-    assert wanted(figures=["lag", "host-cpu"]) == (
-        "lag", "host-cpu", *(name for name in FIGURES if name not in ("lag", "host-cpu"))
-    )  # fmt: skip
-    assert wanted(without_figures=["lag"]) == tuple(name for name in FIGURES if name != "lag")
-    assert wanted(figures=["lag"], without_figures=["lag", "others"]) == ("lag",), "a name in both is shown"
-    assert wanted(figures=["of-another-version"], without_figures=["others"]) == ()
+    def others(*names: str) -> list[str]:
+        return [name for name in FIGURES if name not in names]
 
-
-def test_figures_have_the_order_of_the_plan_and_missing_numbers_are_reported(tmp_path: Path) -> None:
+    assert wanted() == others()
+    assert wanted(figures=["lag", "host-cpu"]) == ["lag", "host-cpu", *others("lag", "host-cpu")]
+    assert wanted(without_figures=["lag"]) == others("lag")
+    assert wanted(figures=["lag"], without_figures=["lag", "others"]) == ["lag"], "a name in both is shown"
+    assert wanted(figures=["of-another-version"], without_figures=["others"]) == []
     results = load_results(history("lag", "scaling", "relative-tps-latency"))
     drawn, missing = selection.figures(results, read_timeline(results, tmp_path))
     assert list(dict.fromkeys(figure.name for figure in drawn)) == ["scaling", "relative-tps-latency"]
@@ -244,8 +241,7 @@ def test_report_refuses_what_it_cannot_do(
     assert execute(["report", str(directory.path), "--csv", str(tmp_path / "no" / "r.csv")]) == 2
     assert execute(["report", str(directory.path), "--figures", str(tmp_path), "--format", "gif"]) == 2
     said = capsys.readouterr().err
-    assert "there is no run nothing-of-that-name" in said
-    assert "cannot be written" in said
+    assert "there is no run nothing-of-that-name" in said and "cannot be written" in said
     assert "Traceback" not in said
 
 
@@ -256,13 +252,9 @@ def test_an_incomplete_run_has_a_report(tmp_path: Path) -> None:
     shutil.rmtree(directory.samples)
     (directory.path / "command.json").unlink()
     text = "".join(Reader(html_renderer.render(page_document(load_results(cut), directory))).text)
-    assert "not finished" in text
-    assert "No verdict was reached." in text
+    assert "not finished" in text and "No verdict was reached." in text
     nothing = html_renderer.render(page_document(load_results(events[:1]), directory))
     assert "<figure" not in nothing and "<script" not in nothing
-
-
-_BROWSER = "not an origin"
 
 
 def browse(path: Path, tmp_path: Path) -> tuple[str, list[str], list[str]]:
@@ -283,7 +275,7 @@ def browse(path: Path, tmp_path: Path) -> tuple[str, list[str], list[str]]:
     recorded = json.loads(log.read_text())
     requests = [event["params"] for event in recorded["events"] if "url" in event.get("params", {})]
     # Requests of the browser itself do not have a page as their initiator.
-    of_page = [one["url"] for one in requests if one.get("initiator", _BROWSER) != _BROWSER]
+    of_page = [one["url"] for one in requests if one.get("initiator", "not an origin") != "not an origin"]
     return done.stdout, console, [url for url in of_page if not url.startswith(("data:", "file:"))]
 
 

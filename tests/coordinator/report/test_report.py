@@ -87,7 +87,7 @@ def history(*verdicts: e.VerdictReached, exit_code: int = 0, status: Any = "fini
     ]
     lag = {"avg_s": 0.02, "p99_s": 0.05, "max_s": 0.06, "slope": 0.001, "slope_lower": -0.002, "slope_upper": 0.004}
     base = [iteration("base", rung, repeat, rung * 1000.0 + repeat * 10) for rung in (1, 4) for repeat in (1, 2, 3)]
-    agent = {"agent_version": "1", "machine_id": "m", "cores": 2, "offset_ns": 0, "uncertainty_ns": 100}
+    agent: dict[str, Any] = {"agent_version": "1", "machine_id": "m", "cores": 2, "offset_ns": 0, "uncertainty_ns": 100}
     same = TableDifference(table="subscriber", source_rows=5, sink_rows=5, source_checksum="a", sink_checksum="a")
     return [
         run_started({"stages": stages}, "study-1", name="study", title="A [b]study[/b]"),

@@ -35,7 +35,14 @@ from proveout.proto.events import Event, FactsTaken, TuningAct, TuningSeen
 from proveout.proto.tuning_state import TunedHost, tuned
 from proveout.proto.wire.results import TuningOutcome, TuningState
 
-HOST = {"cpus": 2, "cpu_model": "A", "kernel": "6.1", "memory_bytes": 8 * 2**30, "boot_id": "x", "host_name": "a"}
+HOST: dict[str, Any] = {
+    "cpus": 2,
+    "cpu_model": "A",
+    "kernel": "6.1",
+    "memory_bytes": 8 * 2**30,
+    "boot_id": "x",
+    "host_name": "a",
+}
 OTHER = HOST | {"kernel": "6.2"}
 
 
@@ -92,7 +99,13 @@ def test_it_is_in_every_report() -> None:
 
 # ---- declared, measured and expected -----------------------------------------------------------------------------
 
-MEASURED = {"cpu_sockets": 2, "cpu_smt": "on", "kernel": "5.4.17", "net.ens1.mtu": 1500, "memory_bytes": 750 * 2**30}
+MEASURED: dict[str, Any] = {
+    "cpu_sockets": 2,
+    "cpu_smt": "on",
+    "kernel": "5.4.17",
+    "net.ens1.mtu": 1500,
+    "memory_bytes": 750 * 2**30,
+}
 
 
 @pytest.fixture(scope="module")

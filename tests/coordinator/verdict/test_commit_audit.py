@@ -11,16 +11,7 @@ from records import begun, iteration
 from proveout.coordinator.verdict.verdicts import judge_lost, judge_tallies, reach
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
-from proveout.proto.events import (
-    CommitsMeasured,
-    Event,
-    InvariantsSeen,
-    IterationFinished,
-    IterationId,
-    IterationVoided,
-    PopulateFinished,
-    ValidityFinding,
-)
+from proveout.proto import events as e
 from proveout.proto.wire.results import Populated
 
 TEXT = """
@@ -41,44 +32,40 @@ stages:
 
 
 @pytest.fixture(scope="module")
-def plans(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Plan]:
-    """The plan, and the same with tracked commits in its first ladder."""
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     path = tmp_path_factory.mktemp("plan") / "counted.yaml"
     path.write_text(TEXT)
-    plan = compile_plan(path)
+    return compile_plan(path)
+
+
+@pytest.fixture(scope="module")
+def tracking(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    """The same with tracked commits in its first ladder."""
+    path = tmp_path_factory.mktemp("plan") / "counted.yaml"
     path.write_text(TEXT.replace("threads: [1, 2], measure: 2s", "threads: [1, 2], measure: 2s, commits: tracked"))
-    return plan, compile_plan(path)
+    return compile_plan(path)
 
 
-@pytest.fixture
-def plan(plans: tuple[Plan, Plan]) -> Plan:
-    return plans[0]
+def populated(system: str = "db") -> e.PopulateFinished:
+    return e.PopulateFinished(stage="load", system=system, populated=Populated(tables=(), seconds=1.0))
 
 
-@pytest.fixture
-def tracking(plans: tuple[Plan, Plan]) -> Plan:
-    return plans[1]
-
-
-def populated(system: str = "db") -> PopulateFinished:
-    return PopulateFinished(stage="load", system=system, populated=Populated(tables=(), seconds=1.0))
-
-
-def read(number: int, stage: str = "load", system: str = "db", kind: str = "") -> InvariantsSeen:
-    return InvariantsSeen(
+def read(number: int, stage: str = "load", system: str = "db", kind: str = "") -> e.InvariantsSeen:
+    return e.InvariantsSeen(
         stage=stage, iteration="", system=system, checks=(), seconds=0.1, tallies={"NewOrder": number}, kind=kind
     )
 
 
-def ran(committed: int, unknown: int = 0, stage: str = "first", **fields: Any) -> IterationFinished:
+def ran(committed: int, unknown: int = 0, stage: str = "first", **fields: Any) -> e.IterationFinished:
     """An iteration; that it is not valid does not take its commits back."""
     counts = {"committed": {"NewOrder": committed, "Payment": 3}, "unknown": {"NewOrder": unknown}}
     return iteration(stage, 1, 1, valid=False, **(counts | fields))
 
 
-LOST = IterationVoided(
-    id=IterationId(stage="first", rung=1, repeat=1, attempt=1), reason="an agent was lost", rerun=True
+LOST = e.IterationVoided(
+    id=e.IterationId(stage="first", rung=1, repeat=1, attempt=1), reason="an agent was lost", rerun=True
 )
+LATER: list[e.Event] = [ran(4, stage="second"), read(134, "second")]
 
 
 @pytest.mark.parametrize(
@@ -89,34 +76,20 @@ LOST = IterationVoided(
         ([read(100), ran(20), read(119, "first")], "FAIL", "the database counts 19 NewOrder, the clients 20"),
         ([read(100), ran(20, 2), read(122, "first")], "PASS", "the clients 20 (2 without an answer)"),
         ([read(100), ran(20, 2), read(123, "first")], "FAIL", "the clients 20 (2 without an answer)"),
-        (
-            [read(100), ran(20), LOST, read(130, "first")],
-            "INCONCLUSIVE",
-            "no span could be judged; stage first is left out",
-        ),
-        (
-            [read(100), LOST, read(130, "first"), ran(7, stage="second"), read(137, "second")],
-            "PASS",
-            "stage second: the database counts 7 NewOrder, the clients 7; stage first is left out: the clients' count of",
-        ),
-        (
-            [
-                *(read(100), ran(20), read(120, "first"), begun("more", "sql")),
-                *(ran(4, stage="second"), read(134, "second")),
-            ],
-            "PASS",
-            "stage second is left out: stage more has written to it",
-        ),
-        (  # two workloads in one system
-            [read(100, kind="tprocc"), read(7, kind="tptbm"), ran(20), read(120, "first", kind="tprocc")],
-            "PASS",
-            "the database counts 20 NewOrder, the clients 20",
-        ),
+        ([read(100), ran(20), LOST, read(130, "first")], "INCONCLUSIVE",
+         "no span could be judged; stage first is left out"),
+        ([read(100), LOST, read(130, "first"), ran(7, stage="second"), read(137, "second")], "PASS",
+         "stage second: the database counts 7 NewOrder, the clients 7; stage first is left out: the clients' count of"),
+        ([read(100), ran(20), read(120, "first"), begun("more", "sql"), *LATER], "PASS",
+         "stage second is left out: stage more has written to it"),
+        # two workloads in one system
+        ([read(100, kind="tprocc"), read(7, kind="tptbm"), ran(20), read(120, "first", kind="tprocc")], "PASS",
+         "the database counts 20 NewOrder, the clients 20"),
         # made again, after its server was lost: a new beginning
         ([read(100), ran(20), populated(), read(100), ran(3), read(103, "first")], "PASS", "counts 3 NewOrder"),
     ],
-)
-def test_every_commit_is_on_both_sides(plan: Plan, history: Sequence[Event], outcome: str, words: str) -> None:
+)  # fmt: skip
+def test_every_commit_is_on_both_sides(plan: Plan, history: Sequence[e.Event], outcome: str, words: str) -> None:
     (verdict,) = judge_tallies(plan, [populated(), *history])
     assert (verdict.id, verdict.outcome, verdict.severity) == ("counted:db", outcome, "fail")
     assert words in verdict.evidence
@@ -129,54 +102,33 @@ def test_one_reading_says_nothing_nor_does_a_system_that_is_propagated_to(plan: 
     assert judge_tallies(plan, history) == (), "it has the commits of others"
 
 
-def tracked(*commits: CommitsMeasured, **fields: Any) -> IterationFinished:
-    return ran(20, commits=commits, **fields)
+def acked(
+    count: int, *, attempt: int = 1, findings: tuple[e.ValidityFinding, ...] = (), **more: Any
+) -> e.IterationFinished:
+    """An iteration with that many acknowledged commits of tracked terminals."""
+    return ran(20, commits=(e.CommitsMeasured(acknowledged=count, **more),), attempt=attempt, findings=findings)
 
 
-MISSED = ValidityFinding(check="fault:crash", ok=False, evidence="in place only at 12.9 s")
+MISSED = (e.ValidityFinding(check="fault:crash", ok=False, evidence="in place only at 12.9 s"),)
 
 
 @pytest.mark.parametrize(
     ("history", "outcome", "words"),
     [
-        (
-            [tracked(CommitsMeasured(acknowledged=1_200))] * 2,
-            "PASS",
-            "2,400 commits were acknowledged in 2 iterations, 0 are lost",
-        ),
-        (
-            [tracked(CommitsMeasured(acknowledged=9, lost=4))],
-            "PASS",
-            "9 commits were acknowledged in 1 iteration, 4 are lost, 4 of them by faults",
-        ),
-        (
-            [tracked(CommitsMeasured(acknowledged=9)), tracked(CommitsMeasured(acknowledged=7, lost=4, lost_apart=1))],
-            "FAIL",
-            "iteration first/1/1/1: 1 of 7 acknowledged commits are lost apart from a fault; in all 16 commits were",
-        ),
-        (
-            [tracked(CommitsMeasured(acknowledged=9, unread=2))],
-            "INCONCLUSIVE",
-            "those of 2 terminals could not be read back",
-        ),
-        ([tracked(CommitsMeasured(acknowledged=9)), tracked()], "INCONCLUSIVE", "1 iteration without a count"),
-        (
-            [tracked(CommitsMeasured(acknowledged=9), findings=(MISSED,))],
-            "INCONCLUSIVE",
-            "1 iteration without a fault of the plan (first/1/1/1: fault:crash: in place only at 12.9 s)",
-        ),
-        (
-            [
-                tracked(CommitsMeasured(acknowledged=9, lost=4), findings=(MISSED,)),
-                tracked(CommitsMeasured(acknowledged=7), attempt=2),
-            ],
-            "PASS",
-            "16 commits were acknowledged in 2 iterations, 4 are lost, 4 of them by faults",
-        ),
+        ([acked(1_200)] * 2, "PASS", "2,400 commits were acknowledged in 2 iterations, 0 are lost"),
+        ([acked(9, lost=4)], "PASS", "9 commits were acknowledged in 1 iteration, 4 are lost, 4 of them by faults"),
+        ([acked(9), acked(7, lost=4, lost_apart=1)], "FAIL",
+         "iteration first/1/1/1: 1 of 7 acknowledged commits are lost apart from a fault; in all 16 commits were"),
+        ([acked(9, unread=2)], "INCONCLUSIVE", "those of 2 terminals could not be read back"),
+        ([acked(9), ran(20)], "INCONCLUSIVE", "1 iteration without a count"),
+        ([acked(9, findings=MISSED)], "INCONCLUSIVE",
+         "1 iteration without a fault of the plan (first/1/1/1: fault:crash: in place only at 12.9 s)"),
+        ([acked(9, lost=4, findings=MISSED), acked(7, attempt=2)], "PASS",
+         "16 commits were acknowledged in 2 iterations, 4 are lost, 4 of them by faults"),
     ],
-)
+)  # fmt: skip
 def test_no_commit_is_lost_apart_from_a_fault(
-    tracking: Plan, history: Sequence[Event], outcome: str, words: str
+    tracking: Plan, history: Sequence[e.Event], outcome: str, words: str
 ) -> None:
     (verdict,) = judge_lost(tracking, history)
     assert (verdict.id, verdict.outcome, verdict.severity) == ("commits:first", outcome, "fail")
@@ -185,14 +137,13 @@ def test_no_commit_is_lost_apart_from_a_fault(
 
 
 def test_a_stage_that_is_not_tracked_or_has_not_run_is_not_judged(plan: Plan, tracking: Plan) -> None:
-    assert judge_lost(plan, [ran(5)]) == ()
-    assert judge_lost(tracking, [ran(5, stage="second")]) == ()
+    assert judge_lost(plan, [ran(5)]) == judge_lost(tracking, [ran(5, stage="second")]) == ()
 
 
 def test_commits_that_are_known_to_be_lost_may_be_missing_in_the_database(tracking: Plan) -> None:
-    history = [populated(), read(100), tracked(CommitsMeasured(acknowledged=23, lost=2)), read(118, "first")]
-    (verdict,) = judge_tallies(tracking, history)
+    history: list[e.Event] = [populated(), read(100), acked(23, lost=2)]
+    (verdict,) = judge_tallies(tracking, [*history, read(118, "first")])
     assert verdict.outcome == "PASS"
     assert "the clients 20 (2 found lost, of all transactions)" in verdict.evidence
-    (verdict,) = judge_tallies(tracking, [*history[:3], read(117, "first")])
+    (verdict,) = judge_tallies(tracking, [*history, read(117, "first")])
     assert verdict.outcome == "FAIL", "one more is missing than was found"

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from records import iteration, search_stage
 
-from proveout.coordinator.schedule.rate_search import Judgement
 from proveout.coordinator.verdict.verdicts import judge_probe, pauses_beyond
 from proveout.dsl.plan.stages import Search, SearchBounds, Windows
 from proveout.proto.events import IterationFinished, ValidityFinding
@@ -31,69 +30,42 @@ def probe(
     return iteration("cap", 4, 1, tree, rate=1000.0, findings=findings, series={"schedule.avg_us": seconds})
 
 
-def outcome(judged: Judgement) -> tuple[bool | None, bool]:
-    return judged.accepted, judged.clear
+GROWING = tuple(50_000.0 * second for second in range(10))
+PAUSING = (0.0, 0.0, 150_000.0, 0.0, 0.0, 0.0, 0.0, 150_000.0, 0.0, 0.0)
+SLOPE = "lag.slope_upper <= 0.02"
 
 
-def test_a_probe_within_its_bounds_is_accepted_on_the_numbers_of_accept() -> None:
-    judged = judge_probe(search(), probe())
-    assert outcome(judged) == (True, True)
-    assert judged.evidence == "errors.fraction = 0 %, limit < 0.1 %: holds"
+def lag(lower: float, upper: float) -> dict[str, Any]:
+    return {"lag": {"slope": (lower + upper) / 2.0, "slope_lower": lower, "slope_upper": upper}}
 
 
 @pytest.mark.parametrize(
-    ("measured", "evidence"),
+    ("stage", "measured", "accepted", "clear", "evidence"),
     [
-        (
-            {"missed": 0.011},
-            "1.1 % of the arrivals due in the window had no answer within 1 s after the load (bound `missed` 1 %)",
-        ),
-        ({"late_us": 421_000.0}, "p99 of start lateness 421 ms (bound `lateness` 100 ms)"),
-        ({"seconds": tuple(50_000.0 * second for second in range(10))}, "start lateness grows by up to 0.05 s/s"),
+        (search(), {}, True, True, "errors.fraction = 0 %, limit < 0.1 %: holds"),
+        (search(), {"missed": 0.011}, False, True,
+         "1.1 % of the arrivals due in the window had no answer within 1 s after the load (bound `missed` 1 %)"),
+        (search(), {"late_us": 421_000.0}, False, True, "p99 of start lateness 421 ms (bound `lateness` 100 ms)"),
+        (search(), {"seconds": GROWING}, False, True, "start lateness grows by up to 0.05 s/s"),
+        (search(missed_fraction_max=0.05, lateness_p99_ms_max=500.0, lateness_growth_max=0.06),
+         {"missed": 0.04, "late_us": 421_000.0, "seconds": GROWING}, True, True, ""),
+        (search(), {"seconds": PAUSING}, False, False, ""),  # a growth that may be none
+        (search(), {"seconds": (0.0, 90_000.0, 180_000.0)}, False, None, ""),  # too few for an interval: by the slope
+        (search(), {"seconds": (0.0, 90_000.0)}, True, None, ""),
+        (search(SLOPE), lag(-0.01, 0.01), True, True, ""),
+        (search(SLOPE), lag(-0.01, 0.03), False, False, ""),  # its interval lies across the limit
+        (search(SLOPE), lag(0.03, 0.05), False, True, ""),
+        (search(SLOPE), lag(-0.6, -0.4), None, None, "raise `drain`"),  # a backlog of an earlier load
+        (search(SLOPE), {}, None, None, ""),  # a number that is missing decides nothing
     ],
-)
-def test_each_bound_refuses_with_evidence(measured: dict[str, Any], evidence: str) -> None:
-    judged = judge_probe(search(), probe(**measured))
-    assert outcome(judged) == (False, True)
+)  # fmt: skip
+def test_a_probe_is_judged_by_its_bounds_and_by_the_numbers_of_accept(
+    stage: Search, measured: dict[str, Any], accepted: bool | None, clear: bool | None, evidence: str
+) -> None:
+    judged = judge_probe(stage, probe(**measured))
+    assert judged.accepted is accepted
+    assert clear is None or judged.clear is clear
     assert evidence in judged.evidence
-
-
-def test_the_bounds_are_keys_of_the_plan() -> None:
-    wide = search(missed_fraction_max=0.05, lateness_p99_ms_max=500.0, lateness_growth_max=0.06)
-    growing = tuple(50_000.0 * second for second in range(10))
-    assert judge_probe(wide, probe(missed=0.04, late_us=421_000.0, seconds=growing)).accepted
-
-
-def test_a_growth_that_may_be_none_refuses_for_want_of_evidence() -> None:
-    pausing = (0.0, 0.0, 150_000.0, 0.0, 0.0, 0.0, 0.0, 150_000.0, 0.0, 0.0)
-    assert outcome(judge_probe(search(), probe(seconds=pausing))) == (False, False)
-
-
-def test_seconds_that_are_too_few_for_an_interval_are_judged_by_their_slope() -> None:
-    assert judge_probe(search(), probe(seconds=(0.0, 90_000.0, 180_000.0))).accepted is False
-    assert judge_probe(search(), probe(seconds=(0.0, 90_000.0))).accepted is True
-
-
-def test_a_slope_whose_interval_lies_across_the_limit_refuses_without_evidence() -> None:
-    stage = search("lag.slope_upper <= 0.02")
-    for lower, upper, expected in (
-        (-0.01, 0.01, (True, True)),
-        (-0.01, 0.03, (False, False)),
-        (0.03, 0.05, (False, True)),
-    ):
-        lag = {"slope": 0.0, "slope_lower": lower, "slope_upper": upper}
-        assert outcome(judge_probe(stage, probe(lag=lag))) == expected
-
-
-def test_a_lag_that_falls_is_a_backlog_of_an_earlier_load() -> None:
-    lag = {"slope": -0.5, "slope_lower": -0.6, "slope_upper": -0.4}
-    judged = judge_probe(search("lag.slope_upper <= 0.02"), probe(lag=lag))
-    assert judged.accepted is None
-    assert "raise `drain`" in judged.evidence
-
-
-def test_a_number_that_is_missing_decides_nothing() -> None:
-    assert judge_probe(search("lag.slope_upper <= 0.02"), probe()).accepted is None
 
 
 @pytest.mark.parametrize(
