@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import os
 import secrets
-import select
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from proveout.agent.engines.driver_contract import PURE_PYTHON
+from proveout.agent.engines.sessions import execute
 from proveout.agent.engines.table import driver
 from proveout.agent.load.invariants import check_invariants
 from proveout.agent.load.loop import transaction_loop_python
@@ -196,30 +196,18 @@ def seen_of(result: LoadResult) -> list[Seen]:
     return [Seen(name=one.name, ok=one.ok, logical_failures=one.logical_failures) for one in counts]
 
 
-def answered(made: Any, session: Any, prepared: Any, arguments: Sequence[Any] = ()) -> Any:
-    """Execute a statement on a session of any driver, up to its answer; returns the session."""
-    if made.waits == "blocking":
-        session.execute(prepared, arguments)
-    elif not session.exchange(prepared, arguments):
-        while not session.receive():
-            select.select([session], [], [])
-    return session
-
-
-def ask(endpoint: Endpoint, text: str) -> int:
-    """One number, through the engine's own driver."""
+def ask(endpoint: Endpoint, text: str, *, reads: bool = True) -> int:
+    """One number, through the engine's own driver; 0 of a statement that changes rows."""
     made: Any = driver(endpoint.engine)
-    statement = Statement(name="ask", text=everywhere(text), arguments=(), columns=(int,))
+    columns = (int,) if reads else ()
+    statement = Statement(name="ask", text=everywhere(text), arguments=(), columns=columns, reads=reads)
     with contextlib.closing(made.connect(endpoint.dsn)) as session:
-        (row,) = answered(made, session, session.prepare(statement)).rows()
-    return int(row[0])
+        execute(session, made, session.prepare(statement), ())
+        return int(session.rows()[0][0]) if reads else 0
 
 
 def change(endpoint: Endpoint, text: str) -> None:
-    made: Any = driver(endpoint.engine)
-    statement = Statement(name="change", text=everywhere(text), arguments=(), reads=False)
-    with contextlib.closing(made.connect(endpoint.dsn)) as session:
-        answered(made, session, session.prepare(statement))
+    ask(endpoint, text, reads=False)
 
 
 def is_gone(pid: int) -> bool:

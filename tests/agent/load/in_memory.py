@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -22,7 +22,7 @@ from proveout.agent.load.loop.event_loop import Connection, PolledLoop, Reconnec
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import Terminal
 from proveout.agent.load.loop.thread_loop import ThreadedLoop
-from proveout.agent.load.loop.transaction import statements
+from proveout.agent.load.loop.transaction import kinds, mix, statements
 from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.dsl.plan.stages import Sessions, Windows
 from proveout.dsl.workloads.base import Statement, WorkloadKind
@@ -114,6 +114,12 @@ class Session:
         if not self.is_closed:
             os.close(self._fd)
         self.is_closed = True
+
+
+def drawn(kind: WorkloadKind, stream: int) -> Iterator[int]:
+    """The transactions of a terminal, by the mix alone."""
+    times = Recorder(len(kind.transactions)).times
+    return (one.number for one in mix(kinds(kind, kind.keys(stream), times), kind, stream))
 
 
 IsOver: TypeAlias = Callable[[int], bool]

@@ -26,7 +26,6 @@ from hypothesis import strategies as st
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.transaction import Tally
-from proveout.agent.load.populate import populate
 from proveout.agent.load.run_load import run_load
 from proveout.agent.tuning import sql_access
 from proveout.dsl import engines
@@ -39,9 +38,9 @@ from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.hlr_workload import build
 from proveout.proto.wire.histogram import READINGS_MAX, of, together
 from proveout.proto.wire.results import CommitReading, LoadResult
-from proveout.proto.wire.tasks import Endpoint, PopulateSystem, RunLoad
+from proveout.proto.wire.tasks import Endpoint, RunLoad
 
-from .conftest import LoadContext, load_task, workload_of
+from .conftest import LoadContext, load_task, populated, workload_of
 
 HLR = build(Hlr(population=100))
 KINDS = {kind.name: kind for kind in HLR.transactions}
@@ -229,7 +228,7 @@ def tracks(endpoint: Endpoint) -> None:
 
 async def prepared(context: LoadContext, dsn: str, engine: str = "postgres", workload: Workload = NOTES) -> Endpoint:
     endpoint = Endpoint(system="backend", engine=engine, dsn=dsn)
-    await populate(context, PopulateSystem(workload=workload, endpoint=endpoint, workers=1))
+    await populated(context, endpoint, workload)
     await asyncio.to_thread(tracks, endpoint)
     return endpoint
 
@@ -337,7 +336,7 @@ async def test_a_killed_server_loses_exactly_what_is_said(
     await asyncio.to_thread(crashing.crash)
     await asyncio.to_thread(crashing.restart)
     assert rows(endpoint, TABLE) == 0
-    await populate(context, PopulateSystem(workload=NOTES, endpoint=endpoint, workers=1))
+    await populated(context, endpoint, NOTES)
     before = rows(endpoint)
     running = asyncio.create_task(run_load(context, load(crashing.dsn, 4, 2.0, bins=True)))
     await eventually_async(lambda: rows(endpoint) > before + 50, "commits")

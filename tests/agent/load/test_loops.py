@@ -24,14 +24,12 @@ from typing import Any
 
 import pytest
 from eventually import PATIENCE_S
-from in_memory import LOST, Fails, LoopOf, Ran, Sent, Session, both_loops, lent, polled, run
+from in_memory import LOST, Fails, LoopOf, Ran, Sent, Session, both_loops, drawn, lent, polled, run
 
 from proveout.agent.engines.driver_contract import PURE_PYTHON, FailureKind, StatementFailure
 from proveout.agent.load.loop import arrival_schedule as schedule_module
 from proveout.agent.load.loop import event_loop, thread_loop
-from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import stream_of
-from proveout.agent.load.loop.transaction import kinds, mix
 from proveout.agent.load.pacing import Pacing
 from proveout.agent.load.worker_messages import UNCONNECTED
 from proveout.dsl.plan.stages import Sessions, Think
@@ -81,13 +79,6 @@ THINK_S = 0.004
 POISSON = Pacing(total=3, ramp_s=0.0, rate=2_000.0, distribution="poisson", seed=5)
 
 
-def drawn(number: int) -> list[int]:
-    """The transactions of a terminal, by the mix alone."""
-    stream = stream_of(1, number)
-    mine = mix(kinds(HLR, HLR.keys(stream), Recorder(len(HLR.transactions)).times), HLR, stream)
-    return [kind.number for kind in itertools.islice(mine, ARRIVALS)]
-
-
 @both_loops
 def test_every_due_arrival_begins_once_and_as_the_transaction_that_was_drawn(loop_of: LoopOf) -> None:
     sessions = [Session() for _ in range(POISSON.total)]
@@ -99,7 +90,8 @@ def test_every_due_arrival_begins_once_and_as_the_transaction_that_was_drawn(loo
     assert len(found) == len(records)
     for terminal in range(POISSON.total):
         due = itertools.islice(POISSON.fire_times(terminal), ARRIVALS)
-        assert [found[at_ns] for at_ns in due] == drawn(terminal)
+        transactions = itertools.islice(drawn(HLR, stream_of(1, terminal)), ARRIVALS)
+        assert [found[at_ns] for at_ns in due] == list(transactions)
 
 
 @both_loops

@@ -33,10 +33,8 @@ STEP = thorough.count(1, 2)
 POPULATION: Population = build(workload_of("hlr", population=100)).population
 FIRST = POPULATION.tables[0]
 Connect = Callable[[], AbstractContextManager[Any]]
-pytestmark = [
-    pytest.mark.server,
-    pytest.mark.parametrize("engine", ["mysql", pytest.param("postgres", marks=pytest.mark.soak)]),
-]
+pytestmark = pytest.mark.server
+on_engines = pytest.mark.parametrize("engine", ["mysql", pytest.param("postgres", marks=pytest.mark.soak)])
 
 
 @pytest.fixture
@@ -97,6 +95,7 @@ def prepared(connect: Connect) -> None:
         loader.load(FIRST, 1, 10, lambda _: None)
 
 
+@on_engines
 @pytest.mark.parametrize("work", ["prepare", "undo"])
 def test_prepare_succeeds_after_a_kill_at_any_statement(connect: Connect, work: str) -> None:
     if work == "undo":
@@ -108,6 +107,7 @@ def test_prepare_succeeds_after_a_kill_at_any_statement(connect: Connect, work: 
     assert kills >= len(POPULATION.tables)
 
 
+@on_engines
 def test_prepare_succeeds_after_kills_without_a_repair_between(connect: Connect) -> None:
     """Each starts from the state that the one before has left."""
     kills = 0
@@ -117,6 +117,7 @@ def test_prepare_succeeds_after_kills_without_a_repair_between(connect: Connect)
     prepared(connect)
 
 
+@on_engines
 @pytest.mark.parametrize(
     "has_our_form",
     [pytest.param(False, marks=pytest.mark.soak), True],

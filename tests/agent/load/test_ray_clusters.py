@@ -28,12 +28,11 @@ from typing import Any
 import psutil
 import pytest
 from eventually import eventually_async
+from in_memory import drawn
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.load import ray_node
-from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import stream_of
-from proveout.agent.load.loop.transaction import kinds, mix
 from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.agent.load.ray_node import RayNode, is_open
 from proveout.agent.load.ray_task import DRIVER, NODE
@@ -97,19 +96,16 @@ async def on_ray(context: LoadContext, monkeypatch: pytest.MonkeyPatch) -> Async
     assert not [words for words in descendants().values() if RAYS.search(words)]
 
 
-def drawn(task: RunLoad) -> Counter[str]:
+def expected(task: RunLoad) -> Counter[str]:
     """The transactions that are due in the window, by the schedule and the mix of each terminal alone."""
     workload, windows = build(task.workload), task.windows
     pacing, timeline = Pacing.of(task.share, windows, task.seed), Timeline.of(windows, 0)
     found = Counter[str]()
     for number in range(task.share.total):
-        stream = stream_of(task.seed, number)
-        times = Recorder(len(workload.transactions)).times
-        mine = mix(kinds(workload, workload.keys(stream), times), workload, stream)
-        for at_ns, kind in zip(pacing.fire_times(number), mine, strict=False):
+        for at_ns, kind in zip(pacing.fire_times(number), drawn(workload, stream_of(task.seed, number)), strict=False):
             if at_ns >= timeline.measure_end_ns:
                 break
-            found[workload.transactions[kind.number].name] += timeline.window(at_ns) == "measure"
+            found[workload.transactions[kind].name] += timeline.window(at_ns) == "measure"
     return found
 
 
@@ -120,8 +116,8 @@ async def test_an_open_load_has_the_transactions_that_were_drawn(on_ray: LoadCon
     task = load_task(hlr_database, rate=200.0, windows=(0.3, 0.5, 1.2), pool=RAY)
     result = await run_load(on_ray, task)
     answered = {t.counts.name: t.counts.ok + t.counts.logical_failures for t in result.transactions}
-    assert Counter(answered) == drawn(task)
-    assert drawn(task).total() == 100
+    assert Counter(answered) == expected(task)
+    assert expected(task).total() == 100
     assert result.seconds_produced == 2
     assert result.samples_lost == 0
     assert result.start_skew_ns > 0

@@ -16,14 +16,14 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
 from proveout.agent.engines.mysql.driver import MysqlDriver
 from proveout.agent.engines.postgres.driver import PostgresDriver
-from proveout.agent.engines.sessions import Members
+from proveout.agent.engines.sessions import Members, execute
 from proveout.agent.engines.table import driver
 from proveout.agent.load.worker import configure
 from proveout.agent.security.task_rules import objection
 from proveout.dsl.workloads.base import Statement
 from proveout.proto.wire.tasks import Endpoint
 
-from .conftest import LoadContext, answered, load_task, populated, run_until, workload_of
+from .conftest import LoadContext, load_task, populated, run_until, workload_of
 
 pytestmark = pytest.mark.server
 
@@ -157,7 +157,8 @@ def test_the_read_only_mode_of_a_server_of_mysql_decides(mysql_database: str, mo
 
 def asked(made: Driver, session: Any, text: str) -> list[tuple[Any, ...]]:
     statement = Statement(name="ask", text={made.dialect: text}, arguments=())
-    return [tuple(map(str, row)) for row in answered(made, session, session.prepare(statement)).rows()]
+    execute(session, made, session.prepare(statement), ())
+    return [tuple(map(str, row)) for row in session.rows()]
 
 
 def test_postgres_has_the_settings_whatever_their_characters_and_names_the_one_that_it_refuses(database: str) -> None:

@@ -15,6 +15,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from proveout.agent.engines.postgres.installation import find_installation
+from proveout.agent.engines.sessions import execute
 from proveout.agent.engines.table import adapter, driver
 from proveout.agent.load.invariants import check_invariants
 from proveout.agent.load.populate_jobs import slices
@@ -29,7 +30,6 @@ from proveout.proto.wire.tasks import CheckInvariants, Endpoint
 
 from .conftest import (
     LoadContext,
-    answered,
     ask,
     change,
     invariants,
@@ -266,7 +266,8 @@ def test_the_answers_are_those_of_the_scale_factor(
     session = made.connect(dsn)
     for number in QUERIES:
         prepared = session.prepare(STATEMENTS[number])
-        found, wanted = answered(made, session, prepared, parameters[number]).rows(), answers[number]
+        execute(session, made, prepared, parameters[number])
+        found, wanted = session.rows(), answers[number]
         assert len(found) == len(wanted), f"query {number} on {engine}"
         for row, line in zip(found, wanted, strict=True):
             assert all(same(*pair) for pair in zip(row, line, strict=True)), (engine, number, row, line)

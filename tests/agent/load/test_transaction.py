@@ -17,6 +17,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import yaml
+from in_memory import drawn
 
 from proveout.agent.engines.postgres.driver import failure_of
 from proveout.agent.engines.postgres.protocol import Failures, around, connection_lost, send_rest
@@ -29,8 +30,6 @@ from proveout.agent.load.loop.transaction import (
     begin_of,
     carries_commit,
     in_transaction,
-    kinds,
-    mix,
 )
 from proveout.agent.load.loop.transaction_loop_python import NEXT
 from proveout.agent.load.pacing import Pacing
@@ -63,24 +62,23 @@ _, _, COMMIT, ROLLBACK = CONTROLS
 # ---- the mix ---------------------------------------------------------------------------------------------------------
 
 
-def drawn(workload: WorkloadKind, stream: int, count: int) -> list[int]:
-    mine = kinds(workload, workload.keys(stream), Recorder(len(workload.transactions)).times)
-    return [kind.number for kind in islice(mix(mine, workload, stream), count)]
+def first(count: int, workload: WorkloadKind, stream: int) -> list[int]:
+    return list(islice(drawn(workload, stream), count))
 
 
 def test_the_mix_follows_the_weights_and_repeats_by_stream() -> None:
-    counts = Counter(MIXED.transactions[number].name for number in drawn(MIXED, 1, 20_000))
+    counts = Counter(MIXED.transactions[number].name for number in first(20_000, MIXED, 1))
     assert {name: count / 20_000 for name, count in counts.items()} == pytest.approx(SHARES, abs=0.015)
-    assert drawn(MIXED, 5, 2000) == drawn(MIXED, 5, 2000)
-    assert drawn(MIXED, 5, 2000) != drawn(MIXED, 6, 2000)
-    assert drawn(MIXED, 5, 2000) != drawn(MIXED, 5 + (1 << 64), 2000)
+    assert first(2000, MIXED, 5) == first(2000, MIXED, 5)
+    assert first(2000, MIXED, 5) != first(2000, MIXED, 6)
+    assert first(2000, MIXED, 5) != first(2000, MIXED, 5 + (1 << 64))
 
 
-@pytest.mark.parametrize(("terminal", "first"), [(0, [0, 1, 2]), (1, [1, 2, 0]), (3, [0, 1, 2])])
-def test_each_terminal_cycles_through_an_ordered_set_from_its_own_first_query(terminal: int, first: list[int]) -> None:
+@pytest.mark.parametrize(("terminal", "cycle"), [(0, [0, 1, 2]), (1, [1, 2, 0]), (3, [0, 1, 2])])
+def test_each_terminal_cycles_through_an_ordered_set_from_its_own_first_query(terminal: int, cycle: list[int]) -> None:
     stream = stream_of(7, terminal)
-    assert drawn(build(queries()), stream, 9) == first * 3
-    assert drawn(build(queries(in_order=False)), stream, 300) != first * 100
+    assert first(9, build(queries()), stream) == cycle * 3
+    assert first(300, build(queries(in_order=False)), stream) != cycle * 100
 
 
 def test_random_streams_of_terminals_and_seeds_differ() -> None:
