@@ -30,15 +30,16 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fi
 OWN_LINKS = {"own/middle": "../own/file", "link": "{base}/own/../own"}
 BELONGS = ("{base}/theirs belongs to another user", "chown root {base}/theirs")
 WRITES = ("other users can write {base}/sticky", "chmod go-w {base}/sticky")
+OPEN = ("other users can write {base}/open", "chmod go-w {base}/open")
 LINK = ("the link {base}/sticky/link belongs to another user", "chown -h root {base}/sticky/link")
 
 
 def lay(base: Path, file: str, links: dict[str, str]) -> None:
-    """Folders of one's own, of another user, and of all (sticky), with a file, and links in an order; in the last one they
+    """Folders of one's own, of another user, and of all users, with a file, and links in an order; in the sticky one they
     are another user's."""
-    for name in ("own", "theirs", "sticky"):
+    for name, mode in (("own", 0o755), ("theirs", 0o755), ("open", 0o777), ("sticky", 0o1777)):
         (base / name).mkdir()
-    (base / "sticky").chmod(0o1777)
+        (base / name).chmod(mode)
     if file:
         (base / file).touch()
     for name, target in links.items():
@@ -57,6 +58,7 @@ def lay(base: Path, file: str, links: dict[str, str]) -> None:
         ("", {}, "sticky/file", WRITES),
         ("", {"own/link": "{base}/sticky/file"}, "own/link", WRITES),
         ("sticky/file", {}, "sticky/file", None),
+        ("open/file", {}, "open/file", OPEN),
         ("own/file", {"sticky/link": "{base}/own/file"}, "sticky/link", LINK),
         ("own/file", {"theirs/middle": "{base}/own/file", "link": "theirs/middle"}, "link", BELONGS),
         ("own/file", {"theirs/middle": "{base}/own", "link": "{base}/theirs/middle"}, "link/file", BELONGS),
@@ -209,15 +211,17 @@ def test_what_is_not_the_owners_keeps_its_owner(tree: Path, outside: Path) -> No
     inner = tree / "inner"
     inner.mkdir()
     (inner / "theirs").touch()
+    (inner / "twice").touch()
     (inner / "link").symlink_to(outside)
     os.mkfifo(inner / "pipe")
-    for path in (inner, inner / "theirs", inner / "link", inner / "pipe"):
+    for path in (inner, inner / "theirs", inner / "twice", inner / "link", inner / "pipe"):
         os.chown(path, USER, USER, follow_symlinks=False)
     os.link(outside / "inner" / "secret", inner / "hard")
+    os.link(inner / "twice", tree.with_name("twice"))
     (inner / "roots").touch()
     (inner / "others").touch()
     os.chown(inner / "others", OTHER, OTHER)
-    kept = {str(inner / name) for name in ("hard", "roots", "others")}
+    kept = {str(inner / name) for name in ("hard", "twice", "roots", "others")}
     assert set(path_trust.give_away(tree, OTHER + 1, OTHER + 1)) == kept
     assert {str(path) for path in (tree, *tree.rglob("*")) if path.lstat().st_uid != OTHER + 1} == kept
     assert owners(outside) == {0}

@@ -206,12 +206,6 @@ def test_an_expression_may_name_the_labels_in_any_order(tmp_path: Path) -> None:
     assert plan.verdicts[0].check.needs == ("m__a__n_0_5__flag_true",)
 
 
-def test_an_error_in_several_cells_is_reported_once(tmp_path: Path) -> None:
-    broken = ladder("m", matrix={"target": ["db", "nowhere"], "n": [1, 2, 3]}, target="${matrix.target}")
-    verdict = {"id": "v", "check": 'm.target("nowhere").n(1).at(1).tps.mean > 1'}
-    assert refused(tmp_path, broken, verdicts=[verdict]) == ["there is no system `nowhere`"]
-
-
 def test_steps_belong_to_a_ladder_without_a_matrix_too(tmp_path: Path) -> None:
     steps = [sql("SELECT 1")]
     plain = ladder("plain", before=steps, after=[*steps, {"pause": {"duration": "1s"}}], needs="load")
@@ -234,19 +228,11 @@ def ladder_of(plan: Plan, name: str) -> Ladder:
     return found
 
 
-def test_cells_take_turns_by_default_with_repeatable_steps(tmp_path: Path) -> None:
+def test_cells_take_turns_by_default_and_the_first_one_has_the_seed_of_a_shuffled_order(tmp_path: Path) -> None:
     plan = compiled(tmp_path, ladder("m", matrix=MODES), ladder("n", matrix=MODES, order="shuffled", seed=7))
     assert turns(*plan.stages) == [["m__a", "m__b"], ["n__a", "n__b"]]
     assert apart(plan) == {""}
     assert [stage.seed for stage in plan.stages if isinstance(stage, Ladder)] == [None, None, 7, None]
-    before = [sql("PRAGMA cache_size = 7", "SELECT '${matrix.mode}'"), {"pause": {"duration": "4s"}}]
-    plan = compiled(tmp_path, ladder("m", matrix=MODES, before=before, after=[reset("db")]))
-    assert turns(*plan.stages) == [["m__a", "m__b"]]
-    second = ladder_of(plan, "m__b")
-    assert (second.before, second.after) == (("m__b__before_1", "m__b__before_2"), ("m__b__after_1",))
-    shown = {line.id: line for line in timetable(plan).stages}
-    assert shown["m__b__before_2"].detail == ("runs before each turn of m__b, 3 times",)
-    assert shown["m__b__before_2"].seconds == 12.0, "the time of each turn counts"
 
 
 def restarting(folder: Path, *stages: Entry) -> Plan:
@@ -366,13 +352,10 @@ def test_cells_with_populations_of_their_own_take_turns_only_with_order_interlea
     assert turned["m__rows_200__before_1"] == pytest.approx(3 * alone["m__rows_200__before_1"])
 
 
-def tune(condition: str, pages: str) -> Entry:
-    tuning = [{"name": "p", "on": "h", "thp": {"enabled": pages, "defrag": "never"}}]
-    return {"tune": {"when": condition, "tuning": tuning}}
-
-
 def test_steps_are_taken_back_in_reverse_and_a_tuned_system_is_restarted_once_more(tmp_path: Path) -> None:
-    before = [tune("${matrix.tuned}", "${matrix.pages}"), {"restart": {"system": "server"}}, sql("SELECT 1")]
+    tuning = [{"name": "p", "on": "h", "thp": {"enabled": "${matrix.pages}", "defrag": "never"}}]
+    tune = {"tune": {"when": "${matrix.tuned}", "tuning": tuning}}
+    before = [tune, {"restart": {"system": "server"}}, sql("SELECT 1")]
     matrix = {"pages": ["always", "never"], "tuned": [True, False]}
     cells = ladder("m", matrix=matrix, before=before, after=[{"pause": {"duration": "1s"}}])
     plan = compiled(tmp_path, cells, systems={"db": embedded("sqlite"), "server": embedded("postgres")})
@@ -383,18 +366,6 @@ def test_steps_are_taken_back_in_reverse_and_a_tuned_system_is_restarted_once_mo
     tuned = ["tune", "restart", "sql", "ladder", "pause", "restart", "revert", "restart"]
     assert kinds["m__always__tuned_true"] == tuned
     assert kinds["m__never__tuned_false"] == ["restart", "sql", "ladder", "pause", "restart"]
-
-
-def test_a_step_is_left_out_in_the_cells_for_which_its_condition_is_false(tmp_path: Path) -> None:
-    step = tune('"${matrix.mode}" != "on disk"', "always")
-    plan = compiled(tmp_path, ladder("m", matrix={"mode": ["on disk", "in memory"]}, before=[step]))
-    assert [(stage.id, stage.kind) for stage in plan.stages[1:]] == [
-        ("m__on_disk", "ladder"),
-        ("m__in_memory__before_1", "tune"),
-        ("m__in_memory", "ladder"),
-        ("m__in_memory__after_1", "revert"),
-    ]
-    assert turns(*plan.stages) == [["m__on_disk", "m__in_memory"]]
 
 
 @pytest.mark.parametrize("level", [True, False])

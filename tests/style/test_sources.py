@@ -57,7 +57,7 @@ def cycles(imported: dict[str, set[str]]) -> Iterator[list[str]]:
     """The groups of modules that import each other, directly or through others."""
     reached: dict[str, set[str]] = {}
     for module in imported:
-        found, waiting = set(), [module]
+        found, waiting = set[str](), [module]
         while waiting:
             for other in imported[waiting.pop()] - found:
                 found.add(other)

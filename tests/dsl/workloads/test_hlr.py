@@ -191,8 +191,8 @@ def test_the_figures_of_the_specification_and_of_the_lab() -> None:
     lab = shares(Hlr.model_validate({"cardinality": "lab"}))
     assert lab["GetAccessData"] == Share(fresh=1.0, steady=1.0, low=1.0, high=1.0)
     assert lab["InsertCallForwarding"].fresh == pytest.approx(1 - 0.1 / 15)
-    found = sum(later * (start + 3.5) / 24 for start, later in ((0, 1), (8, 2 / 3), (16, 1 / 3)))
-    assert lab["GetNewDestination"].fresh == pytest.approx(0.85 * 0.1 / 15 * found)
+    answered = sum(later * (start + 3.5) / 24 for start, later in ((0, 1), (8, 2 / 3), (16, 1 / 3)))
+    assert lab["GetNewDestination"].fresh == pytest.approx(0.85 * 0.1 / 15 * answered)
     assert lab["DeleteCallForwarding"].fresh == pytest.approx(0.1 / 15)
     assert lab["DeleteCallForwarding"].steady == pytest.approx(0.5)
 

@@ -4,7 +4,6 @@ statements, requests and rows."""
 from __future__ import annotations
 
 import itertools
-import json
 import uuid
 from collections import Counter
 from datetime import datetime
@@ -19,9 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proveout.agent.load.loop.terminal import stream_of
-from proveout.dsl.plan.plan import Workload, to_data
 from proveout.dsl.workloads.base import Outcome, TransactionType
-from proveout.dsl.workloads.kinds import has_tables, of_workload
+from proveout.dsl.workloads.kinds import has_tables
 from proveout.dsl.workloads.random_streams import rows_of_units, words
 from proveout.dsl.workloads.sql import KIND, Custom, Generator
 from proveout.dsl.workloads.sql_text import binds, columns, fault, positional, reads, scan, script_fault, table, writes
@@ -236,14 +234,6 @@ KINDS: dict[str, TransactionType] = {kind.name: kind for kind in SHOPPING.transa
 
 def bought(stream: int, *answers: Given) -> tuple[list[tuple[str, tuple[Any, ...]]], Outcome]:
     return drive(KINDS["Buy"], KINDS["Buy"].inputs(SHOPPING.keys(stream))(), in_turn(*answers))
-
-
-def test_a_workload_survives_the_wire() -> None:
-    """A workload as JSON of a message, and read back, is the same model."""
-    workload = compiled("sql", SHOP)
-    data = json.loads(json.dumps(to_data(workload)))
-    again = Workload(name="own", kind="sql", parameters=tuple((name, value) for name, value in data["parameters"]))
-    assert of_workload(again) == of_workload(workload) == Custom.model_validate(SHOP)
 
 
 def test_statements() -> None:

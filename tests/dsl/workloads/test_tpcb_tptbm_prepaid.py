@@ -101,7 +101,7 @@ SMALL = {"key": 30, "seed": 3}
 def test_texts_are_as_wide_as_their_columns_and_name_the_row() -> None:
     (row,) = rows(built("tptbm", {"key": 3163}), "vpn_users", 3162 * 3163 + 42, 1)
     assert row[:2] == (3162, 41)
-    assert row[2] == b"5531620041" == directory_nb(3162, 41).encode()
+    assert row[2] == b"5531620041" == directory_nb(3162, 41).encode() == directory_nb(13_162, 20_041).encode()
     assert (len(row[3]), len(row[4])) == (10, 100)
     assert row[4] == descr(3162, 41).encode()
     assert row[4].strip() == b"<place holder for description of VPN 03162 extension 00041>"

@@ -143,7 +143,8 @@ def test_each_sends_only_its_declared_statements_and_with_procedures_one(name: s
 
 def test_the_statements_of_a_new_order_which_fails_for_an_unknown_item_after_the_inserts() -> None:
     orders = iter(TWO.keys(5)["NewOrder"], None)
-    order = next(one for one in orders if all(s == 2 for _, s, _ in one.lines) and one.lines[-1][0] < 100_001)
+    local = (one for one in orders if all(s == 2 for _, s, _ in one.lines) and one.lines[-1][0] < NO_ITEM)
+    order = next(one for one in local if 2 in {quantity for *_, quantity in one.lines})
     sent, outcome = drive(transaction("NewOrder"), order, answer)
     assert outcome is Outcome.COMMIT
     size, items = len(order.lines), len({line[0] for line in order.lines})
@@ -151,9 +152,10 @@ def test_the_statements_of_a_new_order_which_fails_for_an_unknown_item_after_the
     writes = ["set_next_order", "add_order", "add_new_order", *["set_stock"] * size, f"add_lines_{size}"]
     assert [name for name, _ in sent] == reads + writes
     assert sent[4][1] == (3_002, 2, order.d_id)
-    item, _, quantity = order.lines[0]
-    left = 12 - quantity if 12 - quantity >= 10 else 12 - quantity + 91
-    assert sent[7][1] == (left, quantity, 0, 2, item)
+    left = {quantity: 12 - quantity if quantity <= 2 else 103 - quantity for quantity in range(1, 11)}
+    stocked = [(left[quantity], quantity, 0, 2, item) for item, _, quantity in order.lines]
+    assert [arguments for _, arguments in sent[7 : 7 + size]] == stocked
+    quantity = order.lines[0][2]
     assert sent[-1][1][7] == f"{quantity * 250 // 100}.{quantity * 250 % 100:02d}"
     orders = iter(TWO.keys(5)["NewOrder"], None)
     sent, outcome = drive(transaction("NewOrder"), next(o for o in orders if o.lines[-1][0] == NO_ITEM), answer)
