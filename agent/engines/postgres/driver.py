@@ -27,12 +27,13 @@ from proveout.dsl.workloads.base import Request, Result, Row, Statement
 # load, so that they do not fail in every transaction.
 
 AS_TEXT = 0  # no type's oid
+_OID = 26  # the type of oids, the only integer without a sign
 # oid -> (name, smallest, largest)
 _INTEGER_TYPES = {
     21: ("smallint", -(2**15), 2**15 - 1),
     23: ("integer", -(2**31), 2**31 - 1),
     20: ("bigint", -(2**63), 2**63 - 1),
-    26: ("oid", 0, 2**32 - 1),
+    _OID: ("oid", 0, 2**32 - 1),
 }
 # oid of float4, float8. numeric is left as text: it may hold more digits than a float, and is sent back just as it
 # came.
@@ -225,7 +226,7 @@ RETRYABLE = frozenset({"40001", "40P01"})
 CANNOT_CONNECT = "08001"
 
 # oid of int2, int4, int8, oid -> network byte order
-_INTEGERS = {21: Struct("!h"), 23: Struct("!i"), 20: Struct("!q"), 26: Struct("!I")}
+_INTEGERS = {21: Struct("!h"), 23: Struct("!i"), 20: Struct("!q"), _OID: Struct("!I")}
 # oid of text, varchar, bpchar, name: their binary form is their text
 _TEXTS = frozenset({25, 1043, 1042, 19})
 # the server is going down, or has cut us off: 57P01 admin_shutdown, 57P02 crash_shutdown, 57P03 cannot_connect_now
@@ -558,7 +559,7 @@ def encoder(oids: Sequence[int]) -> Encode:
 def decoders(oids: Sequence[int], statement: Statement, *, binary: bool) -> tuple[Callable[[bytes], Any], ...]:
     """A function per column from the bytes of a value to it."""
     if binary:
-        return tuple(binary_integer if oid in _INTEGERS else _decode for oid in oids)
+        return tuple(_oid if oid == _OID else binary_integer if oid in _INTEGERS else _decode for oid in oids)
     if not statement.columns:
         return described(oids)
     return tuple(int if kind is int else _decode for kind in statement.columns)
@@ -571,6 +572,10 @@ def _text(value: Any) -> bytes | None:
 def binary_integer(value: bytes) -> int:
     """An integer as the server sends it in binary, of any size."""
     return int.from_bytes(value, "big", signed=True)
+
+
+def _oid(value: bytes) -> int:
+    return int.from_bytes(value, "big")
 
 
 def _decode(value: bytes) -> str:
