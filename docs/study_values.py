@@ -208,7 +208,7 @@ def pages() -> dict[str, str]:
         "Plans repeat published studies. Each page has every value of its study in the order of the text, the value",
         "of the plan, where it stands, and the state: **same**; **declared**, a fact that a person states and nothing",
         "measures; **adapted**, with the reason; **not said**, with what is missing. A test",
-        "(`tests/style/test_studies.py`) compiles the plans and compares their values with the tables.",
+        "(`tests/style/test_docs.py`) compiles the plans and compares their values with the tables.",
         "`plans/README.md` lists the plans.\n",
         f"| study | values | {' | '.join(STATES)} |",
         f"|---|{'---:|' * (1 + len(STATES))}",

@@ -367,8 +367,8 @@ POPULATE: Tree = {
     "rows_per_s": "rows loaded in these seconds / seconds",
 }
 SEARCH: Tree = {
-    "rate": "the highest rate confirmed, 1/s: an estimate with `mean`, `lower` (the same rate, when 9 iterations "
-    "confirmed it) and `upper` (the lowest rate shown to be too high, where there is one); in a later stage's rate "
+    "rate": "the highest rate confirmed, 1/s: an estimate with `mean`, `lower` (the same rate, with `confirm.times` of "
+    "5 or more) and `upper` (the lowest rate shown to be too high, where there is one); in a later stage's rate "
     "(`${cap.rate}`) the number",
     "threads": "in place of `rate` of a search for threads: the most threads confirmed, as `rate`",
     "probes": "probes run",

@@ -9,7 +9,6 @@ import gc
 import json
 import os
 import re
-import runpy
 import secrets
 import shutil
 import signal
@@ -298,7 +297,7 @@ def tns_database(postgres_server: str) -> str:
 @pytest.fixture(scope="session")
 def tns_views() -> str:
     """The SQL of the dictionary views that a database behind the TNS server needs."""
-    return str(runpy.run_path(str(TNS_SERVER.with_name("tns_backend.py")))["DICTIONARY"])
+    return TNS_SERVER.with_name("dictionary.sql").read_text()
 
 
 @pytest.fixture(scope="session")

@@ -324,7 +324,7 @@ def is_link_allowed(link: str, folders: Sequence[str]) -> bool:
 
 SYSCTL_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_-][A-Za-z0-9_/:@-]*)+")
 """With `/` for a `.` in the name of an interface (`net.ipv4.conf.eth0/100.rp_filter`), as in sysctl(8)."""
-UNIT_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9:_.@\\-]*\.({'|'.join(UNIT_KINDS)})")
+UNIT_NAME = re.compile(rf"(?:[A-Za-z0-9]|\\x[0-9a-f]{{2}})[A-Za-z0-9:_.@\\-]*\.({'|'.join(UNIT_KINDS)})")
 DEVICE_NAME = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*|serial:[A-Za-z0-9][A-Za-z0-9._-]*")
 PARTITION = re.compile(r"-part\d+$")
 FAULTS = ("partition", "loss", "delay", "fill_disk", "cpu_pressure")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -495,6 +495,9 @@ def lag_metrics(recording: Recording, window: Window) -> Metrics:
         tree |= {"avg_bytes": recording.mean("lag.bytes", window), "max_bytes": max(volumes)}
     return prune(tree)
 
+
+NUMBERS: Mapping[str, Callable[[Recording, Window], Metrics]] = {"lag": lag_metrics}
+"""The numbers of the first captured system in the measure window, of the kinds that have these alone."""
 
 TOP_WAITS = 10
 ON_CPU = ("CPU", "DB CPU")

@@ -10,11 +10,11 @@ from typing import Any
 
 from proveout.coordinator.measure import outages, steady_state, validity
 from proveout.coordinator.measure.captures import (
+    NUMBERS,
     Recording,
     Window,
     events_read,
     exported_metrics,
-    lag_metrics,
     measured_metrics,
     os_metrics,
     prune,
@@ -447,7 +447,6 @@ def _captured(seen: Observations, streams: Sequence[Stream]) -> tuple[Metrics, d
     the iteration."""
     hosts = {host: os_metrics(recording, seen.on(host)) for _, host, recording in seen.captured("os")}
     waits_tree, waits = _waits(seen)
-    lags = (lag_metrics(recording, seen.on(host)) for _, host, recording in seen.captured("lag"))
     sizes = (sizes_metrics(recording, capture.system or "") for capture, _, recording in seen.captured("sizes"))
     sizes_tree, size_lines = next(sizes, ({}, ()))
     cost = Cost()
@@ -457,7 +456,10 @@ def _captured(seen: Observations, streams: Sequence[Stream]) -> tuple[Metrics, d
         "hosts": hosts,
         "cpu": hosts.get(target_host(seen.plan, seen.stage), {}).get("cpu", {}),
         "waits": waits_tree,
-        "lag": next(lags, {}),
+        **{
+            kind: next((numbers(found, seen.on(host)) for _, host, found in seen.captured(kind)), {})
+            for kind, numbers in NUMBERS.items()
+        },
         "sizes": sizes_tree,
         "prometheus": {
             capture.name: exported_metrics(recording, seen.on(host), capture.scrapes)

@@ -95,7 +95,7 @@ def mysql_objection(name: str, value: str = "") -> str | None:
 
 # `postgres_settings.json` is made of `pg_settings`, `mariadb_settings.json` of `mariadbd --verbose --help` and
 # `information_schema.SYSTEM_VARIABLES`, by `PROVEOUT_UPDATE_GOLDEN=1 python -m pytest
-# tests/dsl/rules/test_server_settings.py`, which also compares them with the servers that are installed.
+# tests/dsl/test_settings.py`, which also compares them with the servers that are installed.
 
 FILES = {"postgres": "postgres_settings.json", "mysql": "mariadb_settings.json"}
 """The table of each engine that has one."""

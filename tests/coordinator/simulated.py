@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from records import ladder_stage, plan_of, search_stage
 from run_simulator import Evaluator, Fault, Simulation, World, finished
@@ -18,11 +19,10 @@ from proveout.coordinator.schedule.state import (
     run_progress,
 )
 from proveout.dsl.plan.plan import Check, OnLoss, Plan, Workload
-from proveout.dsl.plan.stages import Condition, Ladder, Open, Pause, Populate, Reset, Search, Sql, Stage, Windows
+from proveout.dsl.plan.stages import Ladder, Open, Pause, Populate, Reset, Search, Sql, Stage, Windows
 from proveout.dsl.plan.topology import Capture, Expression, Host, System
 from proveout.proto import events
 
-CAPACITY = 3000.0
 HOSTS = ("db1", "cache1", "client1", "client2")
 BACKEND = {"workload": "hlr", "target": "backend", "clients": ("client1", "client2")}
 STAGES: tuple[Stage, ...] = (
@@ -78,7 +78,7 @@ class Model(Evaluator):
 
     def __init__(
         self,
-        capacity: float = CAPACITY,
+        capacity: float = 3000.0,
         invalid: frozenset[str] = frozenset(),
         decided_after: int = 1,
         chance: float = 1.0,
@@ -170,10 +170,12 @@ def simulate(
     return simulation
 
 
-def results(world: World) -> dict[tuple[str, int, int], tuple[float | None, object]]:
-    """Return (rate, throughput) of the last valid iteration of every rung and repeat."""
-    progress = run_progress(world.events)
-    return {(i.id.stage, i.id.rung, i.id.repeat): (i.rate, i.metrics["tps"]) for i in progress.iterations if i.valid}
+def completed(plan: Plan = PLAN, model: Model | None = None, *faults: Fault, **more: Any) -> World:
+    """The world of a run that has finished and has left nothing."""
+    simulation = simulate(plan, model, *faults, **more)
+    end = assert_ended(simulation)
+    assert (end.status, end.exit_code) == ("finished", 0), end.reason
+    return simulation.world
 
 
 def assert_ended(simulation: Simulation) -> events.RunFinished:
@@ -187,6 +189,7 @@ def assert_ended(simulation: Simulation) -> events.RunFinished:
     assert not world.systems
     assert not world.hosts
     assert not world.wrongs
+    assert not any(world.tuned.values())
     assert run_progress(world.events).open_iteration is None
     assert bool(world.data) <= (last.status != "finished")
     return last
@@ -196,39 +199,5 @@ OTHER = ladder_stage("other", **BACKEND, threads=(1, 2, 4), repeat=2, order="int
 FIRST = replace(OTHER, id="first", order="shuffled", interleaved_with=None, seed=2)
 
 
-def what_of(world: World) -> list[str]:
-    return [key.split("/")[5] for key in world.keys]
-
-
-def looked_at(world: World) -> list[tuple[str, str, str]]:
-    return [(e.stage, e.iteration, e.system) for e in world.events if isinstance(e, events.InvariantsSeen)]
-
-
-def plan_of_ladders(*ladders: Ladder, on_loss: OnLoss = "rerun") -> Plan:
-    return replace(PLAN, stages=(STAGES[0], *ladders), captures=PLAN.captures, on_loss=on_loss)
-
-
-def ran(world: World) -> list[tuple[str, int, int]]:
-    return [(i.id.stage, i.id.rung, i.id.repeat) for i in run_progress(world.events).iterations if i.valid]
-
-
-def outcomes(world: World) -> dict[str, str]:
-    return {e.stage: e.outcome for e in world.events if isinstance(e, events.StageFinished)}
-
-
-def conditional(*conditions: Condition, plan: Plan = PLAN) -> Plan:
-    return replace(plan, conditions=conditions)
-
-
-def cells(*, repeat: int = 3, rungs: tuple[int, ...] = (1, 2)) -> Plan:
-    """Return a plan with two interleaved cells, a statement and a reset before each turn and a statement after it."""
-    stages: list[Stage] = []
-    for name, partner in (("a", None), ("b", "a")):
-        before, after = (f"{name}__before_1", f"{name}__before_2"), (f"{name}__after_1",)
-        stages += [
-            Sql(id=before[0], system="backend", statements=(f"alter system set x = '{name}'",)),
-            Reset(id=before[1], systems=("backend",), restore=False),
-            replace(OTHER, id=name, threads=rungs, repeat=repeat, interleaved_with=partner, before=before, after=after),
-            Sql(id=after[0], system="backend", statements=("alter system reset x",)),
-        ]
-    return replace(PLAN, stages=(STAGES[0], *stages, Pause(id="end", duration_s=1.0)))
+def of_ladders(*ladders: Ladder, on_loss: OnLoss = "rerun") -> Plan:
+    return replace(PLAN, stages=(STAGES[0], *ladders), on_loss=on_loss)

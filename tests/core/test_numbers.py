@@ -1,9 +1,10 @@
-"""Formatting of numbers, and escaping of untrusted text for terminals."""
+"""Formatting of numbers, escaping of untrusted text for terminals, and units: durations, sizes, rates, percentages."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proveout.core import units
 from proveout.core.numbers import (
     bounds,
     column,
@@ -30,36 +32,16 @@ from proveout.core.numbers import (
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("printed", "texts"),
     [
-        (0.0, "0"),
-        (None, "-"),
-        (float("nan"), "-"),
-        (12345.6, "12,350"),
-        (34_105.0, "34,105"),
-        (999.96, "1,000"),
-        (0.00123456, "0.001235"),
-        (1.5e-7, "1.5e-07"),
-        (-42.0, "-42"),
+        (number, {0.0: "0", 12345.6: "12,350", 34_105.0: "34,105", 999.96: "1,000", 0.00123456: "0.001235"}),
+        (number, {1.5e-7: "1.5e-07", -42.0: "-42", float("nan"): "-", None: "-"}),
+        (microseconds, {0.5: "0.50 µs", 456.0: "456 µs", 999.6: "1.00 ms", 2345.0: "2.35 ms", 1.5e6: "1.50 s", None: "-"}),
+        (seconds, {0.42: "0.42 s", 12.4: "12 s", 65.0: "1 min 05 s", 3720.0: "1 h 02 min", None: "-"}),
     ],
-)
-def test_number(value: float | None, text: str) -> None:
-    assert number(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.5, "0.50 µs"), (456.0, "456 µs"), (999.6, "1.00 ms"), (2345.0, "2.35 ms"), (1.5e6, "1.50 s"), (None, "-")],
-)
-def test_microseconds(value: float | None, text: str) -> None:
-    assert microseconds(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.42, "0.42 s"), (12.4, "12 s"), (65.0, "1 min 05 s"), (3720.0, "1 h 02 min"), (None, "-")]
-)
-def test_seconds(value: float | None, text: str) -> None:
-    assert seconds(value) == text
+)  # fmt: skip
+def test_numbers_and_times(printed: Callable[[float | None], str], texts: dict[float | None, str]) -> None:
+    assert {value: printed(value) for value in texts} == texts
 
 
 @pytest.mark.parametrize(
@@ -80,20 +62,13 @@ def test_quantities_take_the_unit_of_their_name(value: float, name: str, text: s
     assert quantity(value, name) == text
 
 
-def test_each_repeat_is_printed_alike_even_where_it_equals_the_mean() -> None:
+def test_intervals_bounds_and_repeats() -> None:
     found = {"mean": 2.0, "median": 2.0, "lower": 0.5, "upper": 8.0, "n": 3, "values": [1.0, 2.0, 3.0]}
     assert interval(found) == "2.0 (95 % CI 0.50 … 8.0, n = 3)"
     assert each_repeat("", found) == "1, 2, 3"
     assert each_repeat("", found | {"values": [1.0, 2.0412, 2.9588], "mean": 2.0}) == "1, 2.041, 2.959"
     assert interval(found | {"chosen_from": 7.0}).endswith("wider as 7 rungs could be it)")
-
-
-def test_a_lower_bound_is_rounded_down() -> None:
-    assert lower_bound(4_999_000.0) == "≥ 4.99 s"
-    assert lower_bound(None) == "-"
-
-
-def test_the_bounds_have_the_digits_of_the_interval() -> None:
+    assert (lower_bound(4_999_000.0), lower_bound(None)) == ("≥ 4.99 s", "-"), "it is rounded down"
     assert bounds(1_204.4, 1_271.3) == "1,204 … 1,271"
     assert bounds(-0.0312, 0.0041, "change", signed=True) == "-3.1 % … +0.41 %"
     assert bounds(None, None) == "-"
@@ -180,3 +155,77 @@ def test_safe_text_is_one_harmless_line() -> None:
     assert safe("a\nb\tc\r") == "a\\nb c\\r"
     assert safe("\x1b[2J\x9b31m\x00\u202e\u2028") == "\\x1b[2J\\x9b31m\\x00\\u202e\\u2028"
     assert safe("\ud800") == "\\ud800"
+
+
+# ---- units
+
+Reader = Callable[[object], float]
+READ: dict[Reader, dict[str, float]] = {
+    units.duration_s: {
+        "90s": 90, "1h30m": 5400, "1.5s": 1.5, "7d": 604_800, "250us": 0.00025, "1m30s500ms": 90.5, "1_000s": 1000, "0s": 0,
+    },
+    units.size_bytes: {
+        "8k": 8192, "8K": 8192, "8KiB": 8192, "8kB": 8000, "1MiB": 1 << 20, "15GB": 15 * 10**9, "512b": 512,
+        "1.5g": 3 << 29, "2 TiB": 2 << 40,
+    },
+    units.rate_per_s: {"500/s": 500, "220_000/s": 220_000, "30/m": 0.5, "7.2/h": 0.002},
+    units.fraction: {"5%": 0.05, "0.1%": 0.001, "100%": 1.0},
+}  # fmt: skip
+REFUSED: dict[Reader, tuple[str, list[object]]] = {
+    units.duration_s: ("a duration", ["10", "", "s", "1s2m", "1s1s", "-1s", "1S", "1e3s", "1:30", " 1s", None, True]),
+    units.size_bytes: ("a size", ["8", 8, "8x", "k", "-1k", "8 kb/s", None]),
+    units.rate_per_s: ("a rate", ["500", 500, "/s", "500/d", "-5/s", "5 /s"]),
+    units.fraction: ("a percentage", ["5", 0.05, "%", "-5%", "5 %"]),
+}
+
+
+@pytest.mark.parametrize("parse", READ)
+def test_units(parse: Reader) -> None:
+    assert {text: parse(text) for text in READ[parse]} == pytest.approx(READ[parse], rel=1e-12)
+
+
+@pytest.mark.parametrize(("parse", "text"), [(parse, text) for parse, (_, texts) in REFUSED.items() for text in texts])
+def test_texts_without_their_unit_are_refused(parse: Reader, text: object) -> None:
+    with pytest.raises(ValueError, match=f"expected {REFUSED[parse][0]}"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.35, "350ms"), (1, "1s"), (7.5, "7.5s"), (59.9, "59.9s"), (125, "2m 5s"), (5400, "1h 30m"), (90_061, "1d 1h")],
+)
+def test_durations_as_people_say_them(seconds: float, text: str) -> None:
+    assert units.format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "meant"),
+    [
+        (units.duration_s, 10, "10s"),
+        (units.duration_s, "10sec", "10s"),
+        (units.duration_s, "5 s", "5s"),
+        (units.duration_s, "1 minute 30 seconds", "1m30s"),
+        (units.duration_s, "1,500 ms", "1_500ms"),
+        (units.duration_s, "1,5s", "1.5s"),
+        (units.rate_per_s, "1.5k/sec", "1_500/s"),
+        (units.rate_per_s, "30 per minute", "30/m"),
+        (units.fraction, "5 percent", "5%"),
+        (units.fraction, 0.05, "5%"),
+        (units.size_bytes, "1,5 GB", "1.5GB"),
+    ],
+)
+def test_the_unit_that_was_meant_is_suggested_and_can_be_read(parse: Reader, text: object, meant: str) -> None:
+    with pytest.raises(ValueError, match=f"did you mean {re.escape(meant)}\\?"):
+        parse(text)
+    assert parse(meant) > 0
+
+
+@pytest.mark.parametrize("parse", READ)
+@given(text=st.text(alphabet="0159,._' skmhGBKiecond/%tpr", max_size=12))
+def test_what_is_suggested_can_be_read(parse: Reader, text: str) -> None:
+    try:
+        parse(text)
+    except ValueError as error:
+        meant = re.search(r"did you mean (.*)\?$", str(error))
+        if meant is not None:
+            parse(meant[1])

@@ -1,17 +1,42 @@
-"""Statistics against scipy.stats as the independent reference, and against numbers worked out by hand."""
+"""Statistics against scipy.stats as the independent reference, against numbers worked out by hand, published tables, and
+simulated series of known growth."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy
+from scipy import special
 
-from proveout.core import numbers
+from proveout.core import distributions as ours
+from proveout.core import numbers, statistics
 from proveout.core.numbers import confirmed
-from proveout.core.statistics import CONFIDENCE, confidence_together, difference, estimate, ratio, spent_levels
+from proveout.core.statistics import (
+    BLOCKS,
+    CONFIDENCE,
+    POINTS_MIN,
+    BlockSlope,
+    block_slope,
+    confidence_together,
+    difference,
+    estimate,
+    ratio,
+    spent_levels,
+)
+
+
+def bounds(found: Any) -> tuple[float, float]:
+    return found["lower"], found["upper"]
+
+
+def t_interval(values: Sequence[float]) -> Any:
+    """The plain t interval of the mean at 95 %."""
+    return pytest.approx(scipy.stats.t.interval(0.95, len(values) - 1, np.mean(values), scipy.stats.sem(values)))
+
 
 REPEATS = [
     [10.0, 10.1],
@@ -31,9 +56,7 @@ def deviation_of_mean(values: list[float]) -> float:
 def test_estimate_has_the_t_interval_on_a_logarithmic_scale(values: list[float]) -> None:
     found = estimate(values)
     half = scipy.stats.t.ppf(0.975, len(values) - 1) * deviation_of_mean(values)
-    assert (found["lower"], found["upper"]) == pytest.approx(
-        (np.mean(values) * math.exp(-half), np.mean(values) * math.exp(half))
-    )
+    assert bounds(found) == pytest.approx((np.mean(values) * math.exp(-half), np.mean(values) * math.exp(half)))
     assert found["mean"] == pytest.approx(np.mean(values))
     assert found["median"] == np.median(values)
     assert found["cv"] == pytest.approx(scipy.stats.variation(values, ddof=1))
@@ -41,21 +64,15 @@ def test_estimate_has_the_t_interval_on_a_logarithmic_scale(values: list[float])
     assert found["degrees"] == len(values) - 1
 
 
-def test_values_that_can_be_negative_have_the_plain_t_interval() -> None:
+def test_values_that_can_be_negative_have_the_plain_t_interval_and_those_with_zeros_one_cut_at_0() -> None:
     for values in ([-1.0, 2.0, 4.0], [1.0, 2.0, 4.0]):
         found = estimate(values, kind="signed")
-        expected = scipy.stats.t.interval(0.95, 2, loc=np.mean(values), scale=scipy.stats.sem(values))
-        assert (found["lower"], found["upper"]) == pytest.approx(expected)
-        assert found["method"] == "t"
-
-
-def test_values_with_zeros_are_cut_at_0() -> None:
-    found = estimate([0.0, 3.0, 1.0])
-    assert found["lower"] == 0.0
-    assert found["upper"] == pytest.approx(
-        scipy.stats.t.interval(0.95, 2, 4.0 / 3.0, scipy.stats.sem([0.0, 3.0, 1.0]))[1]
+        assert (bounds(found), found["method"]) == (t_interval(values), "t")
+    cut = estimate([0.0, 3.0, 1.0])
+    assert (cut["lower"], cut["method"]) == (0.0, "t, cut at 0")
+    assert (8.0 / 3.0 - cut["upper"], cut["upper"]) == t_interval([0.0, 3.0, 1.0]), (
+        "its upper end is that of the interval"
     )
-    assert found["method"] == "t, cut at 0"
 
 
 def test_one_repeat_has_no_interval_whatever_its_seconds() -> None:
@@ -77,15 +94,13 @@ def test_no_event_has_the_rule_of_three() -> None:
 
 def test_an_extreme_has_order_statistics_of_the_median_from_6_repeats_on() -> None:
     few = estimate([5.0, 1.0, 9.0], kind="extreme")
-    assert (few["method"], few["reason"]) == (
-        "not estimated",
-        "an interval of an extreme takes 6 repeats, there are 3",
-    )
+    reason = "an interval of an extreme takes 6 repeats, there are 3"
+    assert (few["method"], few["reason"]) == ("not estimated", reason)
     assert "lower" not in few
     six = estimate([6.0, 1.0, 3.0, 900.0, 4.0, 5.0], kind="extreme")
     assert (six["lower"], six["upper"], six["method"], six["of"]) == (1.0, 900.0, "order statistics", "median")
     nine = estimate([9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], kind="extreme")
-    assert (nine["lower"], nine["upper"]) == (2.0, 8.0)
+    assert bounds(nine) == (2.0, 8.0)
     strict = estimate([6.0, 1.0, 3.0, 9.0, 4.0, 5.0], kind="extreme", confidence=confidence_together(8))
     assert strict["reason"] == "an interval of an extreme takes 9 repeats, there are 6"
 
@@ -127,9 +142,7 @@ def test_ratio_is_welch_on_logarithms_around_the_ratio_of_means(a: list[float], 
     degrees = (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
     half = scipy.stats.t.ppf(0.975, degrees) * math.sqrt(va + vb)
     assert found["mean"] == pytest.approx(np.mean(a) / np.mean(b))
-    assert (found["lower"], found["upper"]) == pytest.approx(
-        (found["mean"] * math.exp(-half), found["mean"] * math.exp(half))
-    )
+    assert bounds(found) == pytest.approx((found["mean"] * math.exp(-half), found["mean"] * math.exp(half)))
     assert (found["degrees"], found["method"]) == (pytest.approx(degrees), "welch")
 
 
@@ -137,20 +150,20 @@ def test_ratio_is_welch_on_logarithms_around_the_ratio_of_means(a: list[float], 
 def test_difference_is_welch(a: list[float], b: list[float]) -> None:
     found = difference(estimate(a), estimate(b))
     welch = scipy.stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
-    assert (found["lower"], found["upper"]) == pytest.approx((welch.low, welch.high))
+    assert bounds(found) == pytest.approx((welch.low, welch.high))
     assert found["mean"] == pytest.approx(np.mean(a) - np.mean(b))
 
 
 def test_ratio_to_a_plain_number_has_the_interval_of_the_estimate() -> None:
     whole = estimate([99.0, 120.0, 100.0])
     found = ratio(whole, 50.0)
-    assert (found["lower"], found["upper"]) == pytest.approx((whole["lower"] / 50.0, whole["upper"] / 50.0))
+    assert bounds(found) == pytest.approx((whole["lower"] / 50.0, whole["upper"] / 50.0))
     assert found["n"] == 3
     exact = ratio(10.0, 5.0)
     assert (exact["mean"], exact["lower"], exact["upper"], exact["cv"]) == pytest.approx((2.0, 2.0, 2.0, 0.0))
     less = difference(estimate([99.0, 120.0, 100.0], kind="signed"), 50.0)
     plain = estimate([99.0, 120.0, 100.0], kind="signed")
-    assert (less["lower"], less["upper"]) == pytest.approx((plain["lower"] - 50.0, plain["upper"] - 50.0))
+    assert bounds(less) == pytest.approx((plain["lower"] - 50.0, plain["upper"] - 50.0))
 
 
 def test_ratio_of_a_single_repeat_has_no_bounds() -> None:
@@ -166,18 +179,13 @@ def test_repeats_of_one_block_are_compared_in_pairs() -> None:
     b = estimate([50.0, 61.0, 44.0, 80.0]) | {"block": "run/a", "repeats": [1, 2, 3, 4]}
     found = ratio(a, b)
     logs = np.log([100.0 / 50.0, 120.0 / 61.0, 90.0 / 44.0])
-    relative = np.asarray([100.0, 120.0, 90.0]) / np.mean([100.0, 120.0, 90.0]) - np.asarray([50.0, 61.0, 44.0]) / (
-        155.0 / 3.0
-    )
+    relative = np.array([100.0, 120.0, 90.0]) / (310.0 / 3.0) - np.array([50.0, 61.0, 44.0]) / (155.0 / 3.0)
     half = scipy.stats.t.ppf(0.975, 2) * max(scipy.stats.sem(logs), scipy.stats.sem(relative))
     assert found["mean"] == pytest.approx(310.0 / 155.0)
     assert found["upper"] == pytest.approx(2.0 * math.exp(half))
     assert (found["method"], found["n"], found["degrees"]) == ("paired", 3, 2)
     gained = difference(a, b)
-    pairs = [50.0, 59.0, 46.0]
-    assert (gained["lower"], gained["upper"]) == pytest.approx(
-        scipy.stats.t.interval(0.95, 2, np.mean(pairs), scipy.stats.sem(pairs))
-    )
+    assert bounds(gained) == t_interval([50.0, 59.0, 46.0])
     assert ratio(a, b | {"block": "run/other"})["method"] == "welch"
     assert ratio(a, b | {"repeats": [1, 7, 8, 9]})["method"] == "welch"
 
@@ -191,7 +199,7 @@ def test_ratio_with_zeros_and_by_zero_invents_nothing() -> None:
 def test_a_ratio_of_extremes_is_that_of_geometric_means() -> None:
     a, b = estimate([1.0, 100.0, 10.0], kind="extreme"), estimate([1.0, 2.0, 4.0], kind="extreme")
     found = ratio(a, b)
-    assert (found["mean"], found["of"]) == (pytest.approx(10.0 / 2.0), "geometric mean")
+    assert (found["mean"], found["of"]) == (pytest.approx(5.0), "geometric mean")
 
 
 def test_an_estimate_that_was_chosen_is_wider_and_its_spread_the_same() -> None:
@@ -221,7 +229,7 @@ SEARCHED = confirmed(1_000.0, 1_100.0, 9)
 def test_answers_of_searches_are_compared_by_the_ends_of_both() -> None:
     found = ratio(SEARCHED, confirmed(800.0, 900.0, 9))
     assert found["mean"] == pytest.approx(1.25)
-    assert (found["lower"], found["upper"]) == pytest.approx((1_000.0 / 900.0, 1_100.0 / 800.0))
+    assert bounds(found) == pytest.approx((1_000.0 / 900.0, 1_100.0 / 800.0))
     assert found["confidence"] == pytest.approx(0.8)
     apart = difference(SEARCHED, confirmed(800.0, 900.0, 9))
     assert (apart["mean"], apart["lower"], apart["upper"]) == (200.0, 100.0, 300.0)
@@ -259,9 +267,7 @@ def test_a_level_of_its_own_goes_through_a_ratio() -> None:
     assert "confidence" not in ratio(plain, plain)
     two = estimate([10.0, 11.0], confidence=level)
     spread = ratio(estimate([10.0, 11.0]), 1.0)["cv"]
-    assert ratio(two, 1.0)["cv"] == pytest.approx(spread), (
-        "the spread does not depend on the level that it was shown at"
-    )
+    assert ratio(two, 1.0)["cv"] == pytest.approx(spread), "it does not depend on the level that it was shown at"
 
 
 def test_a_ratio_of_ratios_keeps_the_degrees_of_freedom() -> None:
@@ -273,3 +279,140 @@ def test_a_ratio_of_ratios_keeps_the_degrees_of_freedom() -> None:
     assert outer["cv"] == pytest.approx(math.sqrt(sum(variances)))
     below = sum(variances[:2]) ** 2 / inner["degrees"] + variances[2] ** 2 / 2.0
     assert outer["degrees"] == pytest.approx(sum(variances) ** 2 / below)
+
+
+# ---- power of t intervals, against published tables and scipy's noncentral t
+
+
+@pytest.mark.parametrize(("effect", "repeats"), [(0.2, 394), (0.5, 64), (0.8, 26)])
+def test_cohen_s_table_of_two_arms(effect: float, repeats: int) -> None:
+    """Cohen 1988, table 2.4.1: two-sided 5 %, power 80 %."""
+    needed = statistics.repeats_needed(effect, 1.0, arms=2)
+    assert needed is not None
+    assert repeats <= needed <= repeats + 1  # the table pools the variances, which is a little better than Welch
+
+
+@pytest.mark.parametrize("repeats", [2, 5, 14])
+@pytest.mark.parametrize("distance", [0.01, 0.03, 0.1])
+def test_power_is_that_of_the_noncentral_t(repeats: int, distance: float) -> None:
+    degrees, shift = repeats - 1, distance / 0.03 * math.sqrt(repeats)
+    critical = scipy.stats.t.ppf(0.975, degrees)
+    below = scipy.stats.nct.cdf(-critical, degrees, shift)
+    expected = scipy.stats.nct.sf(critical, degrees, shift) + (below if math.isfinite(below) else 0.0)
+    assert statistics.power(distance, 0.03, repeats) == pytest.approx(expected, abs=1e-6)
+
+
+def test_limits_of_power() -> None:
+    assert statistics.power(10.0, 0.01, 1) == 0.0
+    assert statistics.detectable(0.01, 1) is None
+    assert statistics.repeats_needed(1e-9, 0.03) is None
+    assert statistics.repeats_needed(0.01, 0.0) == 2
+    assert statistics.power(1e6, 1e-3, 5) == 1.0
+    assert statistics.detectable(0.0, 5) == 0.0
+
+
+# ---- slopes
+
+GROWTH = 0.05
+"""Seconds of lag per second at 5 % overload."""
+TRIALS = 400
+ALLOWED = 0.025 + 4.0 * (0.025 * 0.975 / TRIALS) ** 0.5
+"""A stated 2.5 % with 4 standard errors of the simulation."""
+
+
+def series(kind: str, points: int, seed: int) -> np.ndarray:
+    """`TRIALS` series of that noise on a growth of 5 %, one reading a second."""
+    random = np.random.default_rng(seed)
+    noise = random.standard_normal((TRIALS, points))
+    if kind == "AR(1)":
+        noise[:, 0] /= np.sqrt(1.0 - 0.8**2)
+        for at in range(1, points):
+            noise[:, at] += 0.8 * noise[:, at - 1]
+    elif kind == "random walk":
+        noise = np.cumsum(noise, axis=1)
+    return 0.1 * noise + GROWTH * np.arange(points)
+
+
+@pytest.mark.parametrize("kind", ["AR(1)", "random walk"])
+@pytest.mark.parametrize("points", [POINTS_MIN, 31])
+def test_each_bound_misses_the_true_growth_in_at_most_one_of_forty_windows(kind: str, points: int) -> None:
+    found = [block_slope(range(points), row) for row in series(kind, points, points)]
+    upper = np.mean([one is not None and one.upper is not None and one.upper < GROWTH for one in found])
+    lower = np.mean([one is not None and one.lower is not None and one.lower > GROWTH for one in found])
+    assert max(upper, lower) <= ALLOWED
+    if kind == "random walk" and points > 2 * BLOCKS:
+        assert upper > 0, "it is covered exactly, not merely often"
+
+
+def test_the_slope_of_independent_readings_varies_less_than_half_as_much_as_the_middle_of_its_bounds() -> None:
+    """It decides verdicts over repeats, where the errors within a window do not matter."""
+    found = [block_slope(range(30), row) for row in series("independent", 30, 3)]
+    middles = [(one.lower + one.upper) / 2.0 for one in found if one and one.upper and one.lower]
+    slopes = [one.slope for one in found if one]
+    assert np.mean(slopes) == pytest.approx(GROWTH, abs=0.001)
+    assert np.std(slopes) < 0.5 * np.std(middles)
+
+
+def test_a_straight_line_has_its_slope_without_width_and_too_few_points_no_bounds() -> None:
+    times = [0.0, 0.7, 1.0, 2.5, 3.0, 4.2, 5.0]
+    found = block_slope(times, [2.0 * x + 1.0 for x in times])
+    assert found is not None
+    assert (found.slope, found.lower, found.upper) == (pytest.approx(2.0),) * 3
+    assert block_slope([0.0, 1.0, 2.0, 3.0, 4.0], [0.0, 2.0, 4.0, 6.0, 8.0]) == BlockSlope(2.0)
+    assert block_slope([0.0, 1.0], [0.0, 1.0]) is None
+    assert block_slope([0.0, 1.0, 1.0], [0.0, 1.0, 2.0]) is None
+
+
+# ---- distribution functions
+
+DEGREES = (1.0, 1.5, 3.0, 7.3, 30.0, 1e4, 2e5)
+LEVELS = (0.6, 0.9, 0.975, 0.995, 1.0 - 1e-6, 0.025, 1e-4)
+
+
+@pytest.mark.parametrize("degrees", [*DEGREES, math.inf])
+def test_student_s_t_and_the_normal(degrees: float) -> None:
+    for level in LEVELS:
+        exact = special.ndtri(level) if math.isinf(degrees) else special.stdtrit(degrees, level)
+        assert ours.t_quantile(degrees, level) == pytest.approx(float(exact), rel=1e-9)
+    for value in (0.0, 1e-6, 0.3, 2.0, 9.0, -4.0):
+        exact = special.ndtr(-value) if math.isinf(degrees) else special.stdtr(degrees, -value)
+        assert ours.t_above(degrees, value) == pytest.approx(float(exact), rel=1e-9)
+    assert ours.t_quantile(degrees, 0.5) == 0.0
+
+
+@pytest.mark.parametrize("degrees", DEGREES[:-1])
+def test_chi_square_f_and_beta(degrees: float) -> None:
+    for level in LEVELS:
+        assert ours.chi2_quantile(degrees, level) == pytest.approx(float(special.chdtri(degrees, level)), rel=1e-9)
+        assert ours.f_quantile(degrees, level) == pytest.approx(float(special.fdtri(degrees, degrees, level)), rel=1e-7)
+        exact = float(special.betaincinv(degrees, degrees, level))
+        assert ours.symmetric_beta_quantile(degrees, level) == pytest.approx(exact, rel=1e-9)
+    for value in (0.0, 1e-9, 0.3, 1.0, 17.0, 400.0):
+        assert ours.chi2_above(degrees, value) == pytest.approx(float(special.chdtrc(degrees, value)), 1e-9, 1e-300)
+        for other in (1.0, 4.0, 50.5):
+            above, below = (float(exact(degrees, other, value)) for exact in (special.fdtrc, special.fdtr))
+            assert ours.f_above(degrees, other, value) == pytest.approx(above, 1e-8, 1e-250)
+            assert ours.f_below(degrees, other, value) == pytest.approx(below, 1e-8, 1e-250)
+
+
+def test_heads_of_fair_coins() -> None:
+    for coins in (1, 9, 60):
+        for heads in range(coins + 1):
+            assert ours.coins_below(heads, coins) == pytest.approx(float(special.bdtr(heads, coins, 0.5)))
+
+
+@pytest.mark.parametrize("degrees", [1.0, 2.0, 9.0, 60.0, 1e4])
+@pytest.mark.parametrize("shift", [0.0, 0.5, 2.0, 15.0])
+def test_noncentral_t(degrees: float, shift: float) -> None:
+    """scipy has no value for some below 0, which are next to nothing."""
+    values = np.array([-5.0, -2.0, 0.0, 0.5, 4.3, 60.0, 636.0])
+    exact = np.nan_to_num(special.nctdtr(degrees, shift, values))
+    found = statistics.noncentral_t_below(np.full_like(values, degrees), shift, values)
+    assert found == pytest.approx(exact, abs=1e-9)
+
+
+@pytest.mark.parametrize(("degrees", "below", "value"), [(3.0, 0.1, 2.0), (8.0, 0.9, 4.0), (20.0, 0.5, 1.0)])
+def test_the_shift_of_a_noncentral_t(degrees: float, below: float, value: float) -> None:
+    exact = float(special.nctdtrinc(degrees, below, value))
+    assert statistics.noncentrality(degrees, below, value) == pytest.approx(exact, rel=1e-6)
+    assert statistics.noncentrality(5.0, 0.9, 0.1) == 0.0

@@ -1,5 +1,5 @@
 """Malformed input over RPC against a real agent: it continues to serve, its memory is bounded, and it reports the fault.
-(TLS: test_strangers.)"""
+(Certificates: test_roles.)"""
 
 from __future__ import annotations
 

@@ -8,14 +8,14 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from hostile_tasks import HONEST
-from root_owned_files import FILES, RootFile, victim
 
 from proveout.agent.daemon.handlers import TABLE
 from proveout.agent.engines.driver_sql import DriverAdapter
@@ -32,31 +32,69 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only a root agent has
 USER = 61234
 
 
+@dataclass(frozen=True, kw_only=True)
+class RootFile:
+    """A dsn with which SQL that a root agent runs would reach a file or a folder of root: below a folder that every user
+    can enter, with `roots/victim.db` of root and with `mine` of a user, in which there are `links`.
+
+    `says`: part of the refusal by `privileges`; `fault`: the beginning of that of a task, which `data_dirs` checks
+    before. An attempt has succeeded when a process opens the dsn as root, or when something in `roots` has changed."""
+
+    name: str
+    dsn: str
+    says: str
+    fault: str = ""
+    links: Mapping[str, str] = field(default_factory=dict)
+
+    def make(self, folder: Path) -> str:
+        """Return the dsn of its file."""
+        mine = folder / "mine"
+        mine.mkdir(exist_ok=True)
+        os.chown(mine, USER, USER)
+        for name, to in self.links.items():
+            (mine / name).symlink_to(folder / to)
+            os.chown(mine / name, USER, USER, follow_symlinks=False)
+        return f"{folder}/{self.dsn}"
+
+
+ROOTS, NEW, BEHIND = "belongs to root", "would be made in", "behind the symbolic link"
+FILES = (
+    RootFile(name="file", dsn="roots/victim.db", says=ROOTS),
+    RootFile(name="new file", dsn="roots/new.db", says=NEW, fault="does not exist"),
+    RootFile(name="link to a file", dsn="mine/x", links={"x": "roots/victim.db"}, says=ROOTS, fault=BEHIND),
+    RootFile(name="link to no file", dsn="mine/x", links={"x": "roots/new.db"}, says=NEW, fault=BEHIND),
+    RootFile(name="link on the way", dsn="mine/x/new.db", links={"x": "roots"}, says=NEW, fault=BEHIND),
+    RootFile(name="dots", dsn="mine/../roots/victim.db", says=ROOTS, fault="belongs to root|without `.`"),
+    RootFile(
+        name="circle", dsn="mine/a", links={"a": "mine/b", "b": "mine/a"}, says="cannot be resolved", fault=BEHIND
+    ),
+    RootFile(
+        name="a NUL", dsn="roots/victim.db\0.db", says="cannot be resolved", fault="cannot be resolved|without `.`"
+    ),
+)
+
+
 @pytest.fixture
 def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="proveout-test-", dir="/var/tmp") as name:
         Path(name).chmod(0o755)
         (Path(name) / "roots").mkdir(mode=0o755)
-        victim(Path(name)).touch(mode=0o644)
+        (Path(name) / "roots" / "victim.db").touch(mode=0o644)
         yield Path(name)
 
 
 def work(end: Endpoint) -> list[tasks.TaskSpec]:
     """One task of every kind that starts a process for one system."""
     kinds = (
-        tasks.InspectSystem,
-        tasks.RunSql,
-        tasks.Checkpoint,
-        tasks.RestoreCopy,
-        tasks.CheckInvariants,
-        tasks.PopulateSystem,
-        tasks.RunLoad,
-    )
+        tasks.InspectSystem, tasks.RunSql, tasks.Checkpoint, tasks.RestoreCopy, tasks.CheckInvariants,
+        tasks.PopulateSystem, tasks.RunLoad,
+    )  # fmt: skip
     specs = [dataclasses.replace(HONEST[kind], endpoint=end) for kind in kinds]
+    pairs = [
+        dataclasses.replace(HONEST[kind], source=end, sink=end) for kind in (tasks.LinkSystems, tasks.CompareSystems)
+    ]
     sizes = tasks.RunCapture(capture=Capture(name="c", kind="sizes", every_s=1.0, system="db"), endpoints=(end,))
-    link = dataclasses.replace(HONEST[tasks.LinkSystems], source=end, sink=end)
-    compare = dataclasses.replace(HONEST[tasks.CompareSystems], source=end, sink=end)
-    return [*specs, sizes, link, compare]
+    return [*specs, *pairs, sizes]
 
 
 @pytest.mark.escape
@@ -66,7 +104,7 @@ async def test_tasks_on_a_file_of_root_are_refused(case: RootFile, who: str, fol
     """A user's file has a dsn: of SQLite, and of drivers of other packages, whose files only `privileges` checks."""
     listed = Policy(source="/etc/lab/policy.yaml", paths=(str(folder),))
     task_context.policy = listed if who == "listed" else Policy(own=True)
-    end = Endpoint(system="db", engine="sqlite", dsn=case.make(folder, USER))
+    end = Endpoint(system="db", engine="sqlite", dsn=case.make(folder))
     before = children()
     for spec in work(end):
         with pytest.raises(TaskFault, match=case.fault or case.says) as caught:
@@ -75,7 +113,7 @@ async def test_tasks_on_a_file_of_root_are_refused(case: RootFile, who: str, fol
     with pytest.raises(TaskFault, match=case.says):
         await ray_task._formed(task_context, dataclasses.replace(HONEST[tasks.RunLoad], endpoint=end))
     assert children() == before
-    assert victim(folder).stat().st_size == 0
+    assert (folder / "roots" / "victim.db").stat().st_size == 0
     assert sorted(path.name for path in (folder / "roots").iterdir()) == ["victim.db"]
 
 
@@ -89,7 +127,7 @@ def test_engines_in_files_do_not_run_as_root(engine: str, folder: Path, monkeypa
     monkeypatch.setattr(DriverAdapter, "in_files", property(lambda adapter: adapter._engine == "acme"))
     for case in FILES[:2]:
         with pytest.raises(TaskFault, match=case.says) as caught:
-            Privileges.for_engine(engine, case.make(folder, USER), Policy(own=True))
+            Privileges.for_engine(engine, case.make(folder), Policy(own=True))
     assert f"chown USER {folder}/roots" in caught.value.way_out
     chosen = Privileges.for_engine(engine, ":memory:", Policy(own=True))
     assert chosen == Privileges.for_engine("postgres")

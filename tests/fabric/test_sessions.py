@@ -1,50 +1,37 @@
 """Tasks of one session with a real agent: results, faults, deadlines, samples; streams that break and lose replies: a
-session goes on, tasks run once, outcomes arrive once. (Leases and epochs on a driven clock: tests/simulation.)"""
+session goes on, tasks run once, outcomes arrive once; messages that an agent cannot decode. (Leases and epochs on a
+driven clock: tests/simulation.)"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
+import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 import thorough
-from eventually import eventually_async
-from fabric_bench import ENDPOINT, HELLO, Line, Permanent, Proxy, by_hand, leave, lines, task
+from eventually import PATIENCE_S, eventually_async
+from fabric_bench import ENDPOINT, HELLO, Line, Permanent, Proxy, by_hand, channel, leave, lines, status, task
 
 from proveout.coordinator.agents.connect import StreamEnded
 from proveout.coordinator.agents.session import Lost
-from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.topology import Capture
-from proveout.proto.wire.codec import task_bytes
-from proveout.proto.wire.messages import (
-    Cancel,
-    Finish,
-    Sample,
-    Start,
-    TaskAccepted,
-    TaskArmed,
-    TaskDone,
-    TaskFailed,
-)
-from proveout.proto.wire.results import CaptureResult, LoadResult, SqlDone
-from proveout.proto.wire.tasks import Checkpoint, LoadShare, RunCapture, RunLoad, RunSql, StopSystem, Task
+from proveout.proto.wire import agent_pb2 as pb
+from proveout.proto.wire import codec
+from proveout.proto.wire.codec import MAX_MESSAGE_BYTES, task_bytes
+from proveout.proto.wire.messages import Cancel, Finish, Goodbye, Sample, TaskAccepted, TaskDone, TaskFailed
+from proveout.proto.wire.results import CaptureResult, SqlDone
+from proveout.proto.wire.tasks import Checkpoint, RunCapture, RunSql, StopSystem, Task
 
 pytestmark = pytest.mark.server
 
 CAPTURE = RunCapture(capture=Capture(name="c", kind="os", every_s=0.5))
-LOAD = RunLoad(
-    workload=Workload(name="w", kind="hlr", parameters=()),
-    endpoint=ENDPOINT,
-    share=LoadShare(first=0, count=4, total=4),
-    windows=Windows(ramp_up_s=0, measure_s=1, ramp_down_s=0),
-    workers=1,
-    seed=1,
-    label="l",
-)
 
 
 def sequences(line: Line) -> list[int]:
@@ -60,25 +47,6 @@ async def test_a_task_and_its_result(line: Line) -> None:
     clock = line.session.clock  # parent and child read the same CLOCK_MONOTONIC: the true offset is 0
     assert abs(clock.offset_ns) <= clock.uncertainty_ns
     assert line.session.to_agent_ns(10**12) == 10**12 + line.session.clock.offset_ns
-
-
-async def test_a_load_is_armed_and_starts_at_t0(line: Line) -> None:
-    line.session.send(Task(key="load", spec=LOAD, deadline_s=60))
-    await line.message(TaskArmed, "load")
-    line.session.send(Start(key="load", t0_ns=12345))
-    done = await line.outcome("load")
-    assert isinstance(done, TaskDone) and isinstance(done.result, LoadResult)
-    assert (done.result.measure_start_ns, done.result.ended_in_window) == (12345, 4)
-
-
-async def test_a_capture_runs_until_it_is_finished_and_numbers_its_samples(line: Line) -> None:
-    line.session.send(Task(key="capture", spec=CAPTURE, deadline_s=60))
-    for _ in range(5):
-        await line.message(Sample, "capture")
-    line.session.send(Finish(key="capture"))
-    done = await line.outcome("capture")
-    assert sequences(line) == list(range(1, len(sequences(line)) + 1))
-    assert isinstance(done, TaskDone) and done.result == CaptureResult(capture="c", samples=len(sequences(line)))
 
 
 async def test_how_tasks_fail(line: Line, shared_agent: Permanent, tmp_path: Path) -> None:
@@ -244,3 +212,73 @@ async def test_a_second_stream_of_the_same_coordinator_replaces_the_first(shared
     assert isinstance(await second.read(), TaskAccepted)
     await first.close()
     await leave(second)
+
+
+Connect = Callable[..., Awaitable[Line]]
+
+# ---- messages that an agent cannot decode: it refuses them and continues to serve ------------------------------------
+
+BRIEF = replace(HELLO, run_id="brief", lease_s=0.2)
+"""The next run waits for the end of the lease of one whose stream broke."""
+
+
+@pytest.fixture
+async def served(shared_agent: Permanent, connect: Connect) -> AsyncIterator[Permanent]:
+    """The shared agent, which must still serve after the test."""
+    yield shared_agent
+    line = await connect()
+    line.session.send(task("k", "sleep 0"))
+    assert isinstance(await line.outcome("k"), TaskDone)
+
+
+async def send(agent: Permanent, *envelopes: pb.CoordinatorEnvelope) -> grpc.StatusCode:
+    """Send messages as a coordinator does, with the certificate of its signer."""
+    complete = [pb.CoordinatorEnvelope.FromString(one.SerializeToString()) for one in envelopes]
+    for one in complete:
+        if one.HasField("hello"):
+            one.hello.signer = agent.credentials.signer.decode()
+    return await status(channel(agent, agent.credentials), *complete)
+
+
+hello = codec.coordinator_envelope(BRIEF)
+envelope = pb.CoordinatorEnvelope
+
+
+@pytest.mark.parametrize(
+    ("envelopes", "code"),
+    [
+        ([], grpc.StatusCode.INVALID_ARGUMENT),
+        ([codec.coordinator_envelope(Goodbye())], grpc.StatusCode.INVALID_ARGUMENT),
+        ([hello, envelope()], grpc.StatusCode.INVALID_ARGUMENT),
+        ([hello, hello], grpc.StatusCode.INVALID_ARGUMENT),
+        ([envelope(hello=pb.Hello(run_id="x" * MAX_MESSAGE_BYTES))], grpc.StatusCode.RESOURCE_EXHAUSTED),
+    ],
+    ids=["nothing", "no-hello", "empty-later", "two-hellos", "too-large"],
+)
+async def test_invalid_messages_end_the_stream_with_a_status(
+    served: Permanent, envelopes: list[pb.CoordinatorEnvelope], code: grpc.StatusCode
+) -> None:
+    assert await send(served, *envelopes) is code
+
+
+async def test_an_invalid_message_does_not_end_the_session(served: Permanent, connect: Connect) -> None:
+    run = secrets.token_hex(4)
+    first = codec.coordinator_envelope(replace(HELLO, run_id=run))
+    await send(served, first, envelope())
+    line = await connect(run_id=run)
+    line.session.send(task("k", "sleep 0"))
+    assert isinstance(await line.outcome("k"), TaskDone)
+    await line.session.close()
+
+
+async def test_http_gets_no_http_answer(served: Permanent) -> None:
+    name, _, port = served.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(name, int(port))
+    answer = b""
+    with contextlib.suppress(OSError):  # the agent may close the connection
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write_eof()
+        async with asyncio.timeout(PATIENCE_S):
+            answer = await reader.read(100_000)
+    assert not answer.startswith(b"HTTP")
+    writer.close()

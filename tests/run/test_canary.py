@@ -4,20 +4,23 @@ Searched: standard output and error (with exceptions), every file of the run's d
 write-ahead logs, samples, the HTML report, logs, audit log), the requested result files (JUnit, JSON, summary), the
 OpenMetrics text, command lines and environments of all processes of the run, with those of database clients. Forms of
 the secret: plain, quoted for URLs, in base64 at each of the three offsets, in hexadecimal, backwards. Files are read at
-the end and continuously during the run (`canary.FileWatch`). For an agent that is killed see `test_canary_agent.py`.
+the end and continuously during the run (`canary.FileWatch`).
 
 The run that works sends the secret to the database and to an exporter, which its `to` names.
 
 Not tested: leaks by the driver or the server, such as the server's own log.
-"""
+
+The password of a database that a permanent agent tunes is searched in all files of the agent, continuously, with
+write-ahead logs and the open files of its processes: while it tunes, when it is killed (-9), and when it is restarted."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote
@@ -25,10 +28,20 @@ from urllib.parse import quote
 import psycopg
 import pytest
 from canary import CANARY, FileWatch, found
-from eventually import eventually
+from eventually import eventually, eventually_async
+from fabric_bench import Line
 from live_run import LiveRun
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from shared_servers import system
+from whole_run import Agent
+
+from proveout.agent.engines.postgres import roles as postgres_roles
+from proveout.agent.engines.postgres.provision import Server
+from proveout.dsl.plan.stages import Tuning
+from proveout.proto.wire.messages import TaskDone
+from proveout.proto.wire.results import TuningDone
+from proveout.proto.wire.tasks import ApplyTuning, Endpoint, InspectSystem, Task, TaskSpec
 
 pytestmark = pytest.mark.server
 
@@ -147,3 +160,102 @@ def test_a_secret_is_in_no_output_file_or_process(
     read = [path for path in tmp_path.rglob("*") if path.is_file()]  # with all that the run has printed
     assert any(path.name == "audit.log" for path in read)
     assert [str(path) for path in read if found(path.read_bytes()) or found(str(path).encode())] == []
+
+
+ADMINISTRATOR = "canary_admin"
+SETTINGS = Tuning(
+    name="memory",
+    operation="postgres_settings",
+    hosts=("db1",),
+    parameters=(("system", "db"), ("settings", (("work_mem", "67MB"),))),
+    system="db",
+)
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start a server of the test, whose settings may be changed; yield the dsn of its administrator."""
+    started = Server(system("postgres"), tmp_path_factory.mktemp("canary-server"))
+    try:
+        dsn = make_conninfo(postgres_roles.administration(started.start()), options="")
+        with psycopg.connect(dsn, autocommit=True) as admin:
+            make = "CREATE ADMINISTRATOR {} LOGIN SUPERUSER PASSWORD {}"
+            admin.execute(sql.SQL(make).format(sql.Identifier(ADMINISTRATOR), sql.Literal(CANARY)))
+        yield dsn
+    finally:
+        started.close(keep_data=False)
+
+
+@pytest.fixture
+async def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Agent]:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    agent = Agent(tmp_path)
+    try:
+        await agent.start()
+        yield agent
+    finally:
+        await agent.leave(within_s=0.0)
+        await agent.stop(signal.SIGKILL)
+
+
+async def ended(line: Line, what: str, spec: TaskSpec) -> object:
+    key = f"r/-/0/0/1.1/{what}/db1"
+    line.session.send(Task(key=key, spec=spec, deadline_s=120.0))
+    outcome = await line.outcome(key)
+    assert isinstance(outcome, TaskDone), outcome
+    return outcome.result
+
+
+def stored(dsn: str) -> str:
+    """Return the value of `work_mem` that ALTER SYSTEM has stored; "" for none."""
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        query = (
+            "SELECT setting FROM pg_file_settings WHERE sourcefile LIKE '%postgresql.auto.conf' AND name = 'work_mem'"
+        )
+        row = admin.execute(query).fetchone()
+    return "" if row is None else str(row[0])
+
+
+async def test_a_killed_agent_leaves_no_password_and_reverts_when_it_receives_the_password_again(
+    server: str, agent: Agent, tmp_path: Path
+) -> None:
+    where = conninfo_to_dict(server)
+    dsn = make_conninfo(
+        host=str(where["host"]), port=where.get("port"), dbname="postgres", user=ADMINISTRATOR, password=CANARY
+    )
+    endpoint = Endpoint(system="db", engine="postgres", dsn=dsn)
+    apply = ApplyTuning(tunings=(SETTINGS,), endpoints=(endpoint,))
+    files = FileWatch(tmp_path, lambda: [agent.process.pid] if agent.process else [])
+
+    async def looked() -> None:
+        looks = files.looks
+        await eventually_async(lambda: files.looks > looks + 1, "it looks")
+
+    async def tuned(line: Line) -> None:
+        result = await ended(line, "tune", apply)
+        assert isinstance(result, TuningDone)
+        assert [state.outcome for state in result.states] == ["applied"]
+
+    with files.watching():
+        line = await agent.connect(run_id="r", epoch=1)
+        await ended(line, "inspect:db", InspectSystem(endpoint=endpoint))
+        await tuned(line)
+        assert stored(server) == "67MB"
+        await looked()
+        await agent.stop(signal.SIGKILL)
+        await agent.leave(within_s=1.0)
+        await looked()
+        assert files.hits == set()
+        await agent.start()
+        log = agent.log.read_text()
+        assert "memory' of an earlier run: residue; db: ALTER SYSTEM RESET work_mem could not be undone" in log
+        assert "its password is not kept on disk: resume run r, or run a plan that tunes this database" in log
+        assert stored(server) == "67MB"
+        await tuned(await agent.connect(run_id="r", epoch=2))  # it was as before when it was tuned again
+        assert "tuning 'memory' of an earlier run: reverted" in agent.log.read_text()
+        await agent.leave()
+        await eventually_async(lambda: stored(server) == "", "it is reverted")
+    assert files.hits == set()
+    assert {"journal.sqlite-wal", "undo.sqlite-wal", "undo.sqlite", "audit.log", "log"} <= files.read
+    assert not (tmp_path / "machine").exists()

@@ -30,27 +30,23 @@ from sim_faults import HOSTS, Fault, draw
 from sim_host import NoAudit, SimHost
 from sim_machine import Machine, operations
 from sim_plan import LEASE_S, PLAN, STORING, drawn
-from sim_store import Store
 from sim_strikes import Strikes
 from sim_threads import Asyncio, Threads
 from sim_undo import os_of, sqlite_of
-from sim_wire import COORDINATOR, Link, Network, SimSigner, forget_signatures, outside
+from sim_wire import COORDINATOR, Link, Network, outside
 from sim_world import World
 
 from proveout.agent.daemon import servicer
-from proveout.agent.daemon import session as agent_outbox
 from proveout.agent.daemon import session as agent_session
 from proveout.agent.daemon import task_journal as agent_journal
 from proveout.agent.tuning import fault_injection, machine, tuner, undo_journal
 from proveout.agent.tuning import host as tuning_host
-from proveout.agent.tuning import tuner as tuning_handlers
 from proveout.coordinator import run
 from proveout.coordinator.agents import connect as dial
 from proveout.coordinator.agents import session as coordinator_session
 from proveout.coordinator.measure import samples
 from proveout.coordinator.run import RunOptions
 from proveout.coordinator.schedule.state import Summarise
-from proveout.coordinator.storage import journal as coordinator_journal
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import Journal, StorageFailed, read
 from proveout.coordinator.storage.run_directory import RunDirectory
@@ -117,7 +113,6 @@ class History:
         self.faults = draw(random.Random(f"faults {seed}")) if faults is None else faults
         self.world = World(self.loop, self.time, self.chance)
         self.threads = Threads(self.loop)
-        self.store = Store()
         self.links = {name: Link(name, self.chance) for name in HOSTS}
         for name, link in self.links.items():
             link.renewed = functools.partial(self._renewed, name)
@@ -297,8 +292,6 @@ class History:
         self.world.wrongs[:] = wrongs
         for host in self.hosts.values():
             host.close()
-        self.store.close()
-        forget_signatures()
 
 
 def _short(event: events.Event) -> str:
@@ -314,26 +307,22 @@ def _patched(history: History) -> Iterator[None]:
     changes: list[tuple[Any, str, Any]] = [
         (servicer, "host_facts", facts),
         (dial, "grpc", history.network.grpc),
-        (dial, "Signer", SimSigner),
         (dial, "_probe", history.network.probe),
         (run, "PlanEvaluator", Evaluator),
         (run, "samples", _Numbers(history)),
         (run, "time", history.time),
         (coordinator_session, "time", history.time),
         (agent_session, "time", history.time),
-        (agent_outbox, "time", history.time),
         (agent_journal, "time", history.time),
         (agent_session, "end_children", lambda: None),  # the real one would end the children of the test process
         (run_directory, "AuditLog", NoAudit),
         (run, "release_memory", lambda: None),
         (run, "rare_garbage_collection", contextlib.nullcontext),  # `seeds` collects garbage
-        (agent_journal, "sqlite3", history.store.module),
-        (coordinator_journal, "sqlite3", history.store.module),
         (signing, "time", history.time),
         (signing, "_counter", signing._counter),
         (tuner, "asyncio", Asyncio(history.threads)),
         (fault_injection, "time", history.time),
-        (tuning_handlers, "time", history.time),
+        (tuner, "time", history.time),
         (tuning_host, "os", simulated_os),
         (undo_journal, "sqlite3", sqlite_of(history.here)),
         (undo_journal, "os", os_of(history.here)),

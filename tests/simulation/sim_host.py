@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from sim_clock import Process
 from sim_machine import POLICY, Machine, SimTools, view
 from sim_plan import IN_PLACE
-from sim_undo import Outstanding, outstanding_in
-from sim_wire import AUTHORITY, KnownKey, ServerSide, outside
+from sim_undo import Full, Outstanding, outstanding_in
+from sim_wire import AUTHORITY, ServerSide, outside
 from sim_world import table
 
 from proveout.agent.daemon import servicer as daemon
@@ -34,11 +34,6 @@ if TYPE_CHECKING:
     from sim_history import History
 
 
-class _Full(sqlite3.OperationalError):
-    def __init__(self) -> None:
-        super().__init__("database or disk is full")
-
-
 class _Disk:
     """A database connection that refuses writes while the disk of its host is full."""
 
@@ -47,7 +42,7 @@ class _Disk:
 
     def execute(self, query: str, *arguments: Any) -> sqlite3.Cursor:
         if self._host.full and query.lstrip().upper().startswith(("INSERT", "UPDATE", "DELETE")):
-            raise _Full
+            raise Full
         return self._database.execute(query, *arguments)
 
     def close(self) -> None:
@@ -212,6 +207,4 @@ class _Trust:
 
     def verifier(self, hello: messages.Hello) -> TaskVerifier:
         to = Addressee(agent=f"agent/{self._name}", run=hello.run_id, epoch=hello.epoch)
-        verifier = Verifier(hello.signer.encode(), AUTHORITY.pem, frozenset())
-        verifier._key = KnownKey(verifier._key)  # type: ignore[assignment]
-        return TaskVerifier(verifier, to)
+        return TaskVerifier(Verifier(hello.signer.encode(), AUTHORITY.pem, frozenset()), to)

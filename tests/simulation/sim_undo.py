@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sim_machine import Machine
 
 
-class _Full(sqlite3.OperationalError):
+class Full(sqlite3.OperationalError):
     def __init__(self) -> None:
         super().__init__("database or disk is full")
 
@@ -99,7 +99,7 @@ class UndoDatabase:
         if writes:
             self._machine.threads.pause(0.002)
             if self._machine.disk.full:
-                raise _Full
+                raise Full
 
     def covers(self, subject: str) -> bool:
         if self._database.in_transaction or not self._is_synchronous:

@@ -22,12 +22,10 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from sim_clock import CURRENT, Process, SimLoop
 
 from proveout.coordinator.agents.connect import AgentUnreachable
 from proveout.coordinator.certificates import Authority
-from proveout.proto import signing
 from proveout.proto.wire import agent_pb2 as pb
 
 EOF_MARK = grpc.aio.EOF  # type: ignore[attr-defined]
@@ -38,47 +36,6 @@ ROOM = 64
 AUTHORITY = Authority.create()
 """The real authority for the signatures of tasks; TLS is not simulated."""
 COORDINATOR = AUTHORITY.issue_coordinator()
-
-
-_SIGNED: set[tuple[bytes, bytes, bytes]] = set()
-"""(public key, signature, signed data) of all signatures made here; they are valid, and verifying them again would take
-most of the time."""
-
-
-class RememberingKey:
-    """A private key that records its signatures in `_SIGNED`."""
-
-    def __init__(self, key: Ed25519PrivateKey) -> None:
-        self._key, self._public = key, key.public_key().public_bytes_raw()
-
-    def sign(self, data: bytes) -> bytes:
-        signature = self._key.sign(data)
-        _SIGNED.add((self._public, signature, data))
-        return signature
-
-
-class KnownKey:
-    """A public key that verifies every signature except those in `_SIGNED`."""
-
-    def __init__(self, key: Ed25519PublicKey) -> None:
-        self._key, self._public = key, key.public_bytes_raw()
-
-    def verify(self, signature: bytes, data: bytes) -> None:
-        if (self._public, signature, data) not in _SIGNED:
-            self._key.verify(signature, data)
-
-
-class SimSigner(signing.Signer):
-    """The real signer with a `RememberingKey`."""
-
-    def __init__(self, key: bytes) -> None:
-        super().__init__(key)
-        self._key = RememberingKey(self._key)  # type: ignore[assignment]
-
-
-def forget_signatures() -> None:
-    """Clear the recorded signatures at the end of a history."""
-    _SIGNED.clear()
 
 
 def outside() -> contextvars.Context:

@@ -19,32 +19,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from live_run import LiveRun
+from live_run import LIMITS, LiveRun, plan
 
 ITERATIONS = 4
 MIB = 1 << 20
-PLAN = """
-proveout: 1
-name: full
-title: A disk that fills up
-preflight: false
-topology:
-  hosts:
-    box: {{roles: [server, client], address: local}}
-  systems:
-    db: {{engine: {engine}, host: box, provision: embedded}}
-workloads:
-  hlr: {{kind: hlr, population: {population}}}
-captures:
-  host: {{kind: os, on: all, every: 200ms}}
-stages:
-  - populate: {{workload: hlr, into: db}}
-  - ladder: {{workload: hlr, target: db, threads: [1, 2], think: {{constant: 200us}}, ramp_up: 100ms, measure: {measure}, ramp_down: 100ms, repeat: 2,
-             retries: {retries}, capture: [host], limits: {{start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%, void: 100%, client_cpu: 100%}}}}
-report: {{without: [others]}}  # no figure, because drawing others takes a second of CPU time
-verdicts:
-  - {{id: answers, check: ladder.at(1).tps.mean > 0.0 && ladder.at(2).tps.mean > 0.0}}
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,11 +105,17 @@ def played(case: Case, folder: Path) -> Filled:
         if not case.alone:
             mounts.enter_context(small_disk(disk, case.size_bytes))
         disk.mkdir(exist_ok=True)
-        text = PLAN.format(
+        text = plan(
             engine=case.engine,
             population=1000 if case.engine == "sqlite" else 10_000,
-            measure="1s",
+            ladder="threads: [1, 2], think: {constant: 200us}, capture: [host]",
+            ramp_ms=100,
+            measure_s=1.0,
+            repeat=2,
             retries=case.retries,
+            limits=LIMITS,
+            check="ladder.at(1).tps.mean > 0.0 && ladder.at(2).tps.mean > 0.0",
+            more="preflight: false\n",
         )
         run, filler = _filled_run(case, folder, text, disk, mounts)
         codes = [run.end()]

@@ -14,36 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from live_run import LiveRun
+from live_run import LIMITS, LiveRun, plan
 
-PLAN = """
-proveout: 1
-name: small
-title: A file and a client
-topology:
-  hosts:
-    box: {roles: [server, client], address: local}
-  systems:
-    db: {engine: sqlite, host: box, provision: embedded}
-workloads:
-  hlr: {kind: hlr, population: 100}
-captures:
-  host: {kind: os, on: all, every: 200ms}
-stages:
-  - populate: {workload: hlr, into: db}
-  - ladder: {workload: hlr, target: db, threads: [1], think: {constant: 5ms}, ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1,
-             retries: 3, capture: [host], limits: {start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%, void: 100%}}
-report: {without: [others]}  # no figure, because drawing others takes a second of CPU time
-verdicts:
-  - {id: answers, check: ladder.at(1).errors.count.mean == 0.0}
-"""
 TUNING = """
 tuning:
   - {{name: settings, on: all, file: {{path: {etc}/app.conf, content: "tuned = yes\\n"}}}}
   - {{name: another, on: all, file: {{path: {etc}/new.conf, content: "new = yes\\n"}}}}
 """
-FAULTS = """faults: [{{name: struck, at: 200ms, for: 200ms, on: box, file: {{path: {etc}/fault.conf, content: "x"}}}}],
-             """
+FAULT = ", faults: [{{name: struck, at: 200ms, for: 200ms, on: box, file: {{path: {etc}/fault.conf, content: x}}}}]"
 BEFORE = b"tuned = no\n# \xe4 comment of somebody's\n"
 MODE = 0o640
 DYING = str(Path(__file__).with_name("dying.py"))
@@ -79,9 +57,10 @@ class Death:
 def die(point: Point, folder: Path) -> Death:
     """Run the plan with a kill at this point. `folder` is empty."""
     options = [*(tuned(folder) if point.tuned else []), "--junit", "junit.xml"]
-    faults = FAULTS.format(etc=folder / "etc") if point.fault else ""
-    text = PLAN.replace("retries: 3", f"{faults}retries: 3")
-    text += TUNING.format(etc=folder / "etc") if point.tuned else ""
+    etc = folder / "etc"
+    ladder = "threads: [1], think: {constant: 5ms}, capture: [host]" + (FAULT.format(etc=etc) if point.fault else "")
+    more = TUNING.format(etc=etc) if point.tuned else ""
+    text = plan(ladder=ladder, ramp_ms=100, measure_s=1.0, limits=LIMITS, more=more)
     mark = folder / "mark" / "died"
     mark.parent.mkdir()
     environment = {

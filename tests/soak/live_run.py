@@ -34,35 +34,49 @@ NEVER_VOID = (
 )
 """Limits that no iteration breaks, however busy this machine is. What voids is tested in tests/coordinator/measure."""
 
+LIMITS = "start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%, void: 100%, client_cpu: 100%"
 PLAN = """
 proveout: 1
 name: stands
-title: A load on a file
 topology:
   hosts:
     box: {{roles: [server, client], address: {address}}}
   systems:
     db: {{engine: {engine}, host: box, {where}}}
 workloads:
-  hlr: {{kind: hlr, population: 100}}
+  hlr: {{kind: hlr, population: {population}}}
+captures:
+  host: {{kind: os, on: all, every: 200ms}}
 stages:
   - populate: {{workload: hlr, into: db}}
-  - ladder: {{workload: hlr, target: db, threads: [1], think: {{constant: 2ms}}, ramp_up: 0s, measure: {measure_s}s, ramp_down: 0s, repeat: 1,
-             retries: 3, limits: {{start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%, void: 100%, errors: 100%, client_cpu: 100%}}}}
+  - ladder: {{workload: hlr, target: db, {ladder}, ramp_up: {ramp_ms}ms, measure: {measure_s}s, ramp_down: {ramp_ms}ms,
+             repeat: {repeat}, retries: {retries}, limits: {{{limits}}}}}
 report: {{without: [others]}}  # no figure, because drawing others takes a second of CPU time
 verdicts:
-  - {{id: answers, check: ladder.at(1).errors.count.mean == 0.0}}
-"""
+  - {{id: answers, check: {check}}}
+{more}"""
 
 E = TypeVar("E", bound=Event)
 
 
 def plan(
-    *, address: str = "local", engine: str = "sqlite", where: str = "provision: embedded", measure_s: float = 6.0
+    *,
+    address: str = "local",
+    engine: str = "sqlite",
+    where: str = "provision: embedded",
+    population: int = 100,
+    ladder: str = "threads: [1], think: {constant: 2ms}",
+    ramp_ms: int = 0,
+    measure_s: float = 6.0,
+    repeat: int = 1,
+    retries: int = 3,
+    limits: str = f"{LIMITS}, errors: 100%",
+    check: str = "ladder.at(1).errors.count.mean == 0.0",
+    more: str = "",
 ) -> str:
-    """Return the plan's text. Its limits on the variation of throughput are wide, so that only the check for pauses
-    finds a pause."""
-    return PLAN.format(address=address, engine=engine, where=where, measure_s=measure_s)
+    """The text of a plan of one ladder. Its limits on the variation of throughput are wide, so that only the check for
+    pauses finds a pause; `ladder`: further fields of the ladder, `more`: further keys of the plan."""
+    return PLAN.format(**locals())
 
 
 class LiveRun:

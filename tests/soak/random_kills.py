@@ -25,38 +25,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from kill_points import as_before, tuned
-from live_run import LiveRun, signalled
+from kill_points import TUNING, as_before, tuned
+from live_run import LIMITS, LiveRun, plan, signalled
 from restarts import OF_THE_DATABASE
 
 PR_SET_CHILD_SUBREAPER = 36
 GONE_S = 30.0
 RESUMES_MAX = 4
 ITERATIONS = 2
-
-PLAN = """
-proveout: 1
-name: small
-title: A system, its client, and two files that are tuned
-topology:
-  hosts:
-    box: {{roles: [server, client], address: local}}
-  systems:
-    db: {{engine: {engine}, host: box, provision: embedded}}
-workloads:
-  hlr: {{kind: hlr, population: 100}}
-captures:
-  host: {{kind: os, on: all, every: 200ms}}
-tuning:
-  - {{name: settings, on: all, file: {{path: {etc}/app.conf, content: "tuned = yes\\n"}}}}
-  - {{name: another, on: all, file: {{path: {etc}/new.conf, content: "new = yes\\n"}}}}
-stages:
-  - populate: {{workload: hlr, into: db}}
-  - ladder: {{workload: hlr, target: db, threads: [2], ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: {iterations},
-             retries: 6, capture: [host], limits: {{start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%, void: 100%}}}}
-verdicts:
-  - {{id: answers, check: ladder.at(2).tps.mean > 0.0}}
-"""
 
 VICTIMS: dict[str, Callable[[psutil.Process], bool]] = {
     "coordinator": lambda process: False,  # the run's own process, not one of its children
@@ -142,7 +118,17 @@ def struck(blow: Blow, folder: Path, length_s: float) -> Outcome:
     """Execute a run with this blow, and its resumes. `folder` is empty."""
     (folder / "tmp").mkdir(mode=0o700)
     options, environment = tuned(folder), {"TMPDIR": str(folder / "tmp")}
-    text = PLAN.format(engine=blow.engine, etc=folder / "etc", iterations=ITERATIONS)
+    text = plan(
+        engine=blow.engine,
+        ladder="threads: [2], capture: [host]",
+        ramp_ms=100,
+        measure_s=1.0,
+        repeat=ITERATIONS,
+        retries=6,
+        limits=LIMITS,
+        check="ladder.at(2).tps.mean > 0.0",
+        more=TUNING.format(etc=folder / "etc"),
+    )
     folder.chmod(0o755)
     shared = _shared_memory()
     run = LiveRun(folder, text, *options, environment=environment)

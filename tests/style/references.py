@@ -20,7 +20,7 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
@@ -52,8 +52,7 @@ _MEASURED = re.compile(r"_(total|bytes|fraction|per_s|s|us)$")  # names of metri
 _DECISION = re.compile(r"\bADRs? (\d{1,4})\b")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_TRIPLE = re.compile(r'"""(.*?)"""', re.DOTALL)
-_DEFINITION = re.compile(r"\b(?:def|class|cdef|cpdef)\b[^(\n]*?(\w+)[(:]")
+_TRIPLE = re.compile(r'^[ \t]*"""(.*?)"""', re.DOTALL | re.MULTILINE)
 
 
 @dataclass
@@ -66,7 +65,6 @@ class Tree:
     """Every word of the code of the project: names, keys, words in literals, names of files."""
     names: dict[str, frozenset[str]] = field(default_factory=dict)
     """Names and words in literals, by file of code."""
-    definitions: set[str] = field(default_factory=set)
     modules: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Files of code by the path of the module or package from any of its folders on."""
     prose: dict[str, list[vocabulary.Block]] = field(default_factory=dict)
@@ -101,35 +99,22 @@ def _add_code(tree: Tree, path: str) -> None:
     for name in _from_each_folder(str(Path(path).with_suffix("")).removesuffix("/__init__")):
         tree.modules[name].append(path)
     if path.endswith((".py", ".pyi")):
-        triples = [
-            one
-            for one in _TRIPLE.finditer(code)
-            if not code[code.rfind("\n", 0, one.start()) + 1 : one.start()].strip()
-        ]
+        triples = list(_TRIPLE.finditer(code))
         tree.prose[path] = [vocabulary.Block(one[1], code.count("\n", 0, one.start()) + 1) for one in triples]
         if re.search(r"#[^\n]*(`|ADR)", code):
             tree.prose[path] += vocabulary.comment_blocks(code)
         ends = [0, *(one.end() for one in triples)]
         between = (code[end : one.start()] for end, one in zip(ends, triples, strict=False))
         code = re.sub(r"#[^\n]*", "", "".join([*between, code[ends[-1] :]]))
-    tree.definitions.update(_DEFINITION.findall(code))
     tree.names[path] = frozenset(_WORD.findall(code))
     tree.words |= tree.names[path]
 
 
-def prose_of(tree: Tree, path: str) -> Iterable[vocabulary.Block]:
-    """Return the prose of a tracked file."""
-    found = tree.prose.get(path)
-    return vocabulary.read_blocks(path, (ROOT / path).read_text(encoding="utf-8")) if found is None else found
-
-
-def stale_references(
-    tree: Tree, path: str, text: str, blocks: Iterable[vocabulary.Block] | None = None
-) -> Iterator[str]:
-    """Yield `path:line: reference: reason` for each reference of a file that leads nowhere. `blocks`: its prose."""
+def stale_references(tree: Tree, path: str, text: str) -> Iterator[str]:
+    """Yield `path:line: reference: reason` for each reference of a file that leads nowhere."""
     is_page = path.endswith(".md") and path != "docs/glossary.md"
     is_about_sources = str(Path(path).parent) in (".", "docs", "docs/extend") and path != "CHANGELOG.md"
-    for block in vocabulary.read_blocks(path, text) if blocks is None else blocks:
+    for block in tree.prose.get(path) or vocabulary.read_blocks(path, text):
         if block.literal:
             continue
         for match in _SPAN.finditer(block.text):
@@ -149,9 +134,10 @@ def _why_stale(tree: Tree, path: str, reference: str, *, checked: bool) -> str:
     if _PATH.fullmatch(name) and _is_path(name):
         if not _path_exists(tree, path, name):
             return "no such file"
-        return "" if not inner or inner in tree.definitions else "no such test"
+        return "" if not inner or inner in tree.words else "no such test"
     if re.fullmatch(r"test_[\w*]+", reference):
-        return "" if fnmatch.filter(tree.definitions | tree.modules.keys(), reference) else "no such test"
+        is_there = fnmatch.filter(tree.words, reference) if "*" in reference else reference in tree.words
+        return "" if is_there else "no such test"
     if not _NAME.fullmatch(reference) or reference.endswith(DATA):
         return ""
     parts = reference.removesuffix("()").removeprefix("proveout.").split(".")

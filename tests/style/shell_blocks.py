@@ -9,20 +9,17 @@ from pathlib import Path
 from typing import Any
 
 TAG = re.compile(r"<!-- (only parsed|not run): (\S.*?) -->")
-VARIES = re.compile(
-    r"(?P<run>\d{8}-\d{6}-[0-9a-f]{4})|(?P<number>\d[\d,.:]*(?: (?:µs|ms|s|min)\b)?)|(?P<outcome>PASS|FAIL|INCONCLUSIVE)"
-    r"|(?P<rule>─+)|(?P<any>…)|(?P<blank>\s+)"
-)
-"""The parts of an output that differ between two runs of a command."""
-MATCHES = {
+VARYING = {
     "run": r"\d{8}-\d{6}-[0-9a-f]{4}",
     "number": r"\d[\d,.:]*(?: (?:µs|ms|s|min)\b)?",
     "outcome": "(?:PASS|FAIL|INCONCLUSIVE)",
     "rule": "─+",
-    "any": ".*?",
     "blank": r"\s+",
+    "any": "…",
 }
-"""The pattern of each of them: `…` is any text, a blank any number of blanks."""
+"""The parts of an output that differ between two runs of a command; a blank is any number of blanks, `…` any text."""
+VARIES = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in VARYING.items()))
+MATCHES = VARYING | {"any": ".*?"}
 
 
 def as_shown(text: str) -> re.Pattern[str]:

@@ -1,5 +1,6 @@
 """Checks of the documents: the reference agrees with the code, every command in README and guide is run or at least
-parsed, and the site is built without a broken link.
+parsed, the CI jobs run in a repository of their user, the lab plans have the values of the studies, and the site is built
+without a broken link.
 
 Commands are in fenced blocks, ```` ```sh ```` (every line is one) or ```` ```console ```` (the lines after `$ `; the
 rest is their output, which is compared: `as_shown` says what may differ). A block is run here, in a folder with
@@ -12,6 +13,8 @@ be run has the reason in a comment on the line before it:
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 import re
 import runpy
@@ -20,10 +23,13 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import compiled_plans
 import pytest
@@ -43,21 +49,21 @@ BLOCKS = [block for page in PAGES for block in blocks(page)]
 SHELL = [block for block in BLOCKS if block.language in {"sh", "console"}]
 COMMAND = re.compile(r"(\$ |([A-Z_]+=\S+ )*(proveout|pip|python3?|make|git|docker|systemctl|sudo|cd|export) )")
 LIMIT_S = 240.0
-TINY = """
+Ended = subprocess.CompletedProcess[str]
+TINY = """\
 proveout: 1
 name: tiny
 title: A file and a client
 topology:
-  hosts:
-    box: {roles: [server, client], address: local}
-  systems:
-    db: {engine: sqlite, host: box, provision: embedded}
-workloads:
-  hlr: {kind: hlr, population: 100}
+  hosts: {box: {roles: [server, client], address: local}}
+  systems: {db: {engine: sqlite, host: box, provision: embedded}}
+workloads: {hlr: {kind: hlr, population: 100}}
 stages:
   - populate: {workload: hlr, into: db}
   - ladder: {workload: hlr, target: db, threads: [1], ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1}
+verdicts: [{id: no-errors, check: ladder.at(1).errors.count == 0}]
 """
+"""A plan of which a run takes two seconds."""
 
 
 IN_ONE_PROCESS = """
@@ -254,9 +260,14 @@ def test_commands_without_a_tag_are_run_and_have_the_output_of_the_page(tmp_path
     assert wrong == [], "\n".join(wrong)
 
 
-def shell(folder: Path, command: str, *, stops: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run commands without a terminal, to the first that fails where it `stops`."""
-    beside = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(folder), "NO_COLOR": "1"}
+def shell(folder: Path, command: str, *, stops: bool = True, more: Mapping[str, str] = MappingProxyType({})) -> Ended:
+    """Run commands without a terminal, to the first that fails where it `stops`; `more`: variables."""
+    beside = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": str(folder),
+        "NO_COLOR": "1",
+        **more,
+    }
     return subprocess.run(
         ["bash", "-euc" if stops else "-uc", command],
         cwd=folder, env=beside, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S,
@@ -281,3 +292,82 @@ def test_figures_of_benchmarks_are_shown_beside_those_before(monkeypatch: pytest
     assert "before the arrow commit `one`" in shown(again)
     assert "| 4 | 0.95 → 1.00 |" in shown(kept_of(kept, third, rebase=True))
     assert "| 4 | 0.90 |" not in shown(kept_of({}, third, rebase=False))
+
+
+# ---- the CI jobs of the guide
+
+RECIPES = ["github-workflow.yml", "gitlab-ci.yml", "Jenkinsfile"]
+INSTALLS = re.compile(r"python3 -m venv |(\S*/)?pip install ")
+
+
+def lines(name: str) -> list[str]:
+    """The shell lines of a job, in order."""
+    text = (ROOT / "docs" / "ci" / name).read_text()
+    if name == "Jenkinsfile":
+        return re.findall(r"sh '([^']*)'", text)
+    return list(commands_of_workflow(yaml.safe_load(text)))
+
+
+def test_each_recipe_installs_checks_and_runs() -> None:
+    for name in RECIPES:
+        kinds = ["install" if INSTALLS.match(line) else line.split()[1] for line in lines(name)]
+        assert [kind for kind in kinds if kind in ("install", "check", "run")][-2:] == ["check", "run"], name
+        assert "install" in kinds, name
+
+
+@pytest.mark.soak
+@pytest.mark.server
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_lines_of_a_recipe_run_in_a_repository_of_its_user(name: str, tmp_path: Path) -> None:
+    """Only `plans/` and the job are there. The lines that install are left out, as they need the source's address: the
+    environment of the tests is on the PATH, and is `.venv` of the repository."""
+    repository = tmp_path / "checkout"
+    (repository / "plans").mkdir(parents=True)
+    (repository / "plans" / "smoke.yaml").write_text(TINY)
+    (repository / ".venv").symlink_to(Path(sys.executable).parents[1])
+    summary = tmp_path / "step-summary.md"
+    github = {
+        "GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(repository), "GITHUB_STEP_SUMMARY": str(summary),
+        "HOME": str(tmp_path),
+    }  # fmt: skip
+    for line in lines(name):
+        if not INSTALLS.match(line):
+            ended = shell(repository, line, more=github)
+            assert ended.returncode == 0, f"{line}\n{ended.stdout}"
+    (checked,) = ET.parse(repository / "check.xml").getroot()
+    assert [case.attrib["name"] for case in checked.iter("testcase")] == ["plans/smoke.yaml"]
+    (suite,) = ET.parse(repository / "junit.xml").getroot()
+    assert (suite.attrib["failures"], suite.attrib["errors"]) == ("0", "0")
+    assert json.loads((repository / "result.json").read_text())["format"] == "proveout.result/1"
+    assert (repository / "summary.md").read_text()
+    if name == "github-workflow.yml":
+        assert summary.read_text() == (repository / "summary.md").read_text()
+    if name == "gitlab-ci.yml":
+        assert json.loads((repository / "codequality.json").read_text()) == []
+        assert "proveout_tps" in (repository / "metrics.txt").read_text()
+    (repository / "plans" / "wrong.yaml").write_text(TINY.replace("measure: 1s", "measure: 1sec"))
+    ended = shell(repository, next(line for line in lines(name) if " check " in line), more=github)
+    assert ended.returncode == 2, "a wrong plan ends a job at its check"
+    assert "::error file=plans/wrong.yaml,line=10,col=80,title=plan::" in ended.stdout
+
+
+# ---- the studies
+
+
+def test_lab_plans_have_the_values_of_the_studies_and_each_other_value_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`docs/generate.py --check` holds the pages against the rows."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    study_values = importlib.import_module("study_values")
+    monkeypatch.setattr(study_values, "compile_plan", lambda path: compiled_plans.compiled(path.stem))
+    studies = study_values.studies()
+    assert [study.name for study in studies] == ["appliance", "exalogic", "hlr-cache", "in-memory", "xe"]
+    assert [f"{one.name}: {found}" for one in studies for found in study_values.differences(one)] == []
+    assert [found for one in studies for found in study_values.absent_charts(one)] == []
+    invented = replace(studies[0], figures=({"figure": "1", "lab": "storage-lab: random, nothing", "axes": "same"},))
+    assert [*study_values.absent_charts(invented)] == ["storage-lab: nothing"]
+    for study in studies:
+        for row in study.rows:
+            changed = replace(study, rows=(replace(row, plan=f"not {row.plan}"),))
+            assert not row.at or list(study_values.differences(changed)), row.what

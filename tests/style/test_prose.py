@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import vocabulary
 import yaml
-from references import prose_of, read_tree, stale_references
+from references import read_tree, stale_references
 
 ROOT = vocabulary.ROOT
 ENTRIES: list[dict[str, Any]] = yaml.safe_load(vocabulary.RULES.read_text(encoding="utf-8"))["patterns"]
@@ -106,7 +106,7 @@ def test_references_that_lead_nowhere_are_found_and_no_others() -> None:
 def test_no_reference_of_sources_and_pages_leads_nowhere() -> None:
     paths = [path for path in vocabulary.select_files([]) if path.endswith(vocabulary.PROSE_SUFFIXES)]
     tree, texts = read_tree(), ((path, (ROOT / path).read_text(encoding="utf-8")) for path in paths)
-    stale = [found for path, text in texts for found in stale_references(tree, path, text, prose_of(tree, path))]
+    stale = [found for path, text in texts for found in stale_references(tree, path, text)]
     assert stale == [], "\n".join(stale)
 
 

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 # A segment belongs to an entry when its owner is the entry's user and its key is PostgreSQL's for that data directory
 # (the inode number, or one of the few after it; src/backend/port/sysv_shmem.c). It is removed only when the process
 # that made it is gone and no process has it attached. A process belongs to an entry when it has the user, the program,
-# and the data directory as its working directory. The session's folder is the agent's, so the server's user cannot add
-# an entry.
+# and the data directory as its working directory: its inode and, because the inode of a removed directory is given to
+# the next one, which may be that of another session's server, the folder that it lies in. The session's folder is the
+# agent's, so the server's user cannot add an entry.
 
 FILE = "servers"
 IPC_RMID = 0
@@ -41,6 +42,7 @@ def entry_of(directory: str, program: str, uid: int | None) -> dict[str, Any]:
     return {
         "device": found.st_dev,
         "inode": found.st_ino,
+        "folder": os.path.dirname(os.path.realpath(directory)),  # noqa: PTH120
         "program": program.rpartition("/")[2],
         "uid": os.geteuid() if uid is None else uid,
     }
@@ -105,6 +107,9 @@ def _processes(entry: dict[str, Any]) -> Iterator[int]:
                 continue
             folder = os.stat(f"/proc/{name}/cwd")  # noqa: PTH116
             if (folder.st_dev, folder.st_ino) != (entry["device"], entry["inode"]):
+                continue
+            lies_in = os.path.dirname(os.readlink(f"/proc/{name}/cwd"))  # noqa: PTH115, PTH120
+            if lies_in != entry.get("folder", lies_in):  # the entry of an earlier release has none
                 continue
             program = os.readlink(f"/proc/{name}/exe")  # noqa: PTH115 - pathlib costs start-up time
         except OSError:

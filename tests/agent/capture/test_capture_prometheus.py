@@ -81,49 +81,50 @@ def test_missing_series_are_not_selected(wanted: Scrape) -> None:
 # ---- an exporter in the test -------------------------------------------------------------------------------------
 
 
-class Exporter:
-    """Serves `answer()` on loopback: (status, body). Records the requests, and counts the connections."""
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Exporter
+
+    def setup(self) -> None:
+        self.server.connections += 1
+        super().setup()
+
+    def do_GET(self) -> None:
+        self.server.requests.append(dict(self.headers) | {"path": self.path})
+        status, body = self.server.answer(len(self.server.requests))
+        if status == 0:
+            self.close_connection = True
+            return
+        self.send_response(status)
+        if status in (301, 302):
+            self.send_header("Location", "http://127.0.0.1:1/elsewhere")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        with suppress(BrokenPipeError):  # the client closed the connection
+            self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class Exporter(ThreadingHTTPServer):
+    """Serves `answer(number of the request)` on loopback: (status, body). Records the requests, and counts the
+    connections."""
+
+    daemon_threads = True
+    block_on_close = False
 
     def __init__(self, answer: Callable[[int], tuple[int, bytes]]) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answer, self.connections = answer, 0
         self.requests: list[dict[str, str]] = []
-        self.connections = 0
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def setup(self) -> None:
-                outer.connections += 1
-                super().setup()
-
-            def do_GET(self) -> None:
-                outer.requests.append(dict(self.headers) | {"path": self.path})
-                status, body = answer(len(outer.requests))
-                if status == 0:
-                    self.close_connection = True
-                    return
-                self.send_response(status)
-                if status in (301, 302):
-                    self.send_header("Location", "http://127.0.0.1:1/elsewhere")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                with suppress(BrokenPipeError):  # the client closed the connection
-                    self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
-        self.port = self._server.server_address[1]
 
     def close(self) -> None:
         if self._thread.is_alive():
-            self._server.shutdown()
-            self._server.server_close()
+            self.shutdown()
+            self.server_close()
             self._thread.join()
 
 
@@ -155,7 +156,7 @@ async def captured(context: Any, spec: RunCapture, until: Callable[[], bool]) ->
 
 async def test_samples_come_over_one_connection_with_the_password(task_context: Any, exporter: Any) -> None:
     made = exporter(lambda number: (200, f"load 2.5\nhits_total {number * 10}\n".encode()))
-    url = f"http://reader:p%40ss@127.0.0.1:{made.port}/deep/metrics?x=1"
+    url = f"http://reader:p%40ss@127.0.0.1:{made.server_port}/deep/metrics?x=1"
     spec = task(url, scrape("load"), scrape("hits_total", alias="hits", kind="counter"))
     result = await captured(task_context, spec, lambda: len(task_context.samples) >= 3)
     first = task_context.samples[0]
@@ -172,7 +173,7 @@ async def test_a_temporary_failure_of_an_exporter_loses_samples_only(task_contex
     bad = {3: (500, b""), 4: (0, b""), 5: (200, b"other 1\n"), 6: (200, b"load x\n")}
     made = exporter(lambda number: bad.get(number, (200, b"load 1\n")))
     result = await captured(
-        task_context, task(f"http://127.0.0.1:{made.port}", scrape("load")), lambda: len(made.requests) > 9
+        task_context, task(f"http://127.0.0.1:{made.server_port}", scrape("load")), lambda: len(made.requests) > 9
     )
     assert result.lost >= 3  # the request whose connection closed is repeated at once
     assert result.samples >= 3
@@ -181,7 +182,7 @@ async def test_a_temporary_failure_of_an_exporter_loses_samples_only(task_contex
 
 def test_an_exporter_may_hang_up_between_two_questions(exporter: Any) -> None:
     made = exporter(lambda number: (0, b"") if number == 2 else (200, b"load 1\n"))
-    client = prometheus.Exporter(f"http://127.0.0.1:{made.port}/m", 5.0)
+    client = prometheus.Exporter(f"http://127.0.0.1:{made.server_port}/m", 5.0)
     with closing(client):
         assert (client.text(), client.text(), len(made.requests)) == ("load 1\n", "load 1\n", 3)
 
@@ -210,7 +211,7 @@ async def test_a_bad_answer_at_the_start_is_a_fault_without_the_password(
     made = exporter(lambda _: (status, body))
     if status is None:
         made.close()
-    url = f"http://u:secret@127.0.0.1:{made.port}/m"
+    url = f"http://u:secret@127.0.0.1:{made.server_port}/m"
     with pytest.raises(TaskFault, match=message) as fault:
         await kinds.capture(task_context, task(url, scrape("load", labels=(("cpu", "1"),)), scrape("x", optional=True)))
     assert fault.value.code == code
@@ -230,7 +231,7 @@ async def test_an_exporter_that_never_answers_does_not_delay_the_end_of_the_capt
 
     made = exporter(answer)
     try:
-        url = f"http://127.0.0.1:{made.port}/m"
+        url = f"http://127.0.0.1:{made.server_port}/m"
         result = await captured(task_context, task(url, scrape("load")), lambda: len(made.requests) > 2)
     finally:
         held.set()

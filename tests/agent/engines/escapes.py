@@ -1,51 +1,51 @@
-"""SQL that tries to leave a database: to run programs, to reach files of the host, to become another role, to load
-code, to connect elsewhere.
+"""SQL of a plan that tries to leave its database: to run programs, to reach files of the host, to become another role, to
+load code, to connect elsewhere. Data only.
 
-Data only, imported by the tests here and by the long runs against a running system. Each case runs as SQL of a plan
-against a fresh embedded server in which the plan's role has the tables `loot (line text)` and `reached (name varchar)`.
-Words in braces are replaced: `{outside}` is a world-writable folder of the host, `{secret}` a world-readable file in it
-that contains the canary, `{socket}` the folder of the server's socket, `{name}` the case.
+A case of PostgreSQL or MySQL runs against an embedded server in which the plan's role has the tables `loot (line text)`
+and `reached (name varchar)`; one of SQLite or DuckDB on a file with the table `item (id, word)`. Words in braces are
+replaced: `{outside}` is a world-writable folder of the host, for a file a path without a file; `{secret}` a readable
+file that contains the canary; `{folder}` the folder of that; `{database}` another database file that contains it;
+`{socket}` the folder of the server's socket; `{name}` the case.
 
-The sign of success (`sign`): `file` - any file in the folder outside is new or changed; `read` - the canary is in
-`loot`; `done` - every statement was accepted, recorded in `reached` by a statement added at the end. The first two are
-checked after every case.
+The sign of success on a server (`sign`): `file` - any file in the folder outside is new or changed; `read` - the canary
+is in `loot`; `done` - every statement was accepted, recorded in `reached` by a statement added at the end. The first
+two are checked after every case. On a file it is: there is something at `{outside}` or in `{folder}/elsewhere`, or a row
+or an error contains the canary, or a row the path of the secret.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-CANARY = "canary-7f3a91c2"
+CANARY = "CANARY-7f3a91c2"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Escape:
     """One attempt, written for `engine`."""
 
     name: str
-    engine: Literal["postgres", "mysql"]
+    engine: str
     sign: Literal["file", "read", "done"]
     statements: tuple[str, ...]
 
-    def filled(self, words: Mapping[str, str]) -> tuple[str, ...]:
-        """The statements for one server and one folder, with a last one that records that all were accepted."""
-        note = f"INSERT INTO reached VALUES ('{self.name}')"
-        return tuple(_filled(text, {**words, "name": self.name}) for text in (*self.statements, note))
+    def filled(self, words: Mapping[str, object]) -> tuple[str, ...]:
+        """The statements with these words."""
+        return tuple(_filled(text, {**words, "name": self.name, "canary": CANARY}) for text in self.statements)
 
 
-def _filled(text: str, words: Mapping[str, str]) -> str:
+def _filled(text: str, words: Mapping[str, object]) -> str:
     for word, value in words.items():
-        text = text.replace(f"{{{word}}}", value)
+        text = text.replace(f"{{{word}}}", str(value))
     return text
 
 
-def _of(engine: Literal["postgres", "mysql"], cases: Mapping[tuple[str, str], tuple[str, ...]]) -> tuple[Escape, ...]:
-    return tuple(
-        Escape(name=f"{engine}_{name}", engine=engine, sign=sign, statements=statements)  # type: ignore[arg-type]
-        for (name, sign), statements in cases.items()
-    )
+def _of(engine: str, cases: Mapping[Any, tuple[str, ...]]) -> tuple[Escape, ...]:
+    """The cases of an engine, by (name, sign) or by name."""
+    named = ((key if isinstance(key, tuple) else (key, "read"), statements) for key, statements in cases.items())
+    return tuple(Escape(f"{engine}_{name}", engine, sign, statements) for (name, sign), statements in named)
 
 
 PROGRAM = "touch {outside}/{name}"
@@ -183,4 +183,95 @@ MYSQL = _of("mysql", {
     ("global_variable", "done"): ("SET GLOBAL max_connections = 5",),
 })  # fmt: skip
 
-ESCAPES = (*POSTGRES, *MYSQL)
+SQLITE = _of("sqlite", {
+    "attach": ("ATTACH '{outside}' AS other", "CREATE TABLE other.t (a)"),
+    "attach_by_expression": ("ATTACH '{outside}' || '' AS other", "CREATE TABLE other.t (a)"),
+    "attach_by_uri": ("ATTACH 'file:{outside}?mode=rwc' AS other", "CREATE TABLE other.t (a)"),
+    "attach_in_several": ("SELECT 1; ATTACH '{outside}' AS other; CREATE TABLE other.t (a)",),
+    "attach_to_read": ("ATTACH '{database}' AS other", "SELECT word FROM other.item"),
+    "vacuum_into": ("VACUUM INTO '{outside}'",),
+    # an error with the name of the library is the loader's
+    "load_extension": ("SELECT load_extension('{folder}/{canary}')",),
+    "load_extension_in_a_trigger": (
+        "CREATE TRIGGER fire AFTER INSERT ON item BEGIN SELECT load_extension('{folder}/{canary}'); END", "INSERT INTO item VALUES (9, 'x')"),
+    "load_extension_in_a_view": ("CREATE VIEW v AS SELECT load_extension('{folder}/{canary}')", "SELECT * FROM v"),
+    "readfile": ("SELECT readfile('{secret}')",),
+    "writefile": ("SELECT writefile('{outside}', 'x')",),
+    "edit": ("SELECT edit('x', 'touch {outside}')",),
+    "fts3_tokenizer": ("SELECT '{canary}' WHERE fts3_tokenizer('simple') IS NOT NULL",),
+    "csv_table": ("CREATE VIRTUAL TABLE t USING csv(filename='{secret}')", "SELECT * FROM t"),
+    "fsdir": ("SELECT * FROM fsdir('{folder}')",),
+    "page_table": (
+        "UPDATE sqlite_dbpage SET data = zeroblob(4096) WHERE pgno = 1",
+        "SELECT '{canary}' FROM sqlite_dbpage WHERE pgno = 1 AND data = zeroblob(4096)"),
+    "writable_schema": (
+        "PRAGMA writable_schema = ON", "UPDATE sqlite_master SET sql = 'CREATE TABLE item (broken)' WHERE name = 'item'",
+        "SELECT '{canary}' FROM sqlite_master WHERE sql LIKE '%broken%'"),
+    "writable_schema_as_a_table": (
+        "SELECT * FROM pragma_writable_schema(1)", "DELETE FROM sqlite_master",
+        "SELECT '{canary}' WHERE NOT EXISTS (SELECT 1 FROM sqlite_master)"),
+    "schema_version": ("PRAGMA schema_version = 77", "SELECT '{canary}' FROM pragma_schema_version WHERE schema_version = 77"),
+    "trusted_schema": ("PRAGMA trusted_schema = ON", "SELECT '{canary}' FROM pragma_trusted_schema WHERE trusted_schema"),
+    "temporary_files_elsewhere": (
+        "PRAGMA temp_store_directory = '{folder}'",
+        "SELECT '{canary}' FROM pragma_temp_store_directory WHERE temp_store_directory = '{folder}'"),
+    "data_files_elsewhere": (
+        "PRAGMA data_store_directory = '{folder}'",
+        "SELECT '{canary}' FROM pragma_data_store_directory WHERE data_store_directory = '{folder}'"),
+    "shadow_table": (
+        "CREATE VIRTUAL TABLE f USING fts5(a)", "INSERT INTO f_config VALUES ('broken', 'x')",
+        "SELECT '{canary}' FROM f_config WHERE k = 'broken'"),
+})  # fmt: skip
+
+DUCKDB = _of("duckdb", {
+    "COPY TO": ("COPY item TO '{outside}'",),
+    "COPY a query TO": ("COPY (SELECT 1) TO '{outside}' (FORMAT csv)",),
+    "COPY FROM": ("CREATE TABLE t (w VARCHAR)", "COPY t FROM '{secret}'", "SELECT * FROM t"),
+    "COPY FROM DATABASE": ("ATTACH '{outside}' AS o", "COPY FROM DATABASE a TO o"),
+    "read_csv": ("SELECT * FROM read_csv('{secret}', header = false)",),
+    "read_csv by a list": ("SELECT * FROM read_csv(['{secret}'], header = false)",),
+    "read_text": ("SELECT content FROM read_text('{secret}')",),
+    "read_text by glob": ("SELECT content FROM read_text('{folder}/*')",),
+    "read_blob": ("SELECT content FROM read_blob('{secret}')",),
+    "read_duckdb": ("SELECT * FROM read_duckdb('{database}')",),
+    "file as a table": ("SELECT * FROM '{secret}'",),
+    "database as a table": ("SELECT * FROM '{database}'",),
+    "by a macro": ("CREATE MACRO m(p) AS TABLE SELECT * FROM read_text(p)", "SELECT * FROM m('{secret}')"),
+    "by a view": ("CREATE VIEW v AS SELECT * FROM read_text('{secret}')", "SELECT * FROM v"),
+    "by query()": ("SELECT * FROM query('SELECT * FROM read_text(''{secret}'')')",),
+    "by query_table": ("SELECT * FROM query_table('{secret}')",),
+    "glob": ("SELECT * FROM glob('{folder}/*')",),
+    "sniff_csv": ("SELECT * FROM sniff_csv('{secret}')",),
+    "parquet_metadata": ("SELECT * FROM parquet_metadata('{secret}')",),
+    "read_json": ("SELECT * FROM read_json('{secret}')",),
+    "ATTACH": ("ATTACH '{outside}' AS other", "CREATE TABLE other.t (a INTEGER)", "CHECKPOINT other"),
+    "ATTACH to read": ("ATTACH '{database}' AS other (READ_ONLY)", "SELECT * FROM other.item"),
+    "ATTACH an SQLite file": ("ATTACH '{outside}' AS other (TYPE sqlite)", "CREATE TABLE other.t (a INTEGER)"),
+    "USE of another file": ("ATTACH '{database}' AS other", "USE other", "SELECT * FROM item"),
+    "EXPORT DATABASE": ("EXPORT DATABASE '{outside}'",),
+    "IMPORT DATABASE": ("IMPORT DATABASE '{folder}'",),
+    "INSTALL": ("INSTALL httpfs",),
+    "INSTALL from": ("INSTALL x FROM '{folder}'",),
+    "LOAD by path": ("LOAD '{secret}'",),
+    "httpfs": ("SELECT * FROM read_csv('http://127.0.0.1:9/x')",),
+    "temporary files elsewhere": (
+        "SET temp_directory = '{folder}/elsewhere'",
+        "SET memory_limit = '30MB'",
+        "SELECT count(*) FROM (SELECT DISTINCT hash(range) FROM range(2000000))",
+    ),
+    "external access again": ("SET enable_external_access = true", "COPY item TO '{outside}'"),
+    "external access, globally": ("SET GLOBAL enable_external_access = true", "COPY item TO '{outside}'"),
+    "external access by a pragma": ("PRAGMA enable_external_access = true", "COPY item TO '{outside}'"),
+    "external access, reset": ("RESET enable_external_access", "COPY item TO '{outside}'"),
+    "more allowed folders": ("SET allowed_directories = ['{folder}']", "COPY item TO '{outside}'"),
+    "more allowed files": ("SET allowed_paths = ['{outside}']", "COPY item TO '{outside}'"),
+    "configuration unlocked": ("SET lock_configuration = false", "COPY item TO '{outside}'"),
+    "log to a file": ("CALL enable_logging(storage = 'file', storage_config = {'path': '{outside}'})", "SELECT 1"),
+    "log of queries": ("SET log_query_path = '{outside}'", "SELECT 1"),
+    "profile to a file": ("PRAGMA enable_profiling", "SET profiling_output = '{outside}'", "SELECT 1"),
+    "profile to a file by a pragma": ("PRAGMA profile_output = '{outside}'", "EXPLAIN ANALYZE SELECT 1"),
+    "secret kept on disk": ("CREATE PERSISTENT SECRET s (TYPE http, BEARER_TOKEN 'x')",),
+    "folder of secrets": ("SET secret_directory = '{folder}/elsewhere'", "CREATE PERSISTENT SECRET s (TYPE http)"),
+    "a variable of Python": ("SELECT * FROM canary",),
+    "getenv": ("SELECT getenv('THE_WORD')",),
+})  # fmt: skip

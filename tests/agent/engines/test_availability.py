@@ -20,20 +20,31 @@ from proveout.proto.wire.tasks import Checkpoint, Endpoint, RunSql
 pytestmark = pytest.mark.server
 
 END = Endpoint(system="db", engine="postgres", dsn="host=127.0.0.1 port=9")
+MYSQL = Endpoint(system="db", engine="mysql", dsn="mysql://u@127.0.0.1:9/d")
+PROVISIONED = Endpoint(system="db", engine="postgres", dsn="host=/run", provisioned=True)
+FILE = Endpoint(system="db", engine="sqlite", dsn="/file")
 AWAY = TaskFault("unreachable", "system 'db' cannot be reached: Connection refused", way_out="start it")
 
 
-class Flaky:
-    """A handler that fails a number of times and then succeeds."""
+async def played(
+    context: Any, spec: Any, failures: float, unseen: int = 0, fault: TaskFault = AWAY
+) -> tuple[TaskFault | None, str]:
+    """Run a task whose handler fails `failures` times, and the look at its system `unseen` times, before they succeed:
+    the fault, if any, and the calls in order: l(ook), h(andler)."""
+    calls = ""
 
-    def __init__(self, failures: int, fault: TaskFault = AWAY) -> None:
-        self.failures, self.fault, self.calls = failures, fault, 0
-
-    async def __call__(self, context: Any, spec: Any) -> Done:
-        self.calls += 1
-        if self.calls <= self.failures:
-            raise self.fault
+    async def called(name: str, most: float, raised: TaskFault) -> Done:
+        nonlocal calls
+        calls += name
+        if calls.count(name) <= most:
+            raise raised
         return Done()
+
+    try:
+        await patiently(context, spec, lambda *_: called("h", failures, fault), lambda *_: called("l", unseen, AWAY))
+    except TaskFault as raised:
+        return raised, calls
+    return None, calls
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +53,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_task_is_repeated_and_the_wait_is_logged_once(task_context: Any) -> None:
-    handler = Flaky(3)
-    assert isinstance(await patiently(task_context, Checkpoint(endpoint=END), handler, Flaky(0)), Done)
-    assert handler.calls == 4
+    assert await played(task_context, Checkpoint(endpoint=END), 3) == (None, "hhhh")
     (_, waits), (_, back) = task_context.logs
     assert waits == f"db does not answer, waiting for up to 30 s: {AWAY.what}"
     assert back.startswith("db answers again after ")
@@ -52,58 +61,45 @@ async def test_a_task_is_repeated_and_the_wait_is_logged_once(task_context: Any)
 
 async def test_the_wait_is_limited(task_context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handlers, "AWAY_S", 0.1)
-    with pytest.raises(TaskFault) as caught:
-        await patiently(task_context, Checkpoint(endpoint=END), Flaky(10**9), Flaky(0))
-    assert (caught.value.code, caught.value.way_out) == ("unreachable", "start it")
-    assert caught.value.what.startswith(f"{AWAY.what} (waited for ")
+    fault, _ = await played(task_context, Checkpoint(endpoint=END), float("inf"))
+    assert fault is not None
+    assert (fault.code, fault.way_out) == ("unreachable", "start it")
+    assert fault.what.startswith(f"{AWAY.what} (waited for ")
 
 
 @pytest.mark.parametrize(
-    ("fault", "away"),
+    ("code", "what", "away"),
     [
-        (AWAY, True),
-        (TaskFault("unreachable", "08001: FATAL:  the database system is starting up"), True),
-        (TaskFault("unreachable", 'FATAL:  password authentication failed for user "x"'), False),
-        (TaskFault("unreachable", 'FATAL:  database "absent" does not exist'), False),
-        (TaskFault("unreachable", "1045: Access denied for user"), False),
-        (TaskFault("lost", "the connection was lost"), False),
-        (TaskFault("invalid", "a statement that the server refuses"), False),
+        (AWAY.code, AWAY.what, True),
+        ("unreachable", "08001: FATAL:  the database system is starting up", True),
+        ("unreachable", 'FATAL:  password authentication failed for user "x"', False),
+        ("unreachable", 'FATAL:  database "absent" does not exist', False),
+        ("unreachable", "1045: Access denied for user", False),
+        ("lost", "the connection was lost", False),
+        ("invalid", "a statement that the server refuses", False),
     ],
 )
-async def test_only_temporary_faults_are_waited_for(task_context: Any, fault: TaskFault, away: bool) -> None:
-    assert is_away(fault) is away
-    handler = Flaky(1, fault)
-    if away:
-        await patiently(task_context, Checkpoint(endpoint=END), handler, Flaky(0))
-    else:
-        with pytest.raises(TaskFault):
-            await patiently(task_context, Checkpoint(endpoint=END), handler, Flaky(0))
-        assert handler.calls == 1
+async def test_only_temporary_faults_are_waited_for(task_context: Any, code: Any, what: str, away: bool) -> None:
+    fault = TaskFault(code, what)
+    found = await played(task_context, Checkpoint(endpoint=END), 1, 0, fault)
+    assert found == ((None, "hh") if away else (fault, "h"))
 
 
 @pytest.mark.parametrize(
-    "end",
+    ("spec", "failures", "unseen", "code", "calls"),
     [
-        Endpoint(system="db", engine="postgres", dsn="host=/run", provisioned=True),
-        Endpoint(system="db", engine="sqlite", dsn="/file"),
+        (Checkpoint(endpoint=PROVISIONED), 1, 0, "unreachable", "h"),
+        (Checkpoint(endpoint=FILE), 1, 0, "unreachable", "h"),
+        (RunSql(endpoint=MYSQL, statements=("INSERT",)), 1, 2, "unreachable", "lllh"),
+        (RunSql(endpoint=END, statements=("INSERT",)), 2, 0, "", "hhh"),
     ],
+    ids=["provisioned", "file", "statements that may have taken effect", "statements without effect"],
 )
-async def test_provisioned_systems_and_files_are_not_waited_for(task_context: Any, end: Endpoint) -> None:
-    with pytest.raises(TaskFault):
-        await patiently(task_context, Checkpoint(endpoint=end), Flaky(1), Flaky(0))
-
-
-async def test_statements_are_repeated_only_where_they_had_no_effect(task_context: Any) -> None:
-    inspect, handler = Flaky(2), Flaky(1)
-    other = Endpoint(system="db", engine="mysql", dsn="mysql://u@127.0.0.1:9/d")
-    with pytest.raises(TaskFault):
-        await patiently(task_context, RunSql(endpoint=other, statements=("INSERT",)), handler, inspect)
-    assert (inspect.calls, handler.calls) == (3, 1)
-    spec, handler = RunSql(endpoint=END, statements=("INSERT",)), Flaky(2)
-    await patiently(task_context, spec, handler, Flaky(0))
-    assert handler.calls == 3
-    with pytest.raises(TaskFault):
-        await patiently(task_context, spec, Flaky(1, TaskFault("lost", "it may have taken effect")), Flaky(0))
+async def test_what_is_not_repeated(
+    task_context: Any, spec: Any, failures: int, unseen: int, code: str, calls: str
+) -> None:
+    fault, called = await played(task_context, spec, failures, unseen)
+    assert (fault.code if fault else "", called) == (code, calls)
 
 
 def test_a_starting_or_stopping_server_is_unavailable_and_a_refusal_is_final() -> None:
@@ -112,9 +108,6 @@ def test_a_starting_or_stopping_server_is_unavailable_and_a_refusal_is_final() -
     refusal = psycopg.OperationalError('connection failed: FATAL:  role "x" does not exist')
     assert connection_fault(END, refusal).code == "refused"
     assert statement_fault(END, psycopg.errors.AdminShutdown("terminating connection")).code == "unreachable"
-
-
-# ---- a real server -----------------------------------------------------------------------------------------------
 
 
 async def test_a_statement_interrupted_by_a_stop_of_the_server(

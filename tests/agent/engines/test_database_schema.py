@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import apsw
 import duckdb
-import psycopg
 import pytest
+from embedded_servers import ask
 
-from proveout.agent.engines import handlers as schema
 from proveout.agent.engines.handlers import MORE, OBJECTS_MAX, TEXT_MAX, objects, read_schema
-from proveout.agent.engines.mysql.sql import run_all
 from proveout.proto.wire.tasks import Endpoint
 
 DDL = (
@@ -20,10 +19,6 @@ DDL = (
     "CREATE INDEX by_name ON parent (name)",
     "CREATE UNIQUE INDEX by_both ON child (parent_id, id)",
 )
-
-
-def changed(before: schema.Schema, after: schema.Schema) -> set[str]:
-    return {name for name, _ in set(before) ^ set(after)}
 
 
 def test_rows_of_one_object_are_joined_and_bounds_hold() -> None:
@@ -37,69 +32,62 @@ def test_rows_of_one_object_are_joined_and_bounds_hold() -> None:
     assert objects(many) != objects([*many[:-1], ("table", "other", "a int")])
 
 
+Found = dict[str, str]
+
+
+def read(engine: str, dsn: str, *changes: str) -> tuple[Found, Found, set[str]]:
+    """The schema, that after changes, and the objects that differ."""
+
+    def run(statements: tuple[str, ...]) -> Found:
+        if engine in ("postgres", "mysql"):
+            ask(dsn, *statements)
+        else:
+            connection: Any = apsw.Connection(dsn) if engine == "sqlite" else duckdb.connect(dsn)
+            connection.execute(";".join(statements))
+            connection.close()
+        return dict(read_schema(Endpoint(system="db", engine=engine, dsn=dsn)))
+
+    before, after = run(DDL), run(changes)
+    return before, after, {name for name, _ in before.items() ^ after.items()}
+
+
 def test_sqlite(tmp_path: Path) -> None:
-    path = str(tmp_path / "d.sqlite")
-    connection = apsw.Connection(path)
-    for statement in DDL:
-        connection.execute(statement)
-    end = Endpoint(system="db", engine="sqlite", dsn=path)
-    before = read_schema(end)
-    assert dict(before)["index by_name on parent"] == "CREATE INDEX by_name ON parent (name)"
-    connection.execute("DROP INDEX by_name")
-    connection.execute("ALTER TABLE child ADD COLUMN more TEXT")
-    assert changed(before, read_schema(end)) == {"index by_name on parent", "table child"}
-    connection.close()
+    changes = ("DROP INDEX by_name", "ALTER TABLE child ADD COLUMN more TEXT")
+    before, _, changed = read("sqlite", str(tmp_path / "d.sqlite"), *changes)
+    assert before["index by_name on parent"] == "CREATE INDEX by_name ON parent (name)"
+    assert changed == {"index by_name on parent", "table child"}
 
 
 def test_duckdb(tmp_path: Path) -> None:
-    path = str(tmp_path / "d.duckdb")
-
-    def run(*statements: str) -> None:
-        with duckdb.connect(path) as connection:
-            for statement in statements:
-                connection.execute(statement)
-
-    run(*DDL)
-    end = Endpoint(system="db", engine="duckdb", dsn=path)
-    before = read_schema(end)
-    assert dict(before)["table parent"] == "id INTEGER not null, name VARCHAR"
-    assert dict(before)["index by_both on child"].startswith("unique ")
-    run("DROP INDEX by_name", "CREATE TABLE other (n INTEGER)")
-    assert changed(before, read_schema(end)) == {"index by_name on parent", "table other"}
+    changes = ("DROP INDEX by_name", "CREATE TABLE other (n INTEGER)")
+    before, _, changed = read("duckdb", str(tmp_path / "d.duckdb"), *changes)
+    assert before["table parent"] == "id INTEGER not null, name VARCHAR"
+    assert before["index by_both on child"].startswith("unique ")
+    assert changed == {"index by_name on parent", "table other"}
 
 
 @pytest.mark.server
 def test_postgres(database: str) -> None:
-    with psycopg.connect(database, autocommit=True) as connection:
-        for statement in DDL:
-            connection.execute(statement.encode())
-        end = Endpoint(system="db", engine="postgres", dsn=database)
-        before = read_schema(end)
-        assert dict(before) == {
-            "constraint child_parent_id_fkey on child": "FOREIGN KEY (parent_id) REFERENCES parent(id)",
-            "index by_both on child": "unique btree (parent_id, id)",
-            "index by_name on parent": "btree (name)",
-            "index parent_pkey on parent": "unique btree (id)",
-            "table child": "id integer not null, parent_id integer",
-            "table parent": "id integer not null, name character varying(20)",
-        } | {name: text for name, text in before if name.startswith("constraint") and "not_null" in name}
-        connection.execute("DROP INDEX by_name")
-        connection.execute("ALTER TABLE child SET (fillfactor = 70)")
-        connection.execute("CREATE SCHEMA apart CREATE UNLOGGED TABLE t (n int)")
-        after = read_schema(end)
-    assert changed(before, after) == {"index by_name on parent", "table child", "table apart.t"}
-    assert dict(after)["table apart.t"] == "n integer, unlogged"
+    unlogged = "CREATE SCHEMA apart CREATE UNLOGGED TABLE t (n int)"
+    changes = ("DROP INDEX by_name", "ALTER TABLE child SET (fillfactor = 70)", unlogged)
+    before, after, changed = read("postgres", database, *changes)
+    assert {name: text for name, text in before.items() if "not_null" not in name} == {
+        "constraint child_parent_id_fkey on child": "FOREIGN KEY (parent_id) REFERENCES parent(id)",
+        "index by_both on child": "unique btree (parent_id, id)",
+        "index by_name on parent": "btree (name)",
+        "index parent_pkey on parent": "unique btree (id)",
+        "table child": "id integer not null, parent_id integer",
+        "table parent": "id integer not null, name character varying(20)",
+    }
+    assert changed == {"index by_name on parent", "table child", "table apart.t"}
+    assert after["table apart.t"] == "n integer, unlogged"
 
 
 @pytest.mark.server
 def test_mysql(mysql_database: str) -> None:
-    end = Endpoint(system="db", engine="mysql", dsn=mysql_database)
-    run_all(end, DDL)
-    before = read_schema(end)
-    found = dict(before)
-    assert found["index by_both on child"] == "unique BTREE parent_id, id"
-    assert found["index by_name on parent"] == "BTREE name"
-    assert found["table parent"].startswith("id int(11) not null, name varchar(20), InnoDB")
-    assert any(name.startswith("constraint ") and text == "references parent" for name, text in before)
-    run_all(end, ("DROP INDEX by_name ON parent",))
-    assert changed(before, read_schema(end)) == {"index by_name on parent"}
+    before, _, changed = read("mysql", mysql_database, "DROP INDEX by_name ON parent")
+    assert before["index by_both on child"] == "unique BTREE parent_id, id"
+    assert before["index by_name on parent"] == "BTREE name"
+    assert before["table parent"].startswith("id int(11) not null, name varchar(20), InnoDB")
+    assert any(name.startswith("constraint ") and text == "references parent" for name, text in before.items())
+    assert changed == {"index by_name on parent"}

@@ -1,24 +1,22 @@
-"""SQL of a plan cannot leave its database: every case of `escapes` in `sql` stages; tunings and transactions of a
-workload have the same role."""
+"""SQL of a plan cannot leave its server: every case of `escapes` in `sql` stages; tunings and transactions of a workload
+have the same role."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from embedded_servers import ask, embedded, system, value
 from escapes import CANARY, MYSQL, POSTGRES, Escape
 
 from proveout.agent.engines.embedded import data_store
-from proveout.agent.engines.mysql import dsn as mysql_dsn
-from proveout.agent.engines.mysql.provision import Server as MysqlServer
 from proveout.agent.engines.postgres import roles as postgres_roles
-from proveout.agent.engines.postgres.provision import Server as PostgresServer
 from proveout.agent.engines.sessions import execute
 from proveout.agent.engines.table import driver
 from proveout.agent.errors import TaskFault
@@ -28,7 +26,6 @@ from proveout.agent.tuning.sql_access import Databases
 from proveout.dsl.operations.parameter_names import objection
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.sql import Custom
 from proveout.proto.wire.tasks import Checkpoint, Endpoint, LinkSystems, PopulateSystem, RunSql, StartSystem
@@ -36,94 +33,69 @@ from proveout.proto.wire.tasks import Checkpoint, Endpoint, LinkSystems, Populat
 pytestmark = pytest.mark.server
 
 on_postgres = pytest.mark.parametrize("server", ["postgres"], indirect=True)
-TABLES = ("CREATE TABLE loot (line text)", "CREATE TABLE reached (name varchar(80))")
+TABLES = {"loot": "line text", "reached": "name varchar(80)"}
 DANGEROUS = ("pg_execute_server_program", "pg_read_server_files", "pg_write_server_files", "pg_create_subscription")
 
 
 class World:
     """An embedded server, a world-writable folder beside it, and the checks after a case."""
 
-    def __init__(self, endpoint: Endpoint, outside: Path) -> None:
-        self.endpoint, self.outside = endpoint, outside
+    def __init__(self, context: Any, endpoint: Endpoint, outside: Path) -> None:
+        self.context, self.endpoint, self.outside, self.dsn = context, endpoint, outside, endpoint.dsn
+        self.cases = POSTGRES if endpoint.engine == "postgres" else MYSQL
         self.secret = outside / "secret"
         self.secret.write_text(f"{CANARY}\n")
         self.secret.chmod(0o644)
         socket = endpoint.dsn.partition("host=")[2].partition(" ")[0]
-        self.words = {"outside": str(outside), "secret": str(self.secret), "socket": socket}
+        self.words = {"outside": outside, "secret": self.secret, "socket": socket}
 
-    def ask(self, *queries: str) -> list[Any]:
-        """The first column of all rows."""
-        dsn, rows = self.endpoint.dsn, list[Any]()
-        connection: Any = (
-            mysql_dsn.connect(mysql_dsn.parse(dsn))
-            if self.endpoint.engine == "mysql"
-            else psycopg.connect(dsn, autocommit=True)
-        )
-        with closing(connection), connection.cursor() as cursor:
-            for query in queries:
-                cursor.execute(query)
-                rows += [row[0] for row in cursor.fetchall()]
-        return rows
+    async def run(self, *statements: str) -> None:
+        """As a `sql` stage does."""
+        await helper.run_in_helper(self.context, RunSql(endpoint=self.endpoint, statements=statements))
 
-    def escaped(self, cases: tuple[Escape, ...]) -> list[str]:
-        """Descriptions of the successful escapes; [] when all were contained."""
+    def ask(self, query: str) -> list[Any]:
+        """The first column."""
+        return [row[0] for row in ask(self.dsn, query)]
+
+    def escaped(self, case: Escape) -> list[str]:
+        """Descriptions of a successful escape; [] when it was contained."""
         found = [f"file {path.name}" for path in self.outside.iterdir() if path != self.secret]
         found += ["secret was changed"] if self.secret.read_text() != f"{CANARY}\n" else []
-        queries = ["SELECT line FROM loot", "SELECT name FROM reached"]
+        found += ["the canary was read"] if CANARY in str(self.ask("SELECT line FROM loot")) else []
+        if case.sign == "done" and case.name in self.ask("SELECT name FROM reached"):
+            found.append("it was accepted")
         if self.endpoint.engine == "postgres":
             held = " OR ".join(f"pg_has_role('{role}', 'MEMBER')" for role in DANGEROUS)
-            queries.append(f"SELECT rolsuper OR {held} FROM pg_roles WHERE rolname = current_user")
-        must_fail = {case.name for case in cases if case.sign == "done"}
-        for row in self.ask(*queries):
-            found += ["the canary was read"] if CANARY in str(row) else []
-            found += [f"{row} was accepted"] if row in must_fail else []
-            found += ["powers"] if row is True else []
+            if self.ask(f"SELECT rolsuper OR {held} FROM pg_roles WHERE rolname = current_user") != [False]:
+                found.append("powers")
         return found
 
 
 @pytest.fixture(scope="module", params=["postgres", "mysql"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    """An embedded server for the module, with the tables of the cases."""
     if request.param == "mysql":
         request.getfixturevalue("mariadb")  # skips where there is none
-    make: Any = {"postgres": PostgresServer, "mysql": MysqlServer}[request.param]
-    settings = (
-        (("fsync", "off"),)
-        if request.param == "postgres"
-        else (("innodb_flush_log_at_trx_commit", "0"), ("innodb_log_file_size", "8M"))
-    )
-    system = System(name="db", engine=request.param, host="h", provision="embedded", settings=settings)
-    started = make(system, tmp_path_factory.mktemp(f"escapes-{request.param}"))
-    try:
+    with embedded(tmp_path_factory.mktemp("escapes"), of=system(request.param)) as started:
         yield started.start()
-    finally:
-        started.close(keep_data=False)
 
 
 @pytest.fixture
 async def world(server: Endpoint, task_context: Any, package_folder: Path) -> World:
-    """The server, as the tests share it, and a folder of the host that all may write to."""
+    """The server, as the tests share it, with new tables, and a folder of the host that all may write to."""
     package_folder.chmod(0o777)
-    drop = tuple(f"DROP TABLE IF EXISTS {table.split()[2]}" for table in TABLES)
-    await helper.run_in_helper(task_context, RunSql(endpoint=server, statements=(*drop, *TABLES)))
-    return World(server, package_folder)
-
-
-def cases_of(world: World) -> tuple[Escape, ...]:
-    return POSTGRES if world.endpoint.engine == "postgres" else MYSQL
+    made = World(task_context, server, package_folder)
+    for table, columns in TABLES.items():
+        await made.run(f"DROP TABLE IF EXISTS {table}", f"CREATE TABLE {table} ({columns})")
+    return made
 
 
 @pytest.mark.escape
-async def test_escapes_by_sql_stages(
-    task_context: Any, world: World, record_property: Callable[[str, object], None]
-) -> None:
-    record_property("escapes", len(cases_of(world)))
-    for case in cases_of(world):
+async def test_escapes_by_sql_stages(world: World, record_property: Callable[[str, object], None]) -> None:
+    record_property("escapes", len(world.cases))
+    for case in world.cases:
         with suppress(TaskFault):
-            await helper.run_in_helper(
-                task_context, RunSql(endpoint=world.endpoint, statements=case.filled(world.words))
-            )
-        assert world.escaped((case,)) == [], case.name
+            await world.run(*case.filled(world.words), f"INSERT INTO reached VALUES ('{case.name}')")
+        assert world.escaped(case) == [], case.name
 
 
 def test_tunings_and_transactions_have_the_same_role(world: World) -> None:
@@ -142,21 +114,21 @@ def test_tunings_and_transactions_have_the_same_role(world: World) -> None:
     session.close()
 
 
-async def test_escapes_by_the_tables_of_a_workload(task_context: Any, world: World) -> None:
+async def test_escapes_by_the_tables_of_a_workload(world: World) -> None:
     """Statements `after` of a table, on the connections of a population: those may send rows by MySQL's LOAD DATA
     LOCAL."""
-    case = next(one for one in cases_of(world) if one.name in {"postgres_copy_to_program", "mysql_load_data_local"})
+    case = next(one for one in world.cases if one.name in {"postgres_copy_to_program", "mysql_load_data_local"})
     table = {"rows": 1, "create": "CREATE TABLE x (id integer PRIMARY KEY)", "columns": {"id": {"sequence": 1}}}
-    after = "; ".join(case.filled(world.words)[:1])
+    after = case.filled(world.words)[0]
     transactions = {"Look": {"statements": {"s": "SELECT id FROM x"}}}
     model = Custom.model_validate({"tables": {"x": {**table, "after": after}}, "transactions": transactions})
     workload = Workload(name="w", kind="sql", parameters=to_values(model))
     with pytest.raises(TaskFault):
-        await populate(task_context, PopulateSystem(workload=workload, endpoint=world.endpoint, workers=1))
-    assert world.escaped((case,)) == []
+        await populate(world.context, PopulateSystem(workload=workload, endpoint=world.endpoint, workers=1))
+    assert world.escaped(case) == []
 
 
-async def test_ordinary_statements_of_the_role_work(task_context: Any, world: World) -> None:
+async def test_ordinary_statements_of_the_role_work(world: World) -> None:
     """Check of the role: ordinary statements work, so the cases above are refused for their targets."""
     own = {
         "postgres": (
@@ -174,17 +146,15 @@ async def test_ordinary_statements_of_the_role_work(task_context: Any, world: Wo
             "CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW SET NEW.b = 'z'", "SET SESSION sql_log_bin = 0", "INSERT INTO reached VALUES ('all')",
         ),
     }  # fmt: skip
-    await helper.run_in_helper(task_context, RunSql(endpoint=world.endpoint, statements=own[world.endpoint.engine]))
+    await world.run(*own[world.endpoint.engine])
     assert world.ask("SELECT name FROM reached") == ["all"]
-    await helper.run_in_helper(task_context, Checkpoint(endpoint=world.endpoint))
+    await helper.run_in_helper(world.context, Checkpoint(endpoint=world.endpoint))
 
 
 @on_postgres
-async def test_a_refusal_names_the_alternative(task_context: Any, world: World) -> None:
+async def test_a_refusal_names_the_alternative(world: World) -> None:
     with pytest.raises(TaskFault) as caught:
-        await helper.run_in_helper(
-            task_context, RunSql(endpoint=world.endpoint, statements=("COPY loot FROM PROGRAM 'id'",))
-        )
+        await world.run("COPY loot FROM PROGRAM 'id'")
     assert "postgres_settings" in caught.value.way_out
     assert "dsn" in caught.value.way_out
 
@@ -203,17 +173,12 @@ def test_the_server_grants_the_parameters_that_the_compiler_lets_through(world: 
 @on_postgres
 def test_the_passwords_of_other_roles_are_not_visible(world: World) -> None:
     """While the administrator's session is open, as during linking, no view of the plan's role shows its statements."""
+    subscription = f"CREATE SUBSCRIPTION s CONNECTION 'host=/nowhere password={CANARY}' PUBLICATION p"
     with psycopg.connect(postgres_roles.administration(world.endpoint), autocommit=True) as administrator:
-        administrator.execute(
-            f"CREATE SUBSCRIPTION s CONNECTION 'host=/nowhere password={CANARY}' PUBLICATION p WITH (connect = false, slot_name = NONE)".encode()
-        )
-        for view in (
-            "pg_stat_activity",
-            "pg_stat_subscription",
-            "pg_settings",
-            "pg_stat_replication",
-            "pg_replication_slots",
-        ):
+        administrator.execute(f"{subscription} WITH (connect = false, slot_name = NONE)".encode())
+        for view in ("activity", "subscription", "replication"):
+            assert CANARY not in str(world.ask(f"SELECT x::text FROM pg_stat_{view} x")), view
+        for view in ("pg_settings", "pg_replication_slots"):
             assert CANARY not in str(world.ask(f"SELECT x::text FROM {view} x")), view
         seen = world.ask("SELECT query FROM pg_stat_activity WHERE usename = 'proveout_administrator'")
         assert set(seen) == {""}
@@ -223,10 +188,10 @@ def test_the_passwords_of_other_roles_are_not_visible(world: World) -> None:
 @on_postgres
 def test_each_role_requires_its_password(world: World) -> None:
     """SCRAM for every role on the socket, the only way in; and no physical replication, which would copy all files."""
-    assert world.ask("SHOW listen_addresses") == [""]
+    assert value(world.dsn, "SHOW listen_addresses") == ""
     for role in (postgres_roles.ADMINISTRATOR, postgres_roles.REPLICATION, "postgres"):
         with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
-            psycopg.connect(world.endpoint.dsn, user=role)
+            psycopg.connect(world.dsn, user=role)
     with pytest.raises(psycopg.OperationalError, match=r"rejects|no pg_hba.conf entry"):
         psycopg.connect(postgres_roles.replication(world.endpoint), replication="true")
 
@@ -234,42 +199,36 @@ def test_each_role_requires_its_password(world: World) -> None:
 @on_postgres
 def test_passwords_are_read_only_from_folders_of_the_agent(world: World, tmp_path: Path) -> None:
     """An endpoint may name any folder: files of other users there are not read, and no connection is opened."""
-    assert postgres_roles.administration(world.endpoint)
     session = Path(world.words["socket"]).parent
-    copy = tmp_path / f"{data_store.SESSION_PREFIX}copy"
+    copy, link = (tmp_path / f"{data_store.SESSION_PREFIX}{name}" for name in ("copy", "link"))
     copy.mkdir()
     (copy / data_store.POINTER).write_text((session / data_store.POINTER).read_text())
-    moved = replace(world.endpoint, dsn=world.endpoint.dsn.replace(str(session), str(copy)))
-    assert postgres_roles.administration(moved)
-    other = replace(world.endpoint, dsn=world.endpoint.dsn.replace(str(session), str(tmp_path / "elsewhere")))
-    link = tmp_path / f"{data_store.SESSION_PREFIX}link"
     link.symlink_to(copy)
-    led = replace(world.endpoint, dsn=world.endpoint.dsn.replace(str(session), str(link)))
-    for wrong in (other, led):
+
+    def administration(folder: Path) -> str:
+        dsn = world.dsn.replace(str(session), str(folder))
+        return postgres_roles.administration(replace(world.endpoint, dsn=dsn))
+
+    assert administration(session) and administration(copy)
+    for wrong in (tmp_path / "elsewhere", link, copy):
+        copy.chmod(0o777 if wrong == copy else 0o700)
         with pytest.raises(TaskFault, match="is not a running embedded PostgreSQL"):
-            postgres_roles.administration(wrong)
-    copy.chmod(0o777)
-    with pytest.raises(TaskFault, match="is not a running embedded PostgreSQL"):
-        postgres_roles.administration(moved)
+            administration(wrong)
 
 
 def test_a_key_sent_by_a_coordinator_is_not_used() -> None:
     end = Endpoint(system="theirs", engine="postgres", dsn="host=db1 dbname=x")
+    keys = {"source_key": "host=evil", "sink_key": "host=evil"}
     workload = Workload(name="w", kind="hlr", parameters=())
-    spec = LinkSystems(
-        source=end, sink=end, workload=workload, copy_data=False, source_key="host=evil", sink_key="host=evil"
-    )
-    filled = postgres_roles.with_keys(spec)
+    filled = postgres_roles.with_keys(LinkSystems(source=end, sink=end, workload=workload, copy_data=False, **keys))
     assert (filled.source_key, filled.sink_key) == ("", "")
 
 
 async def test_data_of_an_older_release_is_refused(task_context: Any, tmp_path: Path) -> None:
     """Data of an older release lacks the role; its run can only continue with the release that made it."""
     folder = data_store.home(tmp_path, "db")
-    (folder / data_store.FILE).write_text(
-        json.dumps({"store": str(folder / "store"), "password": "x", "uid": None, "generation": 0, "format": 1})
-    )
-    system = System(name="db", engine="postgres", host="h", provision="embedded")
+    older = {"store": str(folder / "store"), "password": "x", "uid": None, "generation": 0, "format": 1}
+    (folder / data_store.FILE).write_text(json.dumps(older))
     with pytest.raises(TaskFault, match="made by another version") as caught:
-        await helper.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
+        await helper.start_system(task_context, StartSystem(system=system(), data_root=str(tmp_path)))
     assert "remove that folder" in caught.value.way_out

@@ -10,28 +10,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import pymysql
 import pytest
+from embedded_servers import SERVERS, ask, system
 from eventually import PATIENCE_S, eventually
 
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.engines.embedded.data_store import ServerRole
 from proveout.agent.engines.mysql.captures import LagObserver
-from proveout.agent.engines.mysql.dsn import connect, parse
-from proveout.agent.engines.mysql.provision import Server as MysqlServer
-from proveout.agent.engines.postgres.provision import Server as PostgresServer
 from proveout.agent.errors import TaskFault
-from proveout.dsl.plan.topology import System
 
 pytestmark = pytest.mark.server
 
-SERVERS: dict[str, Any] = {"postgres": PostgresServer, "mysql": MysqlServer}
-SETTINGS = {
-    "postgres": (("fsync", "off"),),
-    "mysql": (("innodb_flush_log_at_trx_commit", "2"), ("innodb_log_file_size", "8M")),
-}
-"""Commits do not wait for the disk, as no test cuts the power; and there is little to copy."""
 COPIED = {"postgres": "a base backup of a", "mysql": "a copy of the snapshot of a"}
 RETURNED = {"postgres": "by pg_rewind", "mysql": "took the data of b in"}
 WAITING = {
@@ -43,13 +35,10 @@ WAITING = {
 class Group:
     """A primary `a` and its standby `b` below one folder."""
 
-    def __init__(self, root: Path, engine: Any) -> None:
-        self.engine = engine
-        self.role = ServerRole(standbys=("b",))
-        self._systems = [
-            System(name=name, engine=engine, host="h", provision="embedded", settings=SETTINGS[engine]) for name in "ab"
-        ]
-        self.primary, self.standby = (SERVERS[engine](system, root) for system in self._systems)
+    def __init__(self, root: Path, engine: str) -> None:
+        self.engine, self.role = engine, ServerRole(standbys=("b",))
+        self._systems = [system(engine, name=name) for name in "ab"]
+        self.primary, self.standby = (SERVERS[engine](one, root) for one in self._systems)
 
     def start_primary(self) -> None:
         self.primary.take_role(self.role, self._systems[0])
@@ -64,15 +53,16 @@ class Group:
         self.start_primary()
         self.start_standby()
 
-    def lose(self, statement: str) -> None:
-        """Run a statement that is acknowledged and not on the standby, and kill the primary."""
+    def lose(self, number: int) -> None:
+        """Insert a row that is acknowledged and not on the standby, and kill the primary."""
         if self.engine == "postgres":
-            (sender,) = processes(self.primary.pid, "walsender")
+            children = psutil.Process(self.primary.pid).children()
+            (sender,) = (one.pid for one in children if "walsender" in " ".join(one.cmdline()))
             os.kill(sender, signal.SIGSTOP)
-            run(self.primary, statement)
+            insert(self.primary, number)
         else:
             self.standby.stop()
-            run(self.primary, statement)
+            insert(self.primary, number)
             os.kill(self.primary.pid, signal.SIGSTOP)
             self.standby._launch()
         self.primary.disturb("kill")
@@ -82,29 +72,12 @@ class Group:
         self.primary.close(keep_data=keep_data)
 
 
-def processes(parent: int, kind: str) -> list[int]:
-    """The process ids of one kind of a server's processes."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            above = (path.parent / "stat").read_text().rpartition(")")[2].split()[1]
-            if above == str(parent) and kind in path.read_text():
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return found
-
-
-def run(server: Any, statement: str) -> list[int]:
-    dsn = server.dsn
-    opened: Any = connect(parse(dsn)) if dsn.startswith("mysql") else psycopg.connect(dsn, autocommit=True)
-    with opened as connection, connection.cursor() as cursor:
-        cursor.execute(statement)
-        return [row[0] for row in cursor.fetchall()] if cursor.description else []
+def insert(server: Any, number: int) -> None:
+    ask(server.dsn, f"INSERT INTO t VALUES ({number})")
 
 
 def numbers(server: Any) -> list[int]:
-    return run(server, "SELECT n FROM t ORDER BY n")
+    return [number for (number,) in ask(server.dsn, "SELECT n FROM t ORDER BY n")]
 
 
 @pytest.fixture(params=["postgres", "mysql"])
@@ -114,8 +87,8 @@ def group(request: pytest.FixtureRequest, package_folder: Path) -> Iterator[Grou
     made = Group(package_folder, request.param)
     try:
         made.start()
-        run(made.primary, "CREATE TABLE t (n int PRIMARY KEY)")
-        run(made.primary, "INSERT INTO t VALUES (1)")
+        ask(made.primary.dsn, "CREATE TABLE t (n int PRIMARY KEY)")
+        insert(made.primary, 1)
         made.start_standby()
         yield made
     finally:
@@ -127,14 +100,14 @@ def group(request: pytest.FixtureRequest, package_folder: Path) -> Iterator[Grou
 def test_a_standby_follows_its_primary_and_refuses_writes(group: Group) -> None:
     assert numbers(group.standby) == [1]
     with pytest.raises((psycopg.errors.ReadOnlySqlTransaction, pymysql.err.OperationalError), match="read-only"):
-        run(group.standby, "INSERT INTO t VALUES (2)")
+        insert(group.standby, 2)
     if group.engine == "mysql":
         observer = LagObserver(group.endpoint, group.standby_endpoint)
         readings = observer.look(Tick(at_ns=0, report=True, last=False))
         observer.close()
         assert [(one.metric, one.value) for one in readings or ()] == [("lag.seconds", 0.0), ("lag.transactions", 0)]
     group.standby.disturb("kill")
-    run(group.primary, "INSERT INTO t VALUES (2)")
+    insert(group.primary, 2)
     group.standby.recover()
     group.start_standby()
     assert numbers(group.standby) == [1, 2]
@@ -142,7 +115,7 @@ def test_a_standby_follows_its_primary_and_refuses_writes(group: Group) -> None:
         group.primary.disturb("promote")
     assert group.primary.superseded_by == ""
     group.primary.save_snapshot()
-    run(group.primary, "INSERT INTO t VALUES (3)")
+    insert(group.primary, 3)
     group.primary.restore_snapshot()
     group.start_standby()
     assert group.standby.note == COPIED[group.engine]
@@ -157,9 +130,9 @@ def test_a_standby_follows_its_primary_and_refuses_writes(group: Group) -> None:
     assert group.standby.note == ""
     assert numbers(group.standby) == [1, 2]
     group.standby.stop()
-    writer = threading.Thread(target=run, args=(group.primary, "INSERT INTO t VALUES (3)"))
+    writer = threading.Thread(target=insert, args=(group.primary, 3))
     writer.start()
-    eventually(lambda: run(group.primary, WAITING[group.engine]) == [1], "a commit that waits for the standby")
+    eventually(lambda: ask(group.primary.dsn, WAITING[group.engine]) == [(1,)], "a commit that waits for the standby")
     assert writer.is_alive()
     group.start_standby()
     writer.join(PATIENCE_S)
@@ -169,7 +142,7 @@ def test_a_standby_follows_its_primary_and_refuses_writes(group: Group) -> None:
 
 def test_the_old_primary_takes_the_history_of_the_promoted_standby(group: Group) -> None:
     address = group.primary.dsn
-    group.lose("INSERT INTO t VALUES (2)")
+    group.lose(2)
     assert (group.primary.state, group.standby.state, group.standby.is_standby) == ("down", "runs", True)
     group.standby.disturb("promote")
     done = group.standby.promotion
@@ -178,7 +151,7 @@ def test_the_old_primary_takes_the_history_of_the_promoted_standby(group: Group)
     assert (group.standby.state, group.standby.is_standby) == ("promoted", False)
     with pytest.raises(TaskFault, match="was promoted already"):
         group.standby.promote()
-    run(group.standby, "INSERT INTO t VALUES (3)")
+    insert(group.standby, 3)
     group.primary.recover()  # the healing of its kill
     assert (group.primary.state, group.primary.superseded_by) == ("down", "b")
     group.standby.disturb("kill")
@@ -196,6 +169,6 @@ def test_the_old_primary_takes_the_history_of_the_promoted_standby(group: Group)
     assert numbers(group.primary) == [1, 3]
     group.start_standby()
     assert group.standby.note == ""
-    run(group.primary, "INSERT INTO t VALUES (4)")
+    insert(group.primary, 4)
     group.start_standby()
     assert numbers(group.standby) == [1, 3, 4]

@@ -9,6 +9,7 @@ import ssl
 import struct
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -179,8 +180,8 @@ class Peer:
     def ask(self) -> bytes:
         return self.sent(self.prepared, (7,))
 
-    def answer_in_pieces(self, whole: bytes, cuts: list[int]) -> None:
-        """Only the last piece ends the answer."""
+    def answer(self, whole: bytes, cuts: Sequence[int] = ()) -> None:
+        """In pieces; only the last one ends the answer."""
         edges = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
         for begin, end in pairwise(edges):
             self.there.sendall(whole[begin:end])
@@ -200,34 +201,28 @@ def way(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def peer(way: Any) -> Iterator[Peer]:
-    peer = Peer(way)
-    yield peer
-    peer.close()
+    with closing(Peer(way)) as peer:
+        yield peer
 
 
 TEXTS = st.none() | st.text(max_size=300) | st.just(Postgres.answer().decode())
+ROWS = st.lists(st.tuples(TEXTS, st.integers(-(2**31), 2**31 - 1)), max_size=3)
+CUTS = st.lists(st.integers(1, 400), max_size=12)
+at_any_byte = settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
-@given(
-    st.lists(st.integers(1, 400), max_size=12),
-    st.lists(st.tuples(TEXTS, st.integers(-(2**31), 2**31 - 1)), max_size=3),
-    st.integers(0, 2),
-)
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(CUTS, ROWS, st.integers(0, 2))
+@at_any_byte
 def test_an_answer_split_at_any_byte_is_the_same_answer(way: Any, cuts: list[int], rows: list[Row], warm: int) -> None:
     """Also when the session has read answers of the statement before (`warm`) and uses its cached path."""
-    peer = Peer(way)
-    try:
+    with closing(Peer(way)) as peer:
         for _ in range(warm):
             peer.ask()
             assert peer.session.receive() is False
-            peer.there.sendall(way.answer(("x", 1)))
-            assert peer.session.receive()
+            peer.answer(way.answer(("x", 1)))
         peer.ask()
-        peer.answer_in_pieces(way.answer(*rows), cuts)
+        peer.answer(way.answer(*rows), cuts)
         assert (peer.session.count, peer.session.rows()) == (len(rows), rows)
-    finally:
-        peer.close()
 
 
 def test_expected_errors_collect_no_tracebacks(peer: Peer) -> None:
@@ -308,44 +303,6 @@ def test_a_fatal_error_before_anything_was_sent(peer: Peer) -> None:
     assert raised.value.kind is FailureKind.LOST
 
 
-def bound(name: bytes, kinds: list[str | None], values: tuple[Any, ...]) -> bytes:
-    """Bind, Execute, Sync, written out by hand from the protocol's description."""
-    formats = [0 if kind is None else 1 for kind in kinds]
-    body = b"\0" + name + b"\0"
-    body += struct.pack(f"!H{len(kinds)}HH", len(kinds), *formats, len(values)) if kinds else struct.pack("!HH", 0, 0)
-    for kind, value in zip(kinds, values, strict=True):
-        if value is None:
-            body += struct.pack("!i", -1)
-        else:
-            image = value.encode() if kind is None else struct.pack(f"!{kind}", value)
-            body += struct.pack("!i", len(image)) + image
-    body += struct.pack("!HH", 1, 1)
-    return part(b"B", body) + part(b"E", b"\0" + struct.pack("!I", 0)) + part(b"S")
-
-
-@on_postgres
-@pytest.mark.parametrize(
-    ("kinds", "values"),
-    [
-        ([], ()),
-        *((["q"] * count, tuple(range(-1, count - 1))) for count in range(1, 7)),
-        *(([None], (text,)) for text in ("", "one", "x" * 70_000, "☃")),
-        ([None, "h"], ("né", -5)),
-        ([None], (None,)),
-        ([None, "h"], (None, 7)),
-        (["h", None], (7, None)),
-        (
-            ["h", "h", "i", "i", "I", "I", "q", "q"],
-            (-(2**15), 2**15 - 1, -(2**31), 2**31 - 1, 0, 2**32 - 1, -(2**63), 2**63 - 1),
-        ),
-    ],
-)
-def test_a_message_of_postgres(peer: Peer, kinds: list[str | None], values: tuple[Any, ...]) -> None:
-    """The second message of a statement is made by another path."""
-    for _ in range(2):
-        assert peer.sent(peer.way.prepared(FIND, b"s1", kinds), values) == bound(b"s1", kinds, values)
-
-
 def test_sessions_of_postgres_share_what_is_the_same_for_a_statement() -> None:
     """It is read for each message; sixty copies would not stay in the processor's caches."""
     native = pytest.importorskip("proveout.agent.engines.postgres.native_session", reason="not compiled here")
@@ -396,64 +353,24 @@ def test_a_group_is_one_message_with_one_sync(peer: Peer) -> None:
 
 
 @on_postgres
-@given(st.lists(st.integers(1, 300), max_size=12))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(CUTS)
+@at_any_byte
 def test_the_answer_to_a_group_split_at_any_byte(way: Any, cuts: list[int]) -> None:
-    peer = Peer(way)
-    try:
-        two: list[Row] = [("one" + way.answer().decode(), 1), (None, 2)]
-        whole = part(b"2") + row(*two[0]) + row(*two[1]) + part(b"C", b"SELECT 2\0")
-        whole += part(b"2") + part(b"N", b"Mnote\0\0") + part(b"C", b"UPDATE 12\0")
-        whole += part(b"2") + part(b"C", b"SELECT 0\0") + part(b"Z", b"T")
+    two: list[Row] = [("one" + way.answer().decode(), 1), (None, 2)]
+    whole = part(b"2") + row(*two[0]) + row(*two[1]) + part(b"C", b"SELECT 2\0")
+    whole += part(b"2") + part(b"N", b"Mnote\0\0") + part(b"C", b"UPDATE 12\0")
+    whole += part(b"2") + part(b"C", b"SELECT 0\0") + part(b"Z", b"T")
+    with closing(Peer(way)) as peer:
         peer.session.send(grouped(peer), ((FIND, (7,)), (CHANGE, (8,)), (FIND, (9,))))
-        peer.answer_in_pieces(whole, cuts)
+        peer.answer(whole, cuts)
         results = peer.session.results()
         peer.ask()
-        peer.there.sendall(way.answer(("a", 1)))  # of another statement: the group's results stay
-        assert peer.session.receive()
+        peer.answer(way.answer(("a", 1)))  # of another statement: the group's results stay
         assert (peer.session.count, peer.session.rows(), peer.session.results()) == (1, [("a", 1)], [])
-        assert [result.count for result in results] == [2, 12, 0]
-        assert [result.rows() for result in results] == [two, [], []]
-    finally:
-        peer.close()
+        assert [(result.count, result.rows()) for result in results] == [(2, two), (12, []), (0, [])]
 
 
 # ---- MySQL -----------------------------------------------------------------------------------------------------------
-
-
-def execute_message(kinds: tuple[type, ...], order: tuple[int, ...], values: tuple[Any, ...]) -> bytes:
-    """COM_STMT_EXECUTE, written out by hand from the protocol's description."""
-    nulls, images, types = bytearray((len(order) + 7) // 8), b"", b""
-    for place, argument in enumerate(order):
-        value = values[argument]
-        types += b"\xfd\0" if kinds[argument] is str else b"\x06\0" if value is None else b"\x08\0"
-        if value is None:
-            nulls[place // 8] |= 1 << place % 8
-        elif kinds[argument] is str:
-            images += length(len(value.encode())) + value.encode()
-        else:
-            images += struct.pack("<q", value)
-    body = b"\x17" + struct.pack("<IBI", 1, 0, 1) + bytes(nulls) + b"\1" + types + images
-    return struct.pack("<I", len(body)) + body
-
-
-@on_mysql
-@pytest.mark.parametrize(
-    ("kinds", "order", "values"),
-    [
-        ((int,), (0,), (41,)),
-        ((int, str, int), (2, 0, 1, 0), (None, "né☃", -5)),
-        *(((int,) * count, tuple(range(count)), tuple(range(count))) for count in (8, 9, 16, 17)),
-        ((int,) * 9, tuple(range(9)), (*range(8), None)),
-        *(((str, int), (0, 1), ("x" * size, 2**63 - 1)) for size in (0, 250, 251, 65_535, 65_536)),
-    ],
-)
-def test_a_message_of_mysql(
-    peer: Peer, kinds: tuple[type, ...], order: tuple[int, ...], values: tuple[Any, ...]
-) -> None:
-    statement = Statement(name="sent", text=TEXT, arguments=kinds)
-    for _ in range(2):
-        assert peer.sent(peer.way.prepared(statement, 1, order), values) == execute_message(kinds, order, values)
 
 
 @given(st.integers(0, 2**63 - 1))
@@ -469,20 +386,16 @@ def test_placeholders() -> None:
 @on_mysql
 def test_an_answer_with_changed_columns_and_one_without_rows(peer: Peer) -> None:
     """As after an ALTER TABLE: the column definitions of this answer apply, not those of the previous one."""
+    swapped = (definition(LONG), definition(VARCHAR), eof(), b"\0\0" + struct.pack("<i", 5) + b"\x017", eof())
     for affected in (1, 300, 70_000):
-        peer.ask()
-        peer.there.sendall(peer.way.answer(("a", 1)))
-        assert peer.session.receive()
-        assert peer.session.rows() == [("a", 1)]
-        peer.ask()
-        swapped = (definition(LONG), definition(VARCHAR), eof(), b"\0\0" + struct.pack("<i", 5) + b"\x017", eof())
-        peer.there.sendall(packets(b"\2", *swapped))
-        assert peer.session.receive()
-        assert peer.session.rows() == [("5", 7)]
-        peer.ask()
-        peer.there.sendall(packets(ok(affected)))
-        assert peer.session.receive()
-        assert (peer.session.count, peer.session.rows()) == (affected, [])
+        for answer, count, rows in (
+            (peer.way.answer(("a", 1)), 1, [("a", 1)]),
+            (packets(b"\2", *swapped), 1, [("5", 7)]),
+            (packets(ok(affected)), affected, []),
+        ):
+            peer.ask()
+            peer.answer(answer)
+            assert (peer.session.count, peer.session.rows()) == (count, rows)
 
 
 @on_mysql
@@ -494,10 +407,7 @@ def test_several_results_of_a_procedure(peer: Peer) -> None:
     whole = packets(*first, *second, ok(0))
     for _ in range(3):
         peer.ask()
-        for half in (whole[:70], whole[70:-11], whole[-11:]):
-            assert not peer.session.receive()
-            peer.there.sendall(half)
-        assert peer.session.receive()
+        peer.answer(whole, [70, len(whole) - 11])
         assert (peer.session.count, peer.session.rows()) == (2, [("z", 2), ("y", 3)])
 
 
@@ -511,8 +421,7 @@ def test_an_error_among_the_rows(peer: Peer) -> None:
         peer.session.receive()
     assert raised.value.kind is FailureKind.ERROR
     peer.ask()
-    peer.there.sendall(peer.way.answer(("a", 1), ("b", 2)))
-    assert peer.session.receive()
+    peer.answer(peer.way.answer(("a", 1), ("b", 2)))
     assert peer.session.rows() == [("a", 1), ("b", 2)]
 
 

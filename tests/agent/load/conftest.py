@@ -1,4 +1,4 @@
-"""Fixtures for loads: a context that arms and starts, databases with HLR data, specs of loads."""
+"""Fixtures for loads: a context that arms and starts, databases with HLR data, tasks of loads."""
 
 from __future__ import annotations
 
@@ -8,57 +8,48 @@ import os
 import secrets
 import select
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.driver_contract import PURE_PYTHON
 from proveout.agent.engines.table import driver
+from proveout.agent.load.invariants import check_invariants
+from proveout.agent.load.loop import transaction_loop_python
 from proveout.agent.load.populate import populate
 from proveout.agent.load.run_load import run_load
-from proveout.agent.security.policy import Policy
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.base import Statement, everywhere
 from proveout.dsl.workloads.conformance import Seen
-from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.kinds import built_in
-from proveout.proto.wire.results import LoadResult, LoadSecond, TaskSample
-from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad
+from proveout.proto.wire.results import InvariantCheck, LoadResult, LoadSecond, Populated, TaskSample
+from proveout.proto.wire.tasks import CheckInvariants, Endpoint, LoadShare, PopulateSystem, RunLoad
+from tests.conftest import RecordingContext
 
 SUBSCRIBERS = 500
 
 
-class LoadContext:
-    """A `TaskContext` that starts an armed load at once and keeps its samples."""
+class LoadContext(RecordingContext):
+    """A `TaskContext` that starts an armed load at once, unless `go` is cleared, and keeps its seconds."""
 
-    key = "run/ladder/2/1/1/load/client1"
-    host = "client1"
-    policy = Policy(own=True)
     lead_ns = 50_000_000
 
     def __init__(self, work_dir: Path) -> None:
-        self.work_dir = work_dir
-        self.resources: dict[str, Resource] = {}
+        super().__init__(work_dir)
+        self.key, self.host = "run/ladder/2/1/1/load/client1", "client1"
         self.seconds: list[LoadSecond] = []
-        self.is_armed = asyncio.Event()
-        self.go = asyncio.Event()
+        self.is_armed, self.go, self.first_second = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.go.set()
-        self.first_second = asyncio.Event()
-        self.over = asyncio.Event()
-        self.t0_ns = 0
-
-    def progress(self, done: float, total: float, unit: str, note: str = "") -> None: ...
-
-    def log(self, level: str, text: str) -> None: ...
 
     def sample(self, sample: TaskSample) -> None:
         assert isinstance(sample, LoadSecond)
@@ -70,24 +61,34 @@ class LoadContext:
 
     async def started(self) -> int:
         await self.go.wait()
-        self.t0_ns = time.monotonic_ns() + self.lead_ns
-        return self.t0_ns
-
-    async def finished(self) -> None:
-        await self.over.wait()
+        return time.monotonic_ns() + self.lead_ns
 
     def pids(self) -> list[int]:
         """The process ids of the warm workers."""
         return [worker.pid for pool in self.resources.values() for worker in pool.workers]  # type: ignore[attr-defined]
 
 
+@pytest.fixture
+def native() -> ModuleType:
+    """The hot path, compiled."""
+    module: ModuleType = pytest.importorskip(
+        "proveout.agent.load.loop.transaction_loop_native", reason="the hot path was not compiled here"
+    )
+    return module
+
+
+@pytest.fixture(params=["python", "compiled"])
+def turns(request: pytest.FixtureRequest) -> ModuleType:
+    """The hot path, in Python and compiled."""
+    module: ModuleType = request.getfixturevalue("native") if request.param == "compiled" else transaction_loop_python
+    return module
+
+
 @pytest.fixture(params=["compiled", pytest.param("python", marks=pytest.mark.soak)])
 def hot_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The workers' hot path, compiled and in Python; by day `test_loops_in_python` runs the latter."""
+    """The workers' hot path, compiled and in Python; by day `test_loops` runs the latter."""
     if request.param == "compiled":
-        pytest.importorskip(
-            "proveout.agent.load.loop.transaction_loop_native", reason="the hot path was not compiled here"
-        )
+        request.getfixturevalue("native")
     monkeypatch.setenv(PURE_PYTHON, "1" if request.param == "python" else "")
 
 
@@ -95,13 +96,15 @@ def hot_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 async def context(tmp_path: Path) -> AsyncIterator[LoadContext]:
     context = LoadContext(tmp_path)
     yield context
-    for resource in list(context.resources.values()):
-        await resource.close(keep_data=False)
+    await context.close()
 
 
-def hlr(**parameters: object) -> Workload:
-    """An HLR workload over the tests' subscribers."""
-    return Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=SUBSCRIBERS, **parameters)))  # type: ignore[arg-type]
+def workload_of(kind: str, **parameters: Any) -> Workload:
+    return Workload(name=kind, kind=kind, parameters=to_values(built_in(kind).parameters.model_validate(parameters)))
+
+
+def hlr() -> Workload:
+    return workload_of("hlr", population=SUBSCRIBERS)
 
 
 @pytest.fixture(scope="session")
@@ -114,9 +117,8 @@ def hlr_template(postgres_server: str, tmp_path_factory: pytest.TempPathFactory)
     async def fill() -> None:
         context = LoadContext(tmp_path_factory.mktemp("hlr"))
         endpoint = Endpoint(system="backend", engine="postgres", dsn=make_conninfo(postgres_server, dbname=name))
-        await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
-        for resource in list(context.resources.values()):
-            await resource.close(keep_data=False)
+        await populated(context, endpoint, hlr())
+        await context.close()
 
     with ThreadPoolExecutor(1) as thread:  # this thread's event loop belongs to the tests
         thread.submit(asyncio.run, fill()).result()
@@ -134,53 +136,58 @@ def hlr_database(postgres_server: str, hlr_template: str) -> Iterator[str]:
         connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'.encode())
 
 
-Spec = Callable[..., RunLoad]
+def load_task(
+    dsn: str,
+    *,
+    engine: str = "postgres",
+    terminals: int = 4,
+    rate: float | None = None,
+    windows: tuple[float, float, float] = (0.2, 0.5, 0.1),
+    think_s: float | None = None,
+    workers: int = 2,
+    workload: Workload | None = None,
+    **more: Any,
+) -> RunLoad:
+    """A load of the whole HLR mix, with all terminals on this agent."""
+    up, measure, down = windows
+    return RunLoad(
+        workload=workload or hlr(),
+        endpoint=Endpoint(system="backend", engine=engine, dsn=dsn),
+        share=LoadShare(first=0, count=terminals, total=terminals, rate=rate, think_s=think_s),
+        windows=Windows(ramp_up_s=up, measure_s=measure, ramp_down_s=down),
+        workers=workers,
+        seed=1,
+        label="test",
+        **more,
+    )
 
 
-@pytest.fixture
-def spec() -> Spec:
-    """A factory of specifications of loads of the whole HLR mix, with all terminals on this agent."""
+async def populated(context: Any, endpoint: Endpoint, of: Workload, workers: int = 1, **more: Any) -> Populated:
+    return await populate(context, PopulateSystem(workload=of, endpoint=endpoint, workers=workers, **more))
 
-    def make(
-        dsn: str,
-        *,
-        engine: str = "postgres",
-        terminals: int = 4,
-        rate: float | None = None,
-        windows: tuple[float, float, float] = (0.2, 0.5, 0.1),
-        think_s: float | None = None,
-        workers: int = 2,
-        workload: Workload | None = None,
-    ) -> RunLoad:
-        up, measure, down = windows
-        return RunLoad(
-            workload=workload or hlr(),
-            endpoint=Endpoint(system="backend", engine=engine, dsn=dsn),
-            share=LoadShare(first=0, count=terminals, total=terminals, rate=rate, think_s=think_s),
-            windows=Windows(ramp_up_s=up, measure_s=measure, ramp_down_s=down),
-            workers=workers,
-            seed=1,
-            label="test",
-        )
 
-    return make
+async def invariants(context: Any, endpoint: Endpoint, of: Workload) -> tuple[InvariantCheck, ...]:
+    return (await check_invariants(context, CheckInvariants(workload=of, endpoint=endpoint))).checks
 
 
 WINDOW_MAX_S = 60.0
 
 
-async def run_until(enough: Callable[[LoadResult], bool], context: LoadContext, load: RunLoad) -> LoadResult:
+async def run_until(
+    enough: Callable[[LoadResult], bool],
+    context: LoadContext,
+    load: RunLoad,
+    again: Callable[[], Awaitable[object]] | None = None,
+) -> LoadResult:
     """Run a load until `enough` holds, with a window twice as long each time: on a busy machine a short one can be too
-    short."""
+    short. Each one has another seed, or begins after `again`, where its system is to be fresh."""
     while not enough(result := await run_load(context, load)):
         assert load.windows.measure_s < WINDOW_MAX_S, result
         windows = replace(load.windows, measure_s=2.0 * load.windows.measure_s)
-        load = replace(load, windows=windows, seed=load.seed + 100)
+        load = replace(load, windows=windows, seed=load.seed + (0 if again else 100))
+        if again is not None:
+            await again()
     return result
-
-
-def workload_of(kind: str, **parameters: Any) -> Workload:
-    return Workload(name=kind, kind=kind, parameters=to_values(built_in(kind).parameters.model_validate(parameters)))
 
 
 def seen_of(result: LoadResult) -> list[Seen]:
@@ -215,6 +222,14 @@ def change(endpoint: Endpoint, text: str) -> None:
         answered(made, session, session.prepare(statement))
 
 
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended or is a zombie."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def ok(result: LoadResult) -> int:
     """The number of successful transactions of a load."""
     return sum(transaction.counts.ok for transaction in result.transactions)
@@ -228,3 +243,9 @@ def connections(dsn: str) -> int:
         ).fetchone()
     assert row is not None
     return int(row[0])
+
+
+def queries(*, in_order: bool = True, **texts: str) -> Workload:
+    """Three queries, in order: `One`, `Two` and `Three`."""
+    entries = {name: {"statements": {"rows": texts.get(name, "SELECT 1 AS n")}} for name in ("One", "Two", "Three")}
+    return workload_of("sql", in_order=in_order, transactions=entries)

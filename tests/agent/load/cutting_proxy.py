@@ -1,22 +1,24 @@
 """A proxy in front of a PostgreSQL server that cuts connections at a COMMIT: before the server gets it, or after it has
 answered, so that the client does not know the outcome. It can also be a server that hangs, or is gone for good.
 
-Flow: client -> messages of the extended protocol, of which Parse gives the names of the statements COMMIT -> server
--> answers, of which CommandComplete says COMMIT -> client. `cut_next(how)` cuts one connection, once.
+`cut_next(how)` cuts one connection, once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Literal
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 Where = Literal["before", "after"]
-ANSWER = b"C\x00\x00\x00\x0bCOMMIT\x00"
+PARSED = re.compile(rb"(s\d+)\0COMMIT\0")
+"""The name of the prepared statement COMMIT, in a Parse message. A Bind message has it between two zeros."""
+ANSWER = b"C\0\0\0\x0bCOMMIT\0"
 
 
 class CuttingProxy:
@@ -54,13 +56,11 @@ class CuttingProxy:
         """Accept no more, and cut so many connections, or all."""
         self.close()
         for client in self._clients[:connections]:
-            with contextlib.suppress(OSError):
-                client.shutdown(socket.SHUT_RDWR)
+            _shut(client)
 
     def close(self) -> None:
         """Accept no more."""
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
+        _shut(self._listener)
         self._listener.close()
 
     def _accept(self) -> None:
@@ -77,10 +77,24 @@ class CuttingProxy:
                 server.connect(f"{parts['host']}/.s.PGSQL.{parts.get('port', 5432)}")
             except OSError:
                 return
-            requests = threading.Thread(target=self._requests, args=(client, server), daemon=True)
+            requests = threading.Thread(target=self._forward, args=(client, server, "before"), daemon=True)
             requests.start()
-            self._answers(client, server)
+            self._forward(server, client, "after")
             requests.join()
+
+    def _forward(self, source: socket.socket, target: socket.socket, where: Where) -> None:
+        commits, markers = 0, {ANSWER} if where == "after" else set[bytes]()
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                is_commit = any(marker in data for marker in markers)
+                markers |= {b"\0" + name + b"\0" for name in PARSED.findall(data)}
+                commits += is_commit
+                if is_commit and commits > 1 and self._takes(where):
+                    break
+                if where == "after" or not self._is_silent:
+                    target.sendall(data)
+        _shut(source)
+        _shut(target)
 
     def _takes(self, where: Where) -> bool:
         with self._lock:
@@ -89,63 +103,7 @@ class CuttingProxy:
             self.cut.append(self._wanted.pop(0))
             return True
 
-    def _requests(self, client: socket.socket, server: socket.socket) -> None:
-        commits: set[bytes] = set()
-        seen = 0
-        with _both(client, server):
-            self._forward(server, _startup(client))
-            for kind, body in _messages(client):
-                name, _, rest = body.partition(b"\x00")
-                if kind == b"P" and rest.startswith(b"COMMIT\x00"):
-                    commits.add(name)
-                bound = rest.partition(b"\x00")[0] if kind == b"B" else b""
-                seen += bound in commits
-                if seen > 1 and bound in commits and self._takes("before"):
-                    return
-                self._forward(server, kind + (len(body) + 4).to_bytes(4, "big") + body)
 
-    def _forward(self, server: socket.socket, data: bytes) -> None:
-        if not self._is_silent:
-            server.sendall(data)
-
-    def _answers(self, client: socket.socket, server: socket.socket) -> None:
-        seen = 0
-        with _both(client, server):
-            while data := server.recv(1 << 16):
-                seen += ANSWER in data
-                if seen > 1 and ANSWER in data and self._takes("after"):
-                    return
-                client.sendall(data)
-
-
-@contextlib.contextmanager
-def _both(client: socket.socket, server: socket.socket) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, EOFError):
-        pass
-    finally:
-        for end in (client, server):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-
-def _startup(client: socket.socket) -> bytes:
-    head = _exactly(client, 4)
-    return head + _exactly(client, int.from_bytes(head, "big") - 4)
-
-
-def _messages(client: socket.socket) -> Iterator[tuple[bytes, bytes]]:
-    while True:
-        kind = _exactly(client, 1)
-        yield kind, _exactly(client, int.from_bytes(_exactly(client, 4), "big") - 4)
-
-
-def _exactly(stream: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        part = stream.recv(count - len(data))
-        if not part:
-            raise EOFError
-        data += part
-    return data
+def _shut(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)

@@ -2,7 +2,7 @@
 
 A session answers every statement at once with one row, unless the test lets it fail, or wait. The load ends when the
 test's own condition holds. The loop is the compiled one if it was built, else that in Python;
-`test_loops_in_python` runs the same tests on the other.
+`test_loops` runs the same tests on the other.
 """
 
 from __future__ import annotations

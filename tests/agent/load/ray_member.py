@@ -15,13 +15,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from conftest import LoadContext, workload_of
+from conftest import LoadContext, load_task, workload_of
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.ray_task import form_pool
 from proveout.agent.load.run_load import run_load
-from proveout.dsl.plan.stages import Windows
-from proveout.proto.wire.tasks import ClusterSecrets, Endpoint, FormPool, LoadPool, LoadShare, RunLoad
+from proveout.proto.wire.tasks import ClusterSecrets, FormPool, LoadPool, RunLoad
 
 
 def report(**what: Any) -> None:
@@ -39,14 +38,13 @@ class Context(LoadContext):
 
 
 def load(request: dict[str, Any]) -> RunLoad:
-    return RunLoad(
-        workload=workload_of("hlr", population=request["population"]),
-        endpoint=Endpoint(system="db", engine="sqlite", dsn=request["dsn"]),
-        share=LoadShare(first=0, count=4, total=4, rate=request["rate"]),
-        windows=Windows(ramp_up_s=0.5, measure_s=request["measure_s"], ramp_down_s=2.7),
+    return load_task(
+        request["dsn"],
+        engine="sqlite",
+        rate=request["rate"],
+        windows=(0.5, request["measure_s"], 2.7),
         workers=4,
-        seed=1,
-        label="test",
+        workload=workload_of("hlr", population=request["population"]),
         pool=LoadPool(kind="ray"),
     )
 
@@ -68,8 +66,7 @@ async def main() -> None:
                 except TaskFault as fault:
                     report(fault=fault.what)
         finally:
-            for resource in reversed(list(context.resources.values())):
-                await resource.close(keep_data=False)
+            await context.close()
             report(left=True)
 
 

@@ -6,7 +6,6 @@ Figures of whole loads with delayed clients are in `benchmarks/load/late_answers
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import select
 import socket
@@ -27,10 +26,6 @@ from proveout.agent.load.loop.arrival_schedule import Schedule
 from proveout.dsl.workloads.base import Statement
 
 CONNECTIONS = 8
-LOOPS = {
-    "compiled": "proveout.agent.load.loop.transaction_loop_native",
-    "python": "proveout.agent.load.loop.transaction_loop_python",
-}
 
 
 class Session:
@@ -49,7 +44,8 @@ class Session:
 
 
 class Load:
-    """The part of a load loop that `serve` calls: it ends when each connection has had an answer."""
+    """The part of a load loop that `serve` calls: it ends when each connection has had an answer, or its pipe is
+    readable."""
 
     def __init__(self, sampler: Any) -> None:
         self.sampler, self.schedule, self.t0_ns = sampler, Schedule(), 0
@@ -57,7 +53,7 @@ class Load:
         self.left = CONNECTIONS
 
     def woken(self, fd: int) -> None:
-        raise AssertionError(f"descriptor {fd} is not a connection")
+        self.limit_ns = 0
 
     def failed(self, terminal: Any, failure: StatementFailure) -> None:
         raise failure
@@ -73,14 +69,6 @@ def connected(family: str) -> tuple[socket.socket, socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname())
         return client, listener.accept()[0]
-
-
-@pytest.fixture(params=list(LOOPS))
-def module(request: pytest.FixtureRequest) -> ModuleType:
-    """The loop, compiled and in Python."""
-    if request.param == "compiled":
-        pytest.importorskip(LOOPS["compiled"], reason="the hot path was not compiled here")
-    return importlib.import_module(LOOPS[request.param])
 
 
 @contextlib.contextmanager
@@ -106,13 +94,13 @@ def connections(family: str, sampler: Any) -> Iterator[list[tuple[Session, socke
 
 
 @pytest.mark.parametrize("family", ["AF_INET", "AF_UNIX"])
-def test_samples_are_the_time_from_the_arrival_to_the_turn(module: ModuleType, family: str) -> None:
-    sampler = getattr(module, "Sampler", client_delays.Sampler)()
+def test_samples_are_the_time_from_the_arrival_to_the_turn(turns: ModuleType, family: str) -> None:
+    sampler = getattr(turns, "Sampler", client_delays.Sampler)()
     terminals: dict[int, Any] = {}
     with connections(family, sampler) as found, contextlib.closing(select.epoll()) as epoll:
         for session, _ in found:
-            terminal = module.TerminalState()
-            terminal.kind, terminal.session = module.KindState((module.Times(), module.Times())), session
+            terminal = turns.TerminalState()
+            terminal.kind, terminal.session = turns.KindState((turns.Times(), turns.Times())), session
             terminals[session.connection.fileno()] = terminal
             epoll.register(session.connection.fileno(), select.EPOLLIN)
         before_ns = time.time_ns()
@@ -120,7 +108,7 @@ def test_samples_are_the_time_from_the_arrival_to_the_turn(module: ModuleType, f
             server.send(b"!")
             select.select([session.connection], [], [])
         sent_ns, began_ns = time.time_ns(), time.monotonic_ns()
-        module.serve(epoll, terminals, Load(sampler))
+        turns.serve(epoll, terminals, Load(sampler))
     samples = np.frombuffer(sampler.take(), dtype=np.int64).reshape(-1, 3)
     assert len(samples) == client_delays.PER_BATCH, "every second answer of one batch"
     assert samples[:, 2].tolist() == [2] * len(samples), "each stands for two, and no turn had further answers"
@@ -142,29 +130,22 @@ ANSWER = b"D\x00\x00\x00\x0e\x00\x01\x00\x00\x00\x04\x00\x00\x00\x07C\x00\x00\x0
 STATEMENT = Statement(name="one", text={"postgres": "SELECT 7"}, arguments=())
 
 
-class Batch(Load):
-    """It ends when its pipe is readable."""
-
-    def woken(self, fd: int) -> None:
-        self.limit_ns = 0
-
-
 @pytest.mark.parametrize("is_over", [False, True])
-def test_transactions_begin_after_all_answers_of_a_batch(module: ModuleType, is_over: bool) -> None:
+def test_transactions_begin_after_all_answers_of_a_batch(turns: ModuleType, is_over: bool) -> None:
     """No answer waits for the sends before it, and a start is that of its send. After the load nothing begins."""
     native = pytest.importorskip("proveout.agent.engines.postgres.protocol_native", reason="not compiled here")
     head, tail = around(b"one", (), 1)
     prepared = native.Prepared(STATEMENT, head, (), tail, (None,))
-    state = module.KindState((module.Times(), module.Times()))
+    state = turns.KindState((turns.Times(), turns.Times()))
     state.bare, state.inputs, state.prepared = True, lambda: (STATEMENT, ()), prepared
     terminals: dict[int, Any] = {}
     reader, writer = os.pipe()
     with connections("AF_UNIX", client_delays.Sampler()) as found, contextlib.closing(select.epoll()) as epoll:
         for session, server in found:
-            terminal = terminals[session.connection.fileno()] = module.TerminalState()
+            terminal = terminals[session.connection.fileno()] = turns.TerminalState()
             wire = native.Wire(session.connection.fileno(), None, connection_lost, send_rest)
             terminal.session, terminal.kind, terminal.restless, terminal.busy = wire, state, True, True
-            terminal.draw = module.Mix([state], iter(lambda: memoryview(bytes(32)).cast("H"), None))
+            terminal.draw = turns.Mix([state], iter(lambda: memoryview(bytes(32)).cast("H"), None))
             wire.send(prepared, ())
             server.recv(1_000)
             server.send(ANSWER)
@@ -181,7 +162,7 @@ def test_transactions_begin_after_all_answers_of_a_batch(module: ModuleType, is_
             os.write(writer, b"!")
         else:
             ends.start()
-        module.serve(epoll, terminals, Batch(getattr(module, "Sampler", client_delays.Sampler)()))
+        turns.serve(epoll, terminals, Load(getattr(turns, "Sampler", client_delays.Sampler)()))
     each = terminals.values()
     assert len(state.times[0]) == 3 * CONNECTIONS
     assert [terminal.busy for terminal in each] == [not is_over] * CONNECTIONS

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import stat
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,14 +20,12 @@ from proveout.agent.engines.embedded.data_store import ServerRole
 from proveout.agent.engines.pgbouncer import CONFIGURATION, USERS, Pooler, configuration, find_program
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.populate import populate
 from proveout.agent.load.run_load import run_load
 from proveout.dsl.plan.stages import Sessions
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.host_rules import POOLER_SETTINGS
-from proveout.proto.wire.tasks import PopulateSystem
 
-from .conftest import LoadContext, Spec, hlr
+from .conftest import LoadContext, hlr, is_gone, load_task, populated
 
 needs_pgbouncer = pytest.mark.skipif(
     shutil.which("pgbouncer", path=pgbouncer.PLACES) is None, reason="Debian: apt-get install pgbouncer"
@@ -45,24 +42,10 @@ FRONT = System(
 )
 
 
-def lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 @pytest.fixture
-def root() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="proveout-test-", dir="/var/tmp") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
-
-
-@pytest.fixture
-def pair(root: Path) -> Iterator[tuple[Server, Pooler]]:
+def pair(package_folder: Path) -> Iterator[tuple[Server, Pooler]]:
     """A database, and a PgBouncer in front of it."""
-    server, pooler = Server(DB, root), Pooler(FRONT, root)
+    server, pooler = Server(DB, package_folder), Pooler(FRONT, package_folder)
     try:
         pooler.take_role(ServerRole(primary=server.start()), FRONT)
         pooler.start()
@@ -81,9 +64,8 @@ BACKENDS = "SELECT count(*) - 1 FROM pg_stat_activity WHERE backend_type = 'clie
 
 
 @needs_pgbouncer
-@pytest.mark.server
 async def test_a_load_through_it_and_its_life(
-    pair: tuple[Server, Pooler], root: Path, context: LoadContext, spec: Spec
+    pair: tuple[Server, Pooler], package_folder: Path, context: LoadContext
 ) -> None:
     """Eight terminals that connect for each transaction are served by the three connections of the pool.
 
@@ -93,15 +75,15 @@ async def test_a_load_through_it_and_its_life(
     endpoint = pooler.start()
     assert endpoint.version.startswith("PgBouncer ")
     direct = replace(endpoint, system="db", dsn=server.dsn)
-    await populate(context, PopulateSystem(workload=hlr(), endpoint=direct, workers=1))
-    load = spec(endpoint.dsn, terminals=8, windows=(0.1, 0.4, 0.2))
-    result = await run_load(context, replace(load, sessions=Sessions(connect_every=1)))
+    await populated(context, direct, hlr())
+    sessions = Sessions(connect_every=1)
+    result = await run_load(context, load_task(endpoint.dsn, terminals=8, windows=(0.1, 0.4, 0.2), sessions=sessions))
     assert sum(t.counts.ok for t in result.transactions) > 0
     assert sum(t.counts.error_count for t in result.transactions) == 0
     assert result.sessions.attempts > 8
     assert result.sessions.failed == 0
     assert 0 < await asyncio.to_thread(answers, server.dsn, BACKENDS) <= SIZE
-    await asyncio.to_thread(_live, server, pooler, root)
+    await asyncio.to_thread(_live, server, pooler, package_folder)
 
 
 def _live(server: Server, pooler: Pooler, root: Path) -> None:
@@ -133,31 +115,26 @@ def _live(server: Server, pooler: Pooler, root: Path) -> None:
     assert "default_pool_size = 4" in (pooler.session / CONFIGURATION).read_text()
     session, supervisor, last = pooler.session, pooler.supervisor_pid, pooler.pid
     pooler.close(keep_data=False)
-    assert supervisor is not None
-    assert last is not None
-    eventually(
-        lambda: not (lives(supervisor) or lives(last) or session.exists()), "the end of its processes and folder"
-    )
+    assert supervisor is not None and last is not None
+    eventually(lambda: is_gone(supervisor) and is_gone(last) and not session.exists(), "the end of all of it")
     assert [path.name for path in (root / "front").iterdir()] == ["server.log"]
 
 
 @needs_pgbouncer
-@pytest.mark.server
-def test_one_without_a_supervisor_is_ended_by_the_next_start(pair: tuple[Server, Pooler], root: Path) -> None:
+def test_one_without_a_supervisor_is_ended_by_the_next_start(pair: tuple[Server, Pooler], package_folder: Path) -> None:
     """Also where it was stopped (SIGSTOP); its folder goes with it. What ends it with its agent is the supervisor of all
     servers (tests/agent/engines/test_supervisor.py)."""
     server, pooler = pair
     pid, supervisor, session = pooler.pid, pooler.supervisor_pid, pooler.session
-    assert pid is not None
-    assert supervisor is not None
+    assert pid is not None and supervisor is not None
     os.kill(pid, signal.SIGSTOP)
     os.kill(supervisor, signal.SIGKILL)
-    eventually(lambda: not lives(supervisor), "the end of the supervisor")
-    following = Pooler(FRONT, root)
+    eventually(lambda: is_gone(supervisor), "the end of the supervisor")
+    following = Pooler(FRONT, package_folder)
     try:
         following.take_role(ServerRole(primary=server.start()), FRONT)
         following.start()
-        eventually(lambda: not (lives(pid) or session.exists()), "the end of PgBouncer and its folder")
+        eventually(lambda: is_gone(pid) and not session.exists(), "the end of PgBouncer and its folder")
     finally:
         following.close(keep_data=False)
 
@@ -175,6 +152,5 @@ def test_no_setting_of_a_plan_replaces_what_is_fixed() -> None:
     assert "auth_type = md5" in text
     assert "auth_type = any" not in text
     assert "min_pool_size = 2" in text
-    assert all(
-        name.startswith(("default_", "max_", "min_", "query_", "reserve_", "server_")) for name in POOLER_SETTINGS
-    )
+    prefixes = ("default_", "max_", "min_", "query_", "reserve_", "server_")
+    assert all(name.startswith(prefixes) for name in POOLER_SETTINGS)

@@ -4,8 +4,8 @@ parts of the rows."""
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -18,13 +18,12 @@ from proveout.agent.engines.mysql.driver import MysqlDriver
 from proveout.agent.engines.postgres.driver import PostgresDriver
 from proveout.agent.engines.sessions import Members
 from proveout.agent.engines.table import driver
-from proveout.agent.load.populate import populate
 from proveout.agent.load.worker import configure
 from proveout.agent.security.task_rules import objection
 from proveout.dsl.workloads.base import Statement
-from proveout.proto.wire.tasks import Endpoint, PopulateSystem
+from proveout.proto.wire.tasks import Endpoint
 
-from .conftest import LoadContext, Spec, answered, run_until, workload_of
+from .conftest import LoadContext, answered, load_task, populated, run_until, workload_of
 
 pytestmark = pytest.mark.server
 
@@ -45,13 +44,13 @@ def members(postgres_server: str) -> Iterator[tuple[str, ...]]:
 
 
 async def test_each_member_receives_the_customers_that_it_has(
-    context: LoadContext, postgres_server: str, members: tuple[str, ...], spec: Spec
+    context: LoadContext, postgres_server: str, members: tuple[str, ...]
 ) -> None:
     size = CUSTOMERS // MEMBERS
     mix = {"CheckBalance": 1.0, "UpdateProfile": 1.0}
     prepaid = workload_of("prepaid", population=CUSTOMERS, accounts_per_customer=2, weights=mix)
     endpoint = Endpoint(system="grid", engine="postgres", dsn=members[0])
-    await populate(context, PopulateSystem(workload=prepaid, endpoint=endpoint, workers=1))
+    await populated(context, endpoint, prepaid)
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         for dsn in members[1:]:
             connection.execute(f"DROP DATABASE {name_of(dsn)}".encode())
@@ -61,8 +60,8 @@ async def test_each_member_receives_the_customers_that_it_has(
             for table in ("accounts", "customers"):
                 keep = (number * size + 1, (number + 1) * size)
                 connection.execute(f"DELETE FROM {table} WHERE cust_id NOT BETWEEN %s AND %s", keep)
-    task = spec(members[0], workload=prepaid, terminals=4, windows=(0.0, 0.3, 0.0))
-    task = dataclasses.replace(task, endpoint=dataclasses.replace(task.endpoint, instances=members))
+    task = load_task(members[0], workload=prepaid, terminals=4, windows=(0.0, 0.3, 0.0))
+    task = replace(task, endpoint=replace(task.endpoint, instances=members))
     result = await run_until(
         lambda result: all(t.counts.ok > 10 for t in result.transactions if t.counts.name in mix), context, task
     )
@@ -182,7 +181,7 @@ def test_mysql_has_the_settings(mysql_database: str) -> None:
         ]
 
 
-def test_an_agent_refuses_forbidden_settings(spec: Spec) -> None:
-    load = spec("host=db1 dbname=hlr")
-    assert objection(dataclasses.replace(load, session=(("work_mem", "4MB"),))) is None
-    assert "not for a plan to set" in str(objection(dataclasses.replace(load, session=(("role", "postgres"),))))
+def test_an_agent_refuses_forbidden_settings() -> None:
+    load = load_task("host=db1 dbname=hlr")
+    assert objection(replace(load, session=(("work_mem", "4MB"),))) is None
+    assert "not for a plan to set" in str(objection(replace(load, session=(("role", "postgres"),))))

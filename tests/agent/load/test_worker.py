@@ -32,7 +32,7 @@ from proveout.dsl.workloads import hlr_workload as hlr
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.hlr import Hlr
 
-from .conftest import Spec
+from .conftest import load_task
 
 TERMINALS = 3
 
@@ -87,12 +87,15 @@ class Locked:
         return self.session
 
 
+Arming = tuple[worker.Load, Locked, Future[Any]]
+"""A load that arms in a thread, its driver, and a future of its result."""
+
+
 @pytest.fixture
-def arming(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[worker.Load, Locked, Future[Any]]]:
-    """(a load that arms in a thread, its driver, a future of its result)."""
+def arming(monkeypatch: pytest.MonkeyPatch) -> Iterator[Arming]:
     locked = Locked(Prepares(held=True, cancels_lost=2))
     monkeypatch.setattr(worker, "driver", lambda engine: locked)
-    load, ended = worker.Load(worker_messages.Arm(spec=spec("-", terminals=2), numbers=(0, 1))), Future[Any]()
+    load, ended = worker.Load(worker_messages.Arm(spec=load_task("-", terminals=2), numbers=(0, 1))), Future[Any]()
     thread = threading.Thread(target=lambda: ended.set_result(load.arm()))
     thread.start()
     yield load, locked, ended
@@ -101,7 +104,7 @@ def arming(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[worker
     thread.join()
 
 
-def test_stop_arming_cancels_a_statement_that_starts_late(arming: tuple[worker.Load, Locked, Future[Any]]) -> None:
+def test_stop_arming_cancels_a_statement_that_starts_late(arming: Arming) -> None:
     load, locked, ended = arming
     locked.go.set()
     locked.session.waiting.wait()
@@ -110,9 +113,7 @@ def test_stop_arming_cancels_a_statement_that_starts_late(arming: tuple[worker.L
     assert isinstance(ended.result(), worker_messages.Fault)
 
 
-def test_a_session_that_connects_after_stop_arming_sends_no_statement(
-    arming: tuple[worker.Load, Locked, Future[Any]],
-) -> None:
+def test_a_session_that_connects_after_stop_arming_sends_no_statement(arming: Arming) -> None:
     load, locked, ended = arming
     locked.connecting.wait()
     load.stop_arming(ended)
@@ -239,19 +240,13 @@ def test_a_worker_ends_its_load_and_not_itself_after_stop(
     assert [ticker.tick(T0) for _ in range(3)] == [0, 0, 0]
 
 
-def test_a_worker_receives_the_task_of_its_load_whole(spec: Spec) -> None:
+def test_a_worker_receives_the_task_of_its_load_whole() -> None:
     windows = Windows(ramp_up_s=0.5, measure_s=2.0, ramp_down_s=0.0, phases=(("low", 1.5), ("high", 0.5)))
     levels = (Level(for_s=1.5, values=(10.0, 20.0), at_s=(0.0, 1.0)), Level(for_s=0.5, values=(5.0,)))
-    task = spec("-", terminals=2)
-    task = replace(
-        task,
-        endpoint=replace(task.endpoint, instances=("one", "two")),
-        windows=windows,
-        share=replace(task.share, rate=10.0, levels=levels, think_s=0.25),
-        sessions=Sessions(pool=3, connect_every=7),
-        session=(("work_mem", "1MB"),),
-        tracked=True,
-    )
+    more = {"sessions": Sessions(pool=3, connect_every=7), "session": (("work_mem", "1MB"),), "tracked": True}
+    task = load_task("-", terminals=2, rate=10.0, think_s=0.25, **more)
+    endpoint, share = replace(task.endpoint, instances=("one", "two")), replace(task.share, levels=levels)
+    task = replace(task, windows=windows, endpoint=endpoint, share=share)
     arm = worker_messages.Arm(spec=task, numbers=(0, 1), run="r", connections=3)
     sent, parts = io.BytesIO(worker_messages.encode(arm)), list[bytes]()
     while size := sent.read(4):

@@ -1,13 +1,29 @@
-"""Policy entries and udev rules that would give control of a host, as data for `test_allow_lists` and
-`test_device_rules`.
-
-A soak command can import them: each is a name and an entry or rule; the attack has succeeded when it is accepted.
+"""Policies of tests; policy entries and udev rules that would give control of a host, as data for `test_allow_lists`: each is
+a name and an entry or rule; the attack has succeeded when it is accepted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from proveout.agent.security import policy_file
+from proveout.agent.security.policy import Policy
+
+
+def write(folder: Path, text: str) -> Path:
+    """A policy file."""
+    path = folder / "policy.yaml"
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+def policy_of(folder: Path, lines: str) -> Policy:
+    """The policy of a file with these lines."""
+    return policy_file.read(write(folder, f"policy: 1\n{lines}\n"))
+
 
 _FOLDERS = """
 /etc/perl /etc/bash_completion.d /etc/libvirt /etc/libvirt/hooks /etc/docker /var/lib/dpkg /var/lib/dpkg/info /home

@@ -1,5 +1,6 @@
-"""Entries that a policy may list without a reason: checked against the folders and programs of this machine, and
-against known ways to root."""
+"""Entries that a policy may list without a reason, checked against the folders and programs of this machine, and against
+known ways to root; devices that a udev rule of a plan may match: attacks are refused by the compiler or by the policy, rules
+of labs are accepted."""
 
 from __future__ import annotations
 
@@ -8,19 +9,26 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from policy_attacks import (
     ARGUMENTS,
     DEVICES,
     FOLDERS,
+    LISTED,
     LOADERS,
     NEVER_DEVICES,
     NEVER_FOLDERS,
+    RULES,
     RUNNERS,
     TOOLS,
     VALIDATORS,
+    policy_of,
+    write,
 )
 from pydantic import BaseModel, ValidationError
 
@@ -30,8 +38,11 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.security import policy as security_policy
 from proveout.agent.security import policy_file
 from proveout.agent.security.policy import Policy, Tool
+from proveout.agent.tuning.host import Host
 from proveout.core.errors import ProveoutError
-from proveout.proto.audit_log import FILE
+from proveout.dsl.operations.facts import ABSENT, Facts, FileQuery
+from proveout.dsl.operations.multipath import UdevRules
+from proveout.proto.audit_log import FILE as AUDIT_LOG
 
 WHY = "nothing but the lab reads it"
 KNOWN_PROGRAMS = {
@@ -100,24 +111,19 @@ def test_folders_and_programs_that_no_reason_permits() -> None:
 @pytest.mark.escape
 @pytest.mark.parametrize("kind", ["commands", "tools"])
 def test_a_link_to_a_program_that_runs_others_is_refused(kind: str, tmp_path: Path) -> None:
-    path = write(tmp_path, f"policy: 1\n{kind}: [{{path: {tmp_path}/policy/client, i_know: {WHY}}}]\n")
-    (path.parent / "client").symlink_to("/bin/sh")
+    (tmp_path / "client").symlink_to("/bin/sh")
     with pytest.raises(ProveoutError, match=r"is a link to .*sh, which runs any program"):
-        policy_file.read(path)
+        policy_of(tmp_path, f"{kind}: [{{path: {tmp_path}/client, i_know: {WHY}}}]")
 
 
 def test_reboots_need_a_reason(tmp_path: Path) -> None:
-    file = tmp_path / "policy.yaml"
-    for text, allowed in (("", False), (f"reboot: {{i_know: {WHY}}}\n", True)):
-        file.write_text(f"policy: 1\n{text}")
-        file.chmod(0o600)
-        found = policy_file.read(file)
-        assert bool(found.allows_reboot()) == allowed
-        assert (("reboot", WHY) in found.widened) == allowed
+    assert not policy_of(tmp_path, "").allows_reboot()
+    found = policy_of(tmp_path, f"reboot: {{i_know: {WHY}}}")
+    assert found.allows_reboot()
+    assert ("reboot", WHY) in found.widened
     assert "plans reboot this host" in policy_file.describe(found)
-    file.write_text("policy: 1\nreboot: true\n")
     with pytest.raises(ProveoutError):
-        policy_file.read(file)
+        policy_of(tmp_path, "reboot: true")
 
 
 def test_validators_and_devices_that_need_a_reason_and_devices_that_no_reason_permits() -> None:
@@ -138,13 +144,13 @@ def test_a_wide_glob_does_not_widen_a_known_program(
     program: str, globs: tuple[str, ...], arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
     entry = f"path: {program}, arguments: [{', '.join(repr(glob) for glob in globs)}]"
-    narrow = policy_file.read(write(tmp_path, f"policy: 1\ntools: [{{{entry}}}]\n"))
+    narrow = policy_of(tmp_path, f"tools: [{{{entry}}}]")
     decision = narrow.allows_tool((program, *arguments))
     assert not decision
     climbs = any(".." in argument.split("/") for argument in arguments)
     assert climbs or "which is not a known argument of it" in decision.reason
     assert climbs or "i_know" in decision.way_out
-    wide = policy_file.read(write(tmp_path, f"policy: 1\ntools: [{{{entry}, i_know: {WHY}}}]\n"))
+    wide = policy_of(tmp_path, f"tools: [{{{entry}, i_know: {WHY}}}]")
     assert bool(wide.allows_tool((program, *arguments))) is not climbs
 
 
@@ -247,8 +253,8 @@ def test_the_documented_entries_let_no_option_run_load_or_write_something(name: 
 def test_a_glob_of_arguments_of_a_command_needs_a_reason(glob: str, tmp_path: Path) -> None:
     entry = f"path: /usr/bin/fio, arguments: ['{glob}']"
     with pytest.raises(policy_file.PolicyError, match=r":2:12: .*list each option .*--threads=\{count\}.*i_know"):
-        policy_file.read(write(tmp_path, f"policy: 1\ncommands: [{{{entry}}}]\n"))
-    assert policy_file.read(write(tmp_path, f"policy: 1\ncommands: [{{{entry}, i_know: {WHY}}}]\n")).widened
+        policy_of(tmp_path, f"commands: [{{{entry}}}]")
+    assert policy_of(tmp_path, f"commands: [{{{entry}, i_know: {WHY}}}]").widened
 
 
 @pytest.mark.parametrize(
@@ -292,16 +298,21 @@ def test_before_the_values_are_known_an_argument_passes_when_one_value_would(
     assert Tool(path="/x", arguments=(listed,)).may_take(argument) is found
 
 
+def test_commands_are_listed_with_their_arguments_apart_from_paths_and_tools(tmp_path: Path) -> None:
+    text = "commands: [{path: /usr/bin/df, arguments: [-k]}, {path: /opt/x/stat, arguments: ['--disk=*'], privileged: true, i_know: it reads}]"
+    policy = policy_of(tmp_path, text)
+    assert policy.command(("df", "-k")) == policy.command(("/usr/bin/df", "-k")) == (("/usr/bin/df", "-k"), False)
+    assert policy.command(("stat", "--disk=sda")) == (("/opt/x/stat", "--disk=sda"), True)
+    for argv in (("stat", "-z"), ("df", "-l"), ("/bin/stat",), ("stat", "--disk=../../etc")):
+        with pytest.raises(TaskFault, match="not allowed"):
+            policy.command(argv)
+    assert ("/opt/x/stat", "it reads") in policy.widened
+    assert not policy.allows_path("/usr/bin/df")
+    assert not policy.allows_tool(["/usr/bin/df", "-k"])
+    assert "/usr/bin/df -k" in policy_file.describe(policy)
+
+
 # ---- the entry with a reason -----------------------------------------------------------------------------------------
-
-
-def write(tmp_path: Path, text: str) -> Path:
-    folder = tmp_path / "policy"
-    folder.mkdir(exist_ok=True, mode=0o700)
-    path = folder / "policy.yaml"
-    path.write_text(text)
-    path.chmod(0o600)
-    return path
 
 
 WIDENED = f"""policy: 1
@@ -333,7 +344,7 @@ def test_a_reason_widens_a_policy_and_is_logged_by_the_agent(tmp_path: Path, cap
     assert 'i_know: "why plans may start it"' in found.allows_tool(("/usr/bin/tee",)).way_out
     assert f"the policy allows /opt/lab, which is not in the list of safe entries; its reason: {WHY}" in caplog.text
     _audit_log(state, found)
-    log = (state / FILE).read_text()
+    log = (state / AUDIT_LOG).read_text()
     assert log.count('"widened"') == 4
     assert WHY in log
 
@@ -342,8 +353,7 @@ def test_programs_of_a_plan_need_an_entry_with_a_reason(tmp_path: Path) -> None:
     """The checks of `zero_blocks` and `partition` do not protect a disk from a `command` of the plan."""
     known = "{path: /usr/bin/dd, arguments: ['*']}, {path: /usr/sbin/partprobe, arguments: ['/dev/disk/by-id/*']}"
     check = "/opt/lab/check"
-    listed = f"policy: 1\ntools: [{known}, {{path: {check}, arguments: [a], i_know: {WHY}}}]\n"
-    found = policy_file.read(write(tmp_path, listed))
+    found = policy_of(tmp_path, f"tools: [{known}, {{path: {check}, arguments: [a], i_know: {WHY}}}]")
     destroys = ("/usr/bin/dd", "if=/dev/zero", "of=/dev/disk/by-id/x")
     assert found.allows_tool(destroys)
     refused = found.allows_tool(destroys, of_plan=True)
@@ -353,3 +363,104 @@ def test_programs_of_a_plan_need_an_entry_with_a_reason(tmp_path: Path) -> None:
     assert not found.allows_tool(("/usr/sbin/partprobe", "/dev/disk/by-id/x"), of_plan=True)
     assert found.allows_tool((check, "a"), of_plan=True)
     assert not found.allows_tool((check, "b"), of_plan=True)
+
+
+# ---- devices of udev rules -------------------------------------------------------------------------------------------
+
+RULES_FILE = "/etc/udev/rules.d/66-x.rules"
+DRV_CFG = "/bin/emc/scaleio/drv_cfg"
+UDEVADM = Tool(path="/usr/bin/udevadm", arguments=("*",))
+POLICY = Policy(
+    source="/etc/proveout/policy.yaml",
+    paths=("/etc/udev/rules.d",),
+    devices=LISTED,
+    udev_devices=("KERNEL==scini*",),
+    tools=(UDEVADM, Tool(path="/opt/drv_cfg", arguments=("/srv/*", "--file=/srv/*"))),
+)
+
+
+def objections(rule: Mapping[str, Any], policy: Policy = POLICY) -> tuple[str, ...]:
+    """The objections to a rule, by the compiler or by the agent's policy."""
+    try:
+        operation = UdevRules.model_validate({"file": RULES_FILE, "rules": [rule]})
+    except ValidationError as error:
+        return tuple(str(detail["msg"]) for detail in error.errors())
+    step = operation.changes(Facts({FileQuery(RULES_FILE): ABSENT}))
+    return Host(policy=policy, root=Path("/nonexistent")).objections(step.changes)
+
+
+@pytest.mark.escape
+def test_a_rule_that_exceeds_the_policy_is_refused(record_property: Callable[[str, object], None]) -> None:
+    """The same rules without the attack are accepted, so they are not refused for another reason."""
+    record_property("escapes", len(RULES))
+    assert [name for name, rule in RULES.items() if not objections(rule)] == []
+    for rule in (
+        {"match": {"KERNEL": "scini*"}, "assign": {"OWNER": "lab", "SYMLINK": "oraudev/disks/A%n"}},
+        {"match": {"KERNEL": "scinia|scinib"}, "program": ["/opt/drv_cfg", "/srv/%k"], "assign": {"MODE": "0660"}},
+        {"match": {"ENV{DM_NAME}": "fcion1"}, "assign": {"OWNER": "lab"}},
+        {"match": {"ENV{DM_NAME}": "fcion1p2"}, "assign": {"OWNER": "lab"}},
+        {"match": {"ENV{ID_SERIAL}": "36001405aaaa", "SUBSYSTEM": "block"}, "assign": {"OWNER": "lab"}},
+        {"match": {"ENV{ID_SERIAL_SHORT}": "S4EVNX0R512345"}, "assign": {"GROUP": "lab"}},
+    ):
+        assert objections(rule) == (), rule
+
+
+LABS: Mapping[str, tuple[Mapping[str, Any], Policy]] = {
+    "ScaleIO disks identified by drv_cfg": (
+        {
+            "match": {"KERNEL": "scini*", "RESULT": "3e1a6b0f00000000"},
+            "program": [DRV_CFG, "--query_block_device_id", "--block_device", "/dev/$name"],
+            "assign": {"SYMLINK": "oraudev/disks/OCR1", "OWNER": "grid", "GROUP": "asmadmin", "MODE": "0660"},
+        },
+        replace(
+            POLICY,
+            tools=(UDEVADM, Tool(path=DRV_CFG, arguments=("--query_block_device_id", "--block_device", "/dev/$name"))),
+        ),
+    ),
+    "maps of a Fusion-io array": (
+        {"match": {"ENV{DM_NAME}": "fcion*1"}, "assign": {"OWNER": "grid", "GROUP": "asmadmin", "MODE": "0660"}},
+        replace(POLICY, udev_devices=("ENV{DM_NAME}==fcion*",)),
+    ),
+    "queues of a 3PAR array": (
+        {
+            "match": {"SUBSYSTEM": "block", "KERNEL": "sd*", "ATTRS{vendor}": "3PARdata*"},
+            "assign": {"ATTR{queue/rotational}": "0", "ATTR{queue/nr_requests}": "128"},
+        },
+        replace(POLICY, paths=("/etc/udev/rules.d", "/sys/block")),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_rules_of_labs_are_accepted_by_a_policy_that_lists_their_disks(name: str) -> None:
+    rule, policy = LABS[name]
+    assert objections(rule, policy) == ()
+    without = replace(policy, udev_devices=(), paths=("/etc/udev/rules.d",))
+    assert objections(rule, without), "and not without"
+
+
+def test_a_refusal_names_the_rule_and_the_way_out() -> None:
+    (objection,) = objections({"match": {"KERNEL": "sda"}, "assign": {"OWNER": "lab"}})
+    assert objection.startswith("the devices of the rule KERNEL==sda are not allowed on this host")
+    assert "`KEY==pattern`, under `udev: devices` in /etc/proveout/policy.yaml" in objection
+    queues, policy = LABS["queues of a 3PAR array"]
+    (attribute,) = objections(queues, replace(policy, paths=("/etc/udev/rules.d",)))
+    assert "/sys/block/queue is not allowed" in attribute and "`- /sys/block`" in attribute
+
+
+@pytest.mark.parametrize(
+    ("value", "listed", "expected"),
+    [
+        ("scinia", "scini*", True),
+        ("scini*1", "scini*", True),
+        ("sc*", "scini*", False),
+        ("scinia|sda", "scini*", False),
+        ("", "scini*", False),
+        ("scini*", "scini[ab]", False),
+        ("scinia", "scini[ab]", True),
+        ("scini*", "*ini*", False),
+        ("fcion*12", "fcion*1", False),
+    ],
+)
+def test_a_pattern_within_a_listed_one(value: str, listed: str, expected: bool) -> None:
+    assert security_policy.is_within(value, listed) is expected

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from policy_attacks import policy_of, write
 
 from proveout.agent.daemon.servicer import Options, read_policy
 from proveout.agent.errors import TaskFault
@@ -18,13 +19,6 @@ POLICIES = Path(__file__).parents[3] / "plans" / "policies"
 DISK = "/dev/disk/by-id/wwn-0x600a098038304437415d4b6a59676d51"
 FIO = "/usr/bin/fio"
 WHY = "files of a test"
-
-
-def write(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "policy.yaml"
-    path.write_text(text)
-    path.chmod(0o600)
-    return path
 
 
 def ask(policy: Policy, what: str, name: str) -> Decision:
@@ -170,7 +164,7 @@ def test_a_refusal_names_the_file_and_the_line(tmp_path: Path) -> None:
         "The owner of the host can add `- vm.swappiness` under `sysctl` in /etc/proveout/policy.yaml."
     )
     assert "--policy FILE" in NOTHING.allows_sysctl("vm.swappiness").way_out
-    policy = policy_file.read(write(tmp_path, "policy: 1\nprovision: [postgres, sqlite]\n"))
+    policy = policy_of(tmp_path, "provision: [postgres, sqlite]")
     assert policy.allows_provision("postgres")
     refused = policy.allows_provision("mysql")
     assert refused.reason == "starting an embedded mysql system is not allowed on this host"
@@ -179,7 +173,7 @@ def test_a_refusal_names_the_file_and_the_line(tmp_path: Path) -> None:
 
 
 def test_faults_of_the_whole_host_and_the_room_that_they_leave(tmp_path: Path) -> None:
-    policy = policy_file.read(write(tmp_path, "policy: 1\nfaults: [partition, fill_disk]\ndisk_left: 2MiB\n"))
+    policy = policy_of(tmp_path, "faults: [partition, fill_disk]\ndisk_left: 2MiB")
     assert policy.allows_fault("partition")
     refused = policy.allows_fault("delay")
     assert refused.reason == "the fault delay is not allowed on this host"
@@ -240,7 +234,7 @@ def test_errors_in_a_policy_have_their_line(text: str, message: str, tmp_path: P
 
 def test_all_errors_of_a_policy_are_reported_together(tmp_path: Path) -> None:
     with pytest.raises(policy_file.PolicyError) as caught:
-        policy_file.read(write(tmp_path, "policy: 1\npaths: [/etc, x]\ndevices: [sda]\n"))
+        policy_of(tmp_path, "paths: [/etc, x]\ndevices: [sda]")
     assert len(caught.value.problems) == 3
 
 

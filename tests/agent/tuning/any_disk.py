@@ -1,8 +1,8 @@
 """`partition`, `filesystem`, `zero_blocks`: any disk. It is a file, read and written by the real parted, wipefs, blkid,
 mkfs.ext4, dd and cmp.
 
-The kernel's part (its folders of the partitions after partprobe) is a model; test_tuning_disks uses a loop device
-instead.
+The kernel's part (its folders of the partitions after partprobe) is a model; test_tuning_kernel uses a loop
+device instead.
 """
 
 from __future__ import annotations
@@ -19,19 +19,15 @@ from tuning_bench import put
 
 from proveout.agent.tuning.programs import Processes
 from proveout.dsl.operations.facts import Output
+from proveout.dsl.plan.stages import Tuning
 
 DEVICE, NODE, FOLDER = "/dev/disk/by-id/disk", "/dev/sdq", "/sys/block/sdq"
 MIB = 1024 * 1024
 TABLE = 34 * 512
 
 MAKING = (
-    "/usr/sbin/mkfs.ext4",
-    "/usr/sbin/blkid",
-    "/usr/sbin/parted",
-    "/usr/sbin/mkswap",
-    "/usr/bin/dd",
-    "/usr/bin/cmp",
-)
+    "/usr/sbin/mkfs.ext4", "/usr/sbin/blkid", "/usr/sbin/parted", "/usr/sbin/mkswap", "/usr/bin/dd", "/usr/bin/cmp",
+)  # fmt: skip
 PROGRAMS = ("/usr/sbin/parted", "/usr/sbin/wipefs", "/usr/sbin/blkid", "/usr/sbin/mkswap")
 
 
@@ -136,6 +132,11 @@ def partition(draw: st.DrawFn) -> Case:
 # ---- operations that nothing undoes: the image is not a part of the host's picture --------------------------------------
 
 
+def _lasting(one: Tuning, disk: AnyDisk, *outcomes: str) -> Case:
+    tuning = replace(one, destructive=True, keep=True)
+    return Case(tuning=tuning, state=disk, make=disk.world, outcomes=frozenset(outcomes), undone=frozenset({"kept"}))
+
+
 @st.composite
 def filesystem(draw: st.DrawFn) -> Case:
     """A filesystem on a disk of any size, empty or not; the plan may give up a filesystem that is there, or another."""
@@ -146,13 +147,7 @@ def filesystem(draw: st.DrawFn) -> Case:
     if replaces:
         disk = replace(disk, how=draw(st.sampled_from([disk.how, "old filesystem"])))
     is_taken = disk.how == ("old filesystem" if replaces else "empty") and replaces.get("replaces") != "0000-AAAA"
-    return Case(
-        tuning=replace(one, destructive=True, keep=True),
-        state=disk,
-        make=disk.world,
-        outcomes=frozenset({"applied"} if is_taken else {"refused"}),
-        undone=frozenset({"kept"}),
-    )
+    return _lasting(one, disk, "applied" if is_taken else "refused")
 
 
 @st.composite
@@ -161,11 +156,4 @@ def zero_blocks(draw: st.DrawFn) -> Case:
     mib = draw(st.integers(min_value=1, max_value=17))
     one = valid_tuning("zero_blocks", device=DEVICE, size=f"{mib}MiB")
     disk = replace(draw(DISKS), folder="/sys/class/block/sdq", apart=True)
-    outcomes = {"applied", "unchanged", "refused"} if disk.how == "empty" else {"unchanged", "refused"}
-    return Case(
-        tuning=replace(one, destructive=True, keep=True),
-        state=disk,
-        make=disk.world,
-        outcomes=frozenset(outcomes),
-        undone=frozenset({"kept"}),
-    )
+    return _lasting(one, disk, "unchanged", "refused", *(["applied"] if disk.how == "empty" else []))

@@ -1,4 +1,4 @@
-"""`postgres_settings` and `sql` on a real PostgreSQL: settings of each kind, with values in any notation, stored before or
+"""`postgres_settings` on a real PostgreSQL: settings of each kind, with values in any notation, stored before or
 not. (All notations and comparisons: the cases.)
 
 All examples use one server: each starts with a reset of the changes of the previous one.
@@ -87,62 +87,5 @@ def postgres_settings(dsn: str) -> st.SearchStrategy[Case]:
 
         one = valid_tuning("postgres_settings", system="db", settings=settings)
         return Case(tuning=one, state=before, make=make, outcomes=GOOD | {"needs_restart"})
-
-    return case()
-
-
-# ---- sql -------------------------------------------------------------------------------------------------------------
-
-DUMP = """
-SELECT 'class', relname::text, coalesce(reloptions::text, '') FROM pg_class WHERE relnamespace = 'props'::regnamespace
-UNION ALL SELECT 'row', x::text, note FROM props.rows
-ORDER BY 1, 2, 3
-"""
-ROWS: dict[str, object] = {
-    "verify": {"query": "SELECT count(*), 'it''s; so' FROM props.rows WHERE x >= 100", "equals": [2, "it's; so"]},
-    "apply": ["INSERT INTO props.rows VALUES (100, 'tuned')", "INSERT INTO props.rows VALUES (101, 'tuned')"],
-    "revert": ["DELETE FROM props.rows WHERE x >= 100 AND note = 'tuned'"],
-}
-OPTION = "SELECT option_value FROM pg_class, pg_options_to_table(reloptions) WHERE oid = 'props.rows'::regclass AND option_name = 'fillfactor'"
-FILL: dict[str, object] = {
-    "verify": {"query": OPTION, "equals": 70},
-    "apply": ["ALTER TABLE props.rows SET (fillfactor = 70)"],
-    "revert": ["ALTER TABLE props.rows SET (fillfactor = 30)"],
-}
-INDEX: dict[str, object] = {
-    "verify": {"query": "SELECT to_regclass('props.tuned') IS NOT NULL", "equals": True},
-    "apply": ["CREATE TABLE props.beside (x int)", "CREATE INDEX tuned ON props.rows (note)"],
-    "revert": ["DROP INDEX IF EXISTS props.tuned", "DROP TABLE IF EXISTS props.beside"],
-}
-
-
-def sql(dsn: str) -> st.SearchStrategy[Case]:
-    """Rows, options and objects; some exist already, some statements fail or do not have the promised effect."""
-
-    @st.composite
-    def case(draw: st.DrawFn) -> Case:
-        asks, rows = dict(draw(st.sampled_from([ROWS, FILL, INDEX]))), draw(st.lists(st.integers(1, 9), max_size=3))
-        wrong = draw(st.sampled_from(["", "", "", "a statement", "the promise"]))
-        apply: Sequence[str] = asks["apply"]  # type: ignore[assignment]
-        if wrong == "a statement":
-            asks["apply"] = [*apply, "SELECT 1 / 0"]
-        if wrong == "the promise":
-            asks["verify"] = {"query": "SELECT count(*) FROM props.rows", "equals": -1}
-        already = not wrong and draw(st.sampled_from([False, False, True]))
-
-        def make(folder: Path) -> World:
-            _run(
-                dsn,
-                "DROP SCHEMA IF EXISTS props CASCADE",
-                "CREATE SCHEMA props",
-                "CREATE TABLE props.rows (x int, note text) WITH (fillfactor = 30)",
-                *(f"INSERT INTO props.rows VALUES ({x}, 'theirs')" for x in rows),
-                *(apply if already else ()),
-            )
-            return world(folder, databases=databases_of(dsn), seen=lambda: databases_of(dsn).rows("db", DUMP))
-
-        outcomes = {"unchanged" if already else "failed" if wrong else "applied"}
-        one = valid_tuning("sql", system="db", **asks)
-        return Case(tuning=one, state=(rows, wrong, already), make=make, outcomes=frozenset(outcomes))
 
     return case()

@@ -1,36 +1,44 @@
-"""The interpreter of tunings: all or nothing, verified, undone in reverse order after a fault at any step."""
+"""The interpreter of tunings: permitted, all or nothing, verified, undone in reverse order after a fault at any step."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
+import re
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from any_oracle import SimOracle, ora
 from eventually import eventually_async
 from tuning_bench import POLICY, StubTools, StubUnits, full, host_in, picture, put, tuning
 
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Policy, Tool
 from proveout.agent.tuning import transaction as tuning_transaction
 from proveout.agent.tuning.host import Files, Host
+from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Stopped, Transaction
 from proveout.agent.tuning.tuner import Tuner
 from proveout.agent.tuning.undo_journal import UndoJournal
-from proveout.dsl.operations.change import KeepSpans
-from proveout.dsl.operations.facts import Original, Output, UnitFact
+from proveout.dsl.operations.change import Change, Command, KeepSpans, Statement
+from proveout.dsl.operations.facts import Original, Output, Rows, UnitFact
+from proveout.dsl.operations.operation import Step
+from proveout.dsl.plan.stages import Tuning
+from proveout.proto.wire.results import TuningState
+from proveout.proto.wire.tasks import Endpoint
 
 SYSCTLS = tuning(
     "sysctl", "kernel", settings={"vm.swappiness": "10", "kernel.shmmni": "8192"}, file="/etc/sysctl.d/97-x.conf"
 )
 MORE = tuning("sysctl", "more", settings={"vm.dirty_ratio": "5"}, file="/etc/sysctl.d/10-y.conf")
-BOTH = (SYSCTLS, MORE)
+LATER = tuning("sysctl", "later", settings={"vm.swappiness": "1"})
+MISSING = tuning("sysctl", "missing", settings={"vm.no_such_thing": "1"})
 FILE = tuning("file", path="/etc/app/a.conf", content="new\n")
-KEPT = tuning("file", "kept", keep=True, path="/etc/app/a.conf", content="new\n")
 SYSCTL = tuning("sysctl", settings={"vm.swappiness": "10"})
 RULES = "/etc/udev/rules.d/66-asm.rules"
 UDEV = tuning("udev_rules", file=RULES, rules=[{"match": {"KERNEL": "sd*"}, "assign": {"OWNER": "grid"}}])
@@ -40,16 +48,16 @@ UDEV_POLICY = Policy(
     udev_devices=("KERNEL==sd*",),
     tools=(Tool(path="/usr/bin/udevadm", arguments=("control", "trigger", "settle", "--*")),),
 )
+SWAPPINESS, SHMMNI, DIRTY = "proc/sys/vm/swappiness", "proc/sys/kernel/shmmni", "proc/sys/vm/dirty_ratio"
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     root = tmp_path / "root"
-    put(root, "/proc/sys/vm/swappiness", "60\n")
-    put(root, "/proc/sys/vm/dirty_ratio", "20\n")
-    put(root, "/proc/sys/kernel/shmmni", "4096\n")
-    put(root, "/etc/app/a.conf", "old\n")
-    put(root, RULES, "# by hand\n")
+    for path, text in {
+        SWAPPINESS: "60\n", DIRTY: "20\n", SHMMNI: "4096\n", "etc/app/a.conf": "old\n", RULES[1:]: "# by hand\n",
+    }.items():  # fmt: skip
+        put(root, path, text)
     old = put(root, "/etc/sysctl.d/10-y.conf", "# by hand\nvm.dirty_ratio = 20\n", mode=0o640)
     os.utime(old, ns=(10**18, 10**18))
     os.setxattr(old, "user.note", b"keep me")
@@ -58,36 +66,112 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def run(host: Host, journal: UndoJournal) -> Transaction:
-    return Transaction(host=host, journal=journal, run="r1")
+def apply(host: Host, journal: UndoJournal, *tunings: Tuning) -> tuple[TuningState, ...]:
+    return Transaction(host=host, journal=journal, run="r").apply(tunings)
+
+
+def revert(host: Host, journal: UndoJournal) -> list[tuple[str, str]]:
+    return named(tuning_transaction.revert(host, journal))
+
+
+def named(states: Sequence[TuningState]) -> list[tuple[str, str]]:
+    return [(state.name, state.outcome) for state in states]
+
+
+# ---- permission ------------------------------------------------------------------------------------------------------
 
 
 def test_a_forbidden_change_is_refused_before_any_change(root: Path, journal: UndoJournal) -> None:
+    put(root, "/proc/sys/fs/file-max", "2\n")
     before = picture(root)
-    (state,) = run(host_in(root, policy=NOTHING), journal).apply((SYSCTLS,))
+    (state,) = apply(host_in(root, policy=NOTHING), journal, SYSCTLS)
     assert state.outcome == "refused"
     assert "/etc/sysctl.d/97-x.conf is not allowed on this host" in state.lines[0]
-    allowed = POLICY
-    forbidden = tuning("sysctl", "forbidden", settings={"fs.file-max": "1"})
-    put(root, "/proc/sys/fs/file-max", "2\n")
-    states = run(host_in(root, policy=allowed), journal).apply((SYSCTLS, forbidden))
-    assert [(state.name, state.outcome) for state in states] == [("forbidden", "refused")]
+    states = apply(host_in(root), journal, SYSCTLS, tuning("sysctl", "forbidden", settings={"fs.file-max": "1"}))
+    assert named(states) == [("forbidden", "refused")]
     assert "fs.file-max is not allowed on this host" in states[0].lines[0]
     assert "/etc/proveout/policy.yaml" in states[0].lines[0]
-    (root / "proc/sys/fs/file-max").unlink()
-    (root / "proc/sys/fs").rmdir()
     assert picture(root) == before
 
 
 def test_a_file_of_parameters_needs_the_policy_for_each(root: Path, journal: UndoJournal) -> None:
     """Also where each has its value already, as the file applies at the next boot."""
     before, policy = picture(root), replace(POLICY, sysctl=("kernel.*",))
-    (swappiness,) = (root / "proc/sys/vm/swappiness").read_text().split()
-    so_already = tuning("sysctl", settings={"vm.swappiness": swappiness}, file="/etc/sysctl.d/99-z.conf")
-    (state,) = run(host_in(root, policy=policy), journal).apply((so_already,))
+    so_already = tuning("sysctl", settings={"vm.swappiness": "60"}, file="/etc/sysctl.d/99-z.conf")
+    (state,) = apply(host_in(root, policy=policy), journal, so_already)
     assert state.outcome == "refused"
     assert "the kernel setting vm.swappiness is not allowed on this host" in state.lines[0]
     assert picture(root) == before
+
+
+DEVICE = "/dev/disk/by-id/wwn-0x600a"
+OTHER_NAME = "/dev/disk/by-id/scsi-3600a"
+COMMAND = Command(argv=("/usr/bin/reload", "all"), device=DEVICE)
+STATEMENT = Statement(system="asm", text="CREATE", destructive=True, devices=((DEVICE, OTHER_NAME),))
+
+
+@pytest.mark.parametrize("change", [COMMAND, STATEMENT], ids=["command", "statement"])
+@pytest.mark.parametrize(("agreed", "allowed", "listed"), itertools.product((False, True), repeat=3))
+def test_what_destroys_data_needs_the_plan_the_policy_and_the_device_in_the_policy(
+    change: Change,
+    agreed: bool,
+    allowed: bool,
+    listed: bool,
+    tmp_path: Path,
+    journal: UndoJournal,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    destroy = Step(changes=(change,))
+    steps = iter([destroy, destroy, Step()])  # read, applied, verified
+    operation = SimpleNamespace(destructive=True, changes=lambda _facts: next(steps))
+    monkeypatch.setattr(tuning_transaction, "operation_of", lambda _tuning: operation)
+    monkeypatch.setattr(Host, "facts", lambda _self: {})
+    tools = StubTools()
+    monkeypatch.setattr(Databases, "run", lambda _self, *statement: tools.done.append(statement))
+    policy = replace(POLICY, destructive=allowed, devices=(DEVICE,) if listed else ())
+    one = Tuning(name="x", operation="partition", hosts=("h",), parameters=(), destructive=agreed)
+    (state,) = apply(host_in(tmp_path / "root", policy=policy, tools=tools), journal, one)
+    if agreed and allowed and listed:
+        assert state.outcome == "applied"
+        assert tools.done == [("/usr/bin/reload", "all") if change is COMMAND else ("asm", "CREATE")]
+        return
+    assert (state.outcome, tools.done) == ("refused", [])
+    text = " ".join(state.lines)
+    assert ("the plan has no `destructive: true` for it" in text) is not agreed
+    if agreed:
+        assert ("steps that destroy data are not allowed" in text) is not allowed
+        assert (f"the device {DEVICE} is not allowed" in text) is not listed
+
+
+def test_the_program_that_undoes_a_command_needs_the_policy_too(tmp_path: Path) -> None:
+    for command in (Command(argv=("/usr/bin/mkfs",)), Command(undo=("/usr/bin/mkfs",))):
+        assert "the program /usr/bin/mkfs is not allowed" in host_in(tmp_path).objections((command,))[0]
+
+
+def test_one_listed_name_of_a_device_suffices() -> None:
+    listed = Policy(source="/p", devices=(OTHER_NAME,), destructive=True)
+    assert listed.allows_device_of((DEVICE, OTHER_NAME))
+    assert listed.allows_device_of((f"{OTHER_NAME}-part2",))
+    assert not listed.allows_device_of((DEVICE,))
+    assert not listed.allows_device_of(()), "a device without a persistent name cannot be listed"
+    for device in ("sdb", "/dev/mapper/data", "/dev/disk/by-id/../../sda", "serial:", "*"):
+        assert not Policy(source="/p", devices=(device,)).allows_device(device), "not a lasting name"
+
+
+# ---- all or nothing --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(0, "applied"), (1, "failed")])
+def test_a_validator_checks_the_new_content_before_the_change(
+    code: int, outcome: str, root: Path, journal: UndoJournal
+) -> None:
+    tools = StubTools(app_check=Output(code=code, text="line 1: no"))
+    change = tuning("file", path="/etc/app/a.conf", content="new\n", validator="app-check")
+    state, *_ = apply(host_in(root, tools=tools), journal, change)
+    assert state.outcome == outcome
+    assert (root / "etc/app/a.conf").read_text() == ("old\n" if code else "new\n")
+    assert [Path(argv[0]).name for argv in tools.done] == ["app-check"]
+    assert not code or "the validator app-check does not accept" in state.lines[0]
 
 
 def test_a_value_that_the_kernel_ignores_fails_and_the_rest_is_undone(
@@ -95,42 +179,82 @@ def test_a_value_that_the_kernel_ignores_fails_and_the_rest_is_undone(
 ) -> None:
     """The kernel accepts a write and sets another value, which only reading back shows."""
     before, host = picture(root), host_in(root)
-    write = type(host.texts).write
+    write: Callable[[object, str, str], None] = type(host.texts).write
 
     def ignore(self: object, path: str, text: str) -> None:
         if not path.endswith("dirty_ratio"):
-            write(self, path, text)  # type: ignore[arg-type]
+            write(self, path, text)
 
     monkeypatch.setattr(type(host.texts), "write", ignore)
-    failed, *undone = run(host, journal).apply(BOTH)
+    failed, *undone = apply(host, journal, SYSCTLS, MORE)
     assert (failed.name, failed.outcome) == ("more", "failed")
-    assert failed.lines[:2] == (
-        "the changes were written, but the host still differs from the plan:",
-        "/proc/sys/vm/dirty_ratio: 20 -> 5",
-    )
+    head = "the changes were written, but the host still differs from the plan:"
+    assert failed.lines[:2] == (head, "/proc/sys/vm/dirty_ratio: 20 -> 5")
     assert {state.outcome for state in undone} == {"reverted"}
     assert picture(root) == before
 
 
+def test_no_change_is_made_when_the_journal_cannot_be_written(
+    root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = picture(root)
+    monkeypatch.setattr(UndoJournal, "open", full)
+    (state,) = apply(host_in(root), journal, SYSCTLS)
+    assert state.outcome == "failed"
+    assert "cannot store the originals" in state.lines[0]
+    assert picture(root) == before
+
+
+def test_a_tuning_with_keep_is_reported_and_reverted_only_where_its_transaction_fails(
+    root: Path, journal: UndoJournal
+) -> None:
+    before, host, keep = picture(root), host_in(root), replace(SYSCTL, name="kept", keep=True)
+    assert named(apply(host, journal, keep, MISSING)) == [("missing", "refused"), ("kept", "reverted")]
+    assert picture(root) == before
+    apply(host, journal, keep, MORE)
+    (kept,) = tuning_transaction.kept(journal)
+    assert (kept.name, kept.outcome, kept.keep) == ("kept", "kept", True)
+    revert(host, journal)
+    assert (root / SWAPPINESS).read_text() == "10\n"
+    assert (root / DIRTY).read_text() == "20\n"
+
+
+def test_a_dependent_unit_is_restarted_after_the_change_and_after_its_revert(root: Path, journal: UndoJournal) -> None:
+    seen: list[str] = []
+    units = StubUnits(tuned=UnitFact(active=True, enabled=True))
+    act = units.act
+
+    def noted(unit: str, verb: str) -> None:
+        seen.append((root / SWAPPINESS).read_text().strip())
+        act(unit, verb)
+
+    units.act = noted  # type: ignore[method-assign]
+    host = host_in(root, units=units)
+    (state,) = apply(host, journal, replace(SYSCTL, restart="tuned.service"))
+    assert state.outcome == "applied"
+    revert(host, journal)
+    assert units.done == ["restart tuned.service", "restart tuned.service"]
+    assert seen == ["10", "60"]
+
+
+# ---- changes of others -----------------------------------------------------------------------------------------------
+
+
 def test_changes_of_other_processes_are_reported_and_kept(root: Path, journal: UndoJournal) -> None:
     host = host_in(root)
-    run(host, journal).apply(BOTH)
-    put(root, "/proc/sys/vm/swappiness", "33\n")
+    apply(host, journal, SYSCTLS, MORE)
+    put(root, SWAPPINESS, "33\n")
     put(root, "/etc/sysctl.d/10-y.conf", "vm.dirty_ratio = 7\n")
     looked = tuning_transaction.look(host, journal)
-    assert [(state.name, state.outcome) for state in looked] == [("kernel", "drifted"), ("more", "drifted")]
+    assert named(looked) == [("kernel", "drifted"), ("more", "drifted")]
     drift = "/proc/sys/vm/swappiness is 33, neither 10 as the plan set it nor 60 as it was before"
     assert looked[0].lines == (drift,)
-    states = tuning_transaction.revert(host, journal)
-    assert {(state.name, state.outcome) for state in states} == {
-        ("kernel", "drifted"),
-        ("kernel", "reverted"),
-        ("more", "drifted"),
-        ("more", "reverted"),
-    }
-    assert (root / "proc/sys/vm/swappiness").read_text() == "33\n"
+    assert sorted(revert(host, journal)) == [
+        (name, outcome) for name in ("kernel", "more") for outcome in ("drifted", "reverted")
+    ]
+    assert (root / SWAPPINESS).read_text() == "33\n"
     assert (root / "etc/sysctl.d/10-y.conf").read_text() == "vm.dirty_ratio = 7\n"
-    assert (root / "proc/sys/kernel/shmmni").read_text() == "4096\n"
+    assert (root / SHMMNI).read_text() == "4096\n"
 
 
 @pytest.mark.parametrize(
@@ -150,141 +274,47 @@ def test_fewer_huge_pages_than_requested_are_reverted_and_more_are_drift(
         if step.endswith(at):
             pages.write_text(f"{found}\n")
 
-    transaction = Transaction(host=host_in(root), journal=journal, run="r1", watch=watch)
-    state, *undone = transaction.apply((tuning("huge_pages", pages=32),))
-    assert state.outcome == "failed"
-    assert [one.outcome for one in undone] == [outcome]
+    transaction = Transaction(host=host_in(root), journal=journal, run="r", watch=watch)
+    states = transaction.apply((tuning("huge_pages", pages=32),))
+    assert [state.outcome for state in states] == ["failed", outcome]
     assert pages.read_text() == f"{left}\n"
 
 
-def test_a_second_change_of_the_same_run_is_not_drift(root: Path, journal: UndoJournal) -> None:
-    before, host = picture(root), host_in(root)
-    run(host, journal).apply(BOTH)
-    later = tuning("sysctl", "later", settings={"vm.swappiness": "1"})
-    run(host, journal).apply((later,))
-    assert {state.outcome for state in tuning_transaction.look(host, journal)} == {"in_place"}
-    put(root, "/proc/sys/vm/swappiness", "10\n")
-    assert {state.name: state.outcome for state in tuning_transaction.look(host, journal)}["later"] == "drifted"
-    put(root, "/proc/sys/vm/swappiness", "1\n")
-    assert {state.outcome for state in tuning_transaction.revert(host, journal)} == {"reverted"}
-    assert picture(root) == before
-
-
-def test_the_tunings_of_one_list_are_reverted_by_name_and_the_others_stay(root: Path, journal: UndoJournal) -> None:
-    before, host = picture(root), host_in(root)
-    run(host, journal).apply(BOTH)
-    later = tuning("sysctl", "later", settings={"vm.swappiness": "1"})
-    run(host, journal).apply((later,))
-    states = tuning_transaction.revert(host, journal, tunings=frozenset({"later"}))
-    assert [(state.name, state.outcome) for state in states] == [("later", "reverted")]
-    assert (root / "proc/sys/vm/swappiness").read_text() == "10\n"
-    assert {state.name: state.outcome for state in tuning_transaction.look(host, journal)} == {
-        "kernel": "in_place",
-        "more": "in_place",
-    }
-    assert {state.outcome for state in tuning_transaction.revert(host, journal)} == {"reverted"}
-    assert picture(root) == before
-
-
-def test_a_tuning_with_keep_is_reported_and_reverted_only_where_its_transaction_fails(
+def test_a_second_change_of_the_same_run_is_not_drift_and_is_reverted_alone_by_name(
     root: Path, journal: UndoJournal
 ) -> None:
     before, host = picture(root), host_in(root)
-    keep = tuning("sysctl", "kept", keep=True, settings={"vm.swappiness": "10"})
-    missing = tuning("sysctl", "missing", settings={"vm.no_such_thing": "1"})
-    states = run(host, journal).apply((keep, missing))
-    assert [(state.name, state.outcome) for state in states] == [("missing", "refused"), ("kept", "reverted")]
+    apply(host, journal, SYSCTLS, MORE)
+    apply(host, journal, LATER)
+    assert {state.outcome for state in tuning_transaction.look(host, journal)} == {"in_place"}
+    put(root, SWAPPINESS, "10\n")
+    assert dict(named(tuning_transaction.look(host, journal)))["later"] == "drifted"
+    put(root, SWAPPINESS, "1\n")
+    states = tuning_transaction.revert(host, journal, tunings=frozenset({"later"}))
+    assert named(states) == [("later", "reverted")]
+    assert (root / SWAPPINESS).read_text() == "10\n"
+    assert named(tuning_transaction.look(host, journal)) == [("kernel", "in_place"), ("more", "in_place")]
+    apply(host, journal, LATER)
+    assert {outcome for _, outcome in revert(host, journal)} == {"reverted"}
     assert picture(root) == before
-    run(host, journal).apply((keep, MORE))
-    assert [(state.name, state.outcome, state.keep) for state in tuning_transaction.kept(journal)] == [
-        ("kept", "kept", True)
-    ]
-    tuning_transaction.revert(host, journal)
-    assert (root / "proc/sys/vm/swappiness").read_text() == "10\n"
-    assert (root / "proc/sys/vm/dirty_ratio").read_text() == "20\n"
-
-
-def test_a_dependent_unit_is_restarted_after_the_change_and_after_its_revert(root: Path, journal: UndoJournal) -> None:
-    seen: list[str] = []
-    units = StubUnits(tuned=UnitFact(active=True, enabled=True))
-    act = units.act
-
-    def noted(unit: str, verb: str) -> None:
-        seen.append((root / "proc/sys/vm/swappiness").read_text().strip())
-        act(unit, verb)
-
-    units.act = noted  # type: ignore[method-assign]
-    host = host_in(root, units=units)
-    change = tuning("sysctl", restart="tuned.service", settings={"vm.swappiness": "10"})
-    assert [state.outcome for state in run(host, journal).apply((change,))] == ["applied"]
-    tuning_transaction.revert(host, journal)
-    assert units.done == ["restart tuned.service", "restart tuned.service"]
-    assert seen == ["10", "60"]
-
-
-def test_no_change_is_made_when_the_journal_cannot_be_written(
-    root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = picture(root)
-
-    monkeypatch.setattr(UndoJournal, "open", full)
-    (state,) = run(host_in(root), journal).apply((SYSCTLS,))
-    assert state.outcome == "failed"
-    assert "cannot store the originals" in state.lines[0]
-    assert picture(root) == before
-
-
-# ---- kills, full disks, other processes -------------------------------------------------------------------------------
-
-
-def test_the_temporary_file_of_a_killed_agent_is_removed(root: Path, journal: UndoJournal) -> None:
-    put(root, "/etc/app/.a.conf.mine", "somebody else's")
-    put(root, "/etc/app/.a.conf.proveout-old", "somebody else's too")
-    before = picture(root)
-    host = host_in(root)
-    Transaction(host=host, journal=journal, run="r").apply([FILE])
-    put(root, "/etc/app/.a.conf.proveout-0123456789ab", "ne", mode=0o600)
-    assert [state.outcome for state in tuning_transaction.revert(host, journal)] == ["reverted"]
-    assert picture(root) == before
-
-
-def forbid(journal: UndoJournal, *, action: int | None) -> None:
-    """Make statements of a kind fail, as on a full disk."""
-
-    def judge(kind: int, *_: object) -> int:
-        return sqlite3.SQLITE_DENY if kind == action else sqlite3.SQLITE_OK
-
-    journal.open().set_authorizer(judge)
-
-
-def test_a_kept_tuning_stays_when_the_journal_cannot_be_written(root: Path, journal: UndoJournal) -> None:
-    host = host_in(root)
-    Transaction(host=host, journal=journal, run="r").apply([KEPT])
-    forbid(journal, action=sqlite3.SQLITE_DELETE)
-    assert [state.outcome for state in tuning_transaction.end(host, journal)] == ["kept"]
-    assert (root / "etc/app/a.conf").read_text() == "new\n"
-    assert journal.outstanding() == ()
-    assert not journal.is_written
-    forbid(journal, action=None)
-    assert journal.is_written
 
 
 @pytest.mark.parametrize(
     ("wanted", "path", "text"),
-    [(FILE, "etc/app/a.conf", "by hand\n"), (SYSCTL, "proc/sys/vm/swappiness", "33\n")],
+    [(FILE, "etc/app/a.conf", "by hand\n"), (SYSCTL, SWAPPINESS, "33\n")],
     ids=["file", "sysctl"],
 )
 def test_a_concurrent_change_by_another_process_is_not_overwritten(
-    wanted: object, path: str, text: str, root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
+    wanted: Tuning, path: str, text: str, root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    intend = UndoJournal.intend
+    intend: Callable[..., None] = UndoJournal.intend
 
-    def slow(self: UndoJournal, *arguments: object) -> None:
-        intend(self, *arguments)  # type: ignore[arg-type]
+    def slow(*arguments: object) -> None:
+        intend(*arguments)
         (root / path).write_text(text)
 
     monkeypatch.setattr(UndoJournal, "intend", slow)
-    failed, *undone = Transaction(host=host_in(root), journal=journal, run="r").apply([wanted])  # type: ignore[list-item]
+    failed, *undone = apply(host_in(root), journal, wanted)
     assert failed.outcome == "failed"
     assert f"/{path} was changed by another process just now" in failed.lines[0]
     assert (root / path).read_text() == text
@@ -292,47 +322,57 @@ def test_a_concurrent_change_by_another_process_is_not_overwritten(
     assert journal.outstanding() == ()
 
 
-@pytest.mark.parametrize("kept_by", ["file", "text"])
+# ---- what cannot be undone, and what waits for it ----------------------------------------------------------------------
+
+
+def test_the_temporary_file_of_a_killed_agent_is_removed(root: Path, journal: UndoJournal) -> None:
+    put(root, "/etc/app/.a.conf.mine", "somebody else's")
+    put(root, "/etc/app/.a.conf.proveout-old", "somebody else's too")
+    before, host = picture(root), host_in(root)
+    apply(host, journal, FILE)
+    put(root, "/etc/app/.a.conf.proveout-0123456789ab", "ne", mode=0o600)
+    assert revert(host, journal) == [("file", "reverted")]
+    assert picture(root) == before
+
+
+def test_a_kept_tuning_stays_when_the_journal_cannot_be_written(root: Path, journal: UndoJournal) -> None:
+    def fail(action: int | None) -> None:
+        def judge(kind: int, *_: object) -> int:
+            return sqlite3.SQLITE_DENY if kind == action else sqlite3.SQLITE_OK
+
+        journal.open().set_authorizer(judge)
+
+    host = host_in(root)
+    apply(host, journal, replace(FILE, keep=True))
+    fail(sqlite3.SQLITE_DELETE)
+    assert named(tuning_transaction.end(host, journal)) == [("file", "kept")]
+    assert (root / "etc/app/a.conf").read_text() == "new\n"
+    assert journal.outstanding() == ()
+    assert not journal.is_written
+    fail(None)
+    assert journal.is_written
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [(FILE, tuning("file", "again", path="/etc/app/a.conf", content="newer\n")), (SYSCTL, LATER)],
+    ids=["file", "text"],
+)
 def test_two_changes_of_one_path_are_both_undone_or_none(
-    kept_by: str, root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
+    twice: Sequence[Tuning], root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the second step cannot be undone, its value must not count as another process's drift of the first, which
     would then be dropped."""
     before, host = picture(root), host_in(root)
-    twice = (
-        (FILE, tuning("file", "again", path="/etc/app/a.conf", content="newer\n"))
-        if kept_by == "file"
-        else (SYSCTL, tuning("sysctl", "again", settings={"vm.swappiness": "1"}))
-    )
     for one in twice:
-        Transaction(host=host, journal=journal, run="r").apply([one])
-
+        apply(host, journal, one)
     with monkeypatch.context() as patch:
         patch.setattr(type(host.files), "put", full)
         patch.setattr(type(host.texts), "write", full)
-        assert {state.outcome for state in tuning_transaction.revert(host, journal)} == {"residue"}
+        assert {outcome for _, outcome in revert(host, journal)} == {"residue"}
     assert len(journal.outstanding()) == 2
-    assert {state.outcome for state in tuning_transaction.revert(host, journal)} == {"reverted"}
+    assert {outcome for _, outcome in revert(host, journal)} == {"reverted"}
     assert picture(root) == before
-
-
-async def test_a_queued_transaction_does_not_block_the_next(root: Path, tmp_path: Path) -> None:
-    """The first call has nothing to undo, so its journal is closed; the second, which waited, makes a change; the revert
-    finds it."""
-    before = picture(root)
-    tuner = Tuner(tmp_path / "undo", prepare=lambda _: host_in(root))
-    missing = tuning("sysctl", "missing", settings={"vm.no_such_thing": "1"})
-    first, second = await asyncio.gather(
-        tuner.apply("r", [SYSCTL, missing], (), tmp_path), tuner.apply("r", [FILE], (), tmp_path)
-    )
-    assert first[0].outcome == "refused"
-    assert [state.outcome for state in second] == ["applied"]
-    assert [state.outcome for state in await tuner.revert()] == ["reverted"]
-    assert picture(root) == before
-    assert tuner.is_idle
-
-
-# ---- what waits until a change is undone ---------------------------------------------------------------------------------
 
 
 def test_a_reload_waits_until_the_file_is_restored(
@@ -340,47 +380,101 @@ def test_a_reload_waits_until_the_file_is_restored(
 ) -> None:
     tools, before = StubTools(), picture(root)
     host = host_in(root, policy=UDEV_POLICY, tools=tools)
-    Transaction(host=host, journal=journal, run="r").apply((UDEV,))
+    apply(host, journal, UDEV)
     tools.done.clear()
-
     with monkeypatch.context() as patch:
         patch.setattr(Files, "put", full)
-        tuning_transaction.revert(host, journal)
+        revert(host, journal)
     assert tools.done == []
-    tuning_transaction.revert(host, journal)
+    revert(host, journal)
     assert [argv[1] for argv in tools.done] == ["control", "trigger", "settle"]
     assert picture(root) == before
 
 
-class FullOracle(SimOracle):
-    """A database whose disk groups may be full."""
+class RedoLogs(Databases):
+    """A database with two groups of redo logs, whose disk groups may be full."""
 
     full = False
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[str] = []
+
+    def rows(self, system: str, statement: str) -> Rows:
+        groups = (("1", "1", "1073741824", "CURRENT"), ("2", "1", "1073741824", "INACTIVE"))
+        members = (("1", "+DATA/a"), ("2", "+DATA/b"))
+        return (("1", "0"),) if "v$instance" in statement else members if "v$logfile" in statement else groups
+
     def run(self, system: str, statement: str) -> None:
         if self.full and "ADD LOGFILE" in statement:
-            raise ora(15041)
-        super().run(system, statement)
+            raise TaskFault("fault", "ORA-15041")
+        self.done += re.findall("ADD LOGFILE|DROP LOGFILE|SWITCH LOGFILE|CHECKPOINT", statement)
 
 
-def test_new_redo_groups_stay_until_the_old_ones_are_restored(root: Path, journal: UndoJournal) -> None:
+def test_a_failed_statement_undoes_the_rest_and_new_redo_groups_stay_until_the_old_ones_are_restored(
+    root: Path, journal: UndoJournal
+) -> None:
     """The revert of other operations does not wait for it."""
-    database = FullOracle()
-    host = host_in(root, policy=replace(UDEV_POLICY, sysctl=("vm.*",)))
-    host.databases = database
-    before = database.state(), picture(root)
+    before, host = picture(root), host_in(root)
+    host.databases = database = RedoLogs()
     redo = tuning("oracle_redo", system="orcl", groups=2, size="2G", disk_groups=["REDO1"])
-    other = tuning("sysctl", settings={"vm.swappiness": "10"})
-    states = Transaction(host=host, journal=journal, run="r").apply((other, redo))
-    assert [state.outcome for state in states] == ["applied", "applied"]
+    apply(host, journal, SYSCTL)
     database.full = True
+    failed, residue = apply(host, journal, redo)
+    assert (failed.outcome, failed.lines, residue.outcome) == ("failed", ("ORA-15041",), "residue")
     undone = {state.operation: state for state in tuning_transaction.revert(host, journal)}
     assert {kind: state.outcome for kind, state in undone.items()} == {"oracle_redo": "residue", "sysctl": "reverted"}
     assert sum("DROP LOGFILE" in line for line in undone["oracle_redo"].lines) == 2
-    assert sorted(database.redo) == [4, 5]
+    assert picture(root) == before
+    assert database.done == []
     database.full = False
-    assert {state.outcome for state in tuning_transaction.revert(host, journal)} == {"reverted"}
-    assert (database.state(), picture(root)) == before
+    assert revert(host, journal) == [("oracle_redo", "reverted")]
+    assert database.done == ["ADD LOGFILE"] * 2 + ["SWITCH LOGFILE", "CHECKPOINT"] + ["DROP LOGFILE"] * 2
+
+
+def test_a_failed_probe_of_a_disk_is_not_drift(root: Path, journal: UndoJournal) -> None:
+    """A failed blkid gives no facts: the contents of the disk's ends stay outstanding and are restored later."""
+    disk = put(root, "/dev/disk/by-id/x", "made")
+    change = KeepSpans(device="/dev/disk/by-id/x", spans=((0, 4),), probe=("/usr/sbin/blkid", "x"))
+    tools = StubTools(blkid=Output(code=1, text=""))
+    host = host_in(root, policy=UDEV_POLICY, tools=tools)
+    journal.intend("r", UDEV, [(change, Original(exists=True, content=b"mine"))])
+    assert revert(host, journal) == [("udev_rules", "residue")]
+    tools.answers = {"blkid": Output(code=2, text="")}
+    assert revert(host, journal) == [("udev_rules", "reverted")]
+    assert disk.read_text() == "mine"
+
+
+@pytest.mark.parametrize(("provisioned", "outcome"), [(True, "reverted"), (False, "residue")])
+def test_an_unreachable_system_is_residue_unless_the_run_provisioned_it(
+    provisioned: bool, outcome: str, tmp_path: Path, journal: UndoJournal
+) -> None:
+    endpoint = Endpoint(system="db", engine="postgres", dsn=f"host={tmp_path} dbname=x", provisioned=provisioned)
+    journal.remember((endpoint,), "r")
+    change = replace(tuning("thp", enabled="never"), system="db")
+    journal.intend("r", change, [(Statement(system="db", text="ALTER SYSTEM …", undo="ALTER SYSTEM RESET x"), None)])
+    host = host_in(tmp_path)
+    host.databases = Databases(journal.reached(), run="r")
+    assert revert(host, journal) == [("thp", outcome)]
+    assert bool(journal.outstanding()) is not provisioned
+
+
+# ---- several at a time -----------------------------------------------------------------------------------------------
+
+
+async def test_a_queued_transaction_does_not_block_the_next(root: Path, tmp_path: Path) -> None:
+    """The first call has nothing to undo, so its journal is closed; the second, which waited, makes a change; the revert
+    finds it."""
+    before = picture(root)
+    tuner = Tuner(tmp_path / "undo", prepare=lambda _: host_in(root))
+    first, second = await asyncio.gather(
+        tuner.apply("r", [SYSCTL, MISSING], (), tmp_path), tuner.apply("r", [FILE], (), tmp_path)
+    )
+    assert first[0].outcome == "refused"
+    assert [state.outcome for state in second] == ["applied"]
+    assert [state.outcome for state in await tuner.revert()] == ["reverted"]
+    assert picture(root) == before
+    assert tuner.is_idle
 
 
 async def test_a_revert_continues_after_its_close_is_cancelled(root: Path, tmp_path: Path) -> None:
@@ -408,16 +502,3 @@ async def test_a_revert_continues_after_its_close_is_cancelled(root: Path, tmp_p
     await eventually_async(lambda: tuner.is_idle, "the host is reverted, though no task waits for it")
     assert picture(root) == before
     assert isinstance(applying.exception(), Stopped) or applying.result()
-
-
-def test_a_failed_probe_of_a_disk_is_not_drift(root: Path, journal: UndoJournal) -> None:
-    """A failed blkid gives no facts: the contents of the disk's ends stay outstanding and are restored later."""
-    disk = put(root, "/dev/disk/by-id/x", "made")
-    change = KeepSpans(device="/dev/disk/by-id/x", spans=((0, 4),), probe=("/usr/sbin/blkid", "x"))
-    tools = StubTools(blkid=Output(code=1, text=""))
-    host = host_in(root, policy=UDEV_POLICY, tools=tools)
-    journal.intend("r", UDEV, [(change, Original(exists=True, content=b"mine"))])
-    assert [state.outcome for state in tuning_transaction.revert(host, journal)] == ["residue"]
-    tools.answers = {"blkid": Output(code=2, text="")}
-    assert [state.outcome for state in tuning_transaction.revert(host, journal)] == ["reverted"]
-    assert disk.read_text() == "mine"

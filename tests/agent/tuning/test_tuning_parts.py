@@ -1,6 +1,6 @@
-"""The parts that change a host: files, kernel attributes, programs, units, packages, and the policy; and the resolution of
-paths: the walk refuses links and what lies outside of the root, as openat2(2) with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS
-does, also while another process swaps folders.
+"""The parts that change a host: files, kernel attributes, programs, units and packages; and the resolution of paths: the
+walk refuses links and what lies outside of the root, as openat2(2) with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS does, also
+while another process swaps folders.
 
 The outputs of systemctl and rpm are stand-ins by their manuals. Not proven here: that a real systemd behaves so.
 """
@@ -9,24 +9,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tuning_bench import StubTools, full, host_in, put, tuning
+from tuning_bench import StubTools, full, put
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import host as host_module
-from proveout.agent.tuning import transaction
 from proveout.agent.tuning.host import Attributes, Files, Systemd
 from proveout.agent.tuning.programs import Processes, must
-from proveout.agent.tuning.sql_access import Databases
-from proveout.agent.tuning.transaction import Transaction
-from proveout.agent.tuning.undo_journal import UndoJournal
-from proveout.dsl.operations.change import Statement
 from proveout.dsl.operations.facts import NONE, Original, Output, UnitFact
-from proveout.proto.wire.tasks import Endpoint
 
 
 def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,22 +62,6 @@ def test_attributes_must_be_below_proc_and_sys_after_resolving_links(tmp_path: P
         with pytest.raises(TaskFault, match="is not below /proc or /sys"):
             texts.write(path, "x")
     assert (tmp_path / "etc/shadow").read_text() == "secret"
-
-
-@pytest.mark.parametrize(("provisioned", "outcome"), [(True, "reverted"), (False, "residue")])
-def test_an_unreachable_system_is_residue_unless_the_run_provisioned_it(
-    provisioned: bool, outcome: str, tmp_path: Path
-) -> None:
-    journal = UndoJournal(tmp_path / "undo")
-    endpoint = Endpoint(system="db", engine="postgres", dsn=f"host={tmp_path} dbname=x", provisioned=provisioned)
-    journal.remember((endpoint,), "r")
-    change = replace(tuning("thp", enabled="never"), system="db")
-    journal.intend("r", change, [(Statement(system="db", text="ALTER SYSTEM …", undo="ALTER SYSTEM RESET x"), None)])
-    host = host_in(tmp_path)
-    host.databases = Databases(journal.reached(), run="r")
-    assert [state.outcome for state in transaction.revert(host, journal)] == [outcome]
-    assert bool(journal.outstanding()) is not provisioned
-    journal.close()
 
 
 def test_programs() -> None:
@@ -134,79 +110,44 @@ def test_a_host_without_systemd_or_a_package_manager_is_a_fault(monkeypatch: pyt
         host_module.package_version(StubTools(), "x")
 
 
-@pytest.mark.parametrize(("code", "outcome"), [(0, "applied"), (1, "failed")])
-def test_a_validator_checks_the_new_content_before_the_change(code: int, outcome: str, tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    file = put(root, "/etc/app/app.conf", "old")
-    tools = StubTools(app_check=Output(code=code, text="line 1: no"))
-    change = tuning("file", path="/etc/app/app.conf", content="new", validator="app-check")
-    journal = UndoJournal(tmp_path / "undo")
-    states = Transaction(host=host_in(root, tools=tools), journal=journal, run="r").apply((change,))
-    journal.close()
-    assert states[0].outcome == outcome
-    assert file.read_text() == ("new" if code == 0 else "old")
-    assert [Path(argv[0]).name for argv in tools.done] == ["app-check"]
-    if code:
-        assert "the validator app-check does not accept" in states[0].lines[0]
-
-
 # ---- paths ---------------------------------------------------------------------------------------------------------------
 
 CONTENT = Original(exists=True, content=b"new", mode=0o644, uid=os.geteuid(), gid=os.getegid())
 
 
-def walk(root: Path, path: str) -> str:
-    """Write to the path by the walk: "" on success, else the code of the fault."""
+def walk(root: Path, path: str, wanted: Original = CONTENT) -> str:
+    """Put a file, or none, at the path by the walk: "" on success, else the code of the fault."""
     try:
-        Files(root).put(path, CONTENT)
+        Files(root).put(path, wanted)
     except TaskFault as fault:
         return fault.code
     return ""
 
 
-def plain(root: Path) -> None:
-    (root / "a" / "b").mkdir(parents=True)
-
-
-def linked(target: str) -> Callable[[Path], None]:
-    def make(root: Path) -> None:
-        (root / "a").mkdir()
-        (root / "real" / "b").mkdir(parents=True)
-        (root / "a" / "b").symlink_to(target)
-
-    return make
-
-
-def a_file(root: Path) -> None:
-    (root / "a").mkdir()
-    (root / "a" / "b").write_text("")
-
-
-PLACES = [
-    pytest.param(plain, "/a/b/x", "", id="plain"),
-    pytest.param(linked("../real/b"), "/a/b/x", "refused", id="a link that stays beneath"),
-    pytest.param(linked("/tmp"), "/a/b/x", "refused", id="a link that leads out"),
-    pytest.param(linked("/proc/self/root/tmp"), "/a/b/x", "refused", id="a magic link"),
-    pytest.param(a_file, "/a/b/x", "refused", id="a file on the way"),
-    pytest.param(plain, "/a/../../x", "refused", id="it climbs out"),
-    pytest.param(plain, "/a/none/x", "missing", id="not there"),
-]
-
-
-@pytest.mark.parametrize(("make", "path", "code"), PLACES)
-def test_the_walk_follows_no_link_and_stays_beneath_the_root(
-    make: Callable[[Path], None], path: str, code: str, tmp_path: Path
-) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
-    make(root)
-    assert walk(root, path) == code
+@pytest.mark.parametrize(
+    ("b", "path", "code"),
+    [
+        pytest.param("folder", "/a/b/x", "", id="plain"),
+        pytest.param("../real", "/a/b/x", "refused", id="a link that stays beneath"),
+        pytest.param("/tmp", "/a/b/x", "refused", id="a link that leads out"),
+        pytest.param("/proc/self/root/tmp", "/a/b/x", "refused", id="a magic link"),
+        pytest.param("file", "/a/b/x", "refused", id="a file on the way"),
+        pytest.param("folder", "/a/../../x", "refused", id="it climbs out"),
+        pytest.param("folder", "/a/none/x", "missing", id="not there"),
+    ],
+)
+def test_the_walk_follows_no_link_and_stays_beneath_the_root(b: str, path: str, code: str, tmp_path: Path) -> None:
+    for folder in ("a", "real"):
+        (tmp_path / "root" / folder).mkdir(parents=True)
+    place = tmp_path / "root/a/b"
+    {"folder": place.mkdir, "file": place.touch}.get(b, lambda: place.symlink_to(b))()
+    assert walk(tmp_path / "root", path) == code
 
 
 @pytest.mark.parametrize("path", ["/a/./b", "/a//b", "/a/../b/c"])
 def test_paths_with_dots_or_empty_parts_are_refused(path: str, tmp_path: Path) -> None:
     """The write checks paths itself, as paths to undo come from the journal without other checks."""
-    plain(tmp_path)
+    (tmp_path / "a/b").mkdir(parents=True)
     with pytest.raises(TaskFault, match="is not a plain path"):
         Files(tmp_path).put(path, CONTENT)
 
@@ -232,21 +173,13 @@ def test_folders_swapped_during_a_write_do_not_redirect_it(tmp_path: Path) -> No
     swapping = threading.Thread(target=swap)
     swapping.start()
     try:
-        codes = {walk(root, "/a/b/x") if number % 2 else gone(root) for number in range(200)}
+        codes = {walk(root, "/a/b/x") if number % 2 else walk(root, "/a/b/x", NONE) for number in range(200)}
     finally:
         over.set()
         swapping.join()
     assert codes <= {"", "refused", "missing"}
     assert [path.name for path in elsewhere.iterdir()] == ["x"]
     assert (elsewhere / "x").read_text() == "untouched"
-
-
-def gone(root: Path) -> str:
-    try:
-        Files(root).put("/a/b/x", NONE)
-    except TaskFault as fault:
-        return fault.code
-    return ""
 
 
 def test_a_hard_link_is_refused(tmp_path: Path) -> None:

@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tuning.host import Host, Systemd
 from proveout.agent.tuning.programs import Processes
 from proveout.dsl.operations.facts import Output, UnitFact
 from proveout.dsl.operations.operation import Operation
-from proveout.dsl.operations.table import OPERATIONS
+from proveout.dsl.operations.table import FAULT_KEYS, OPERATIONS
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.stages import Tuning
 
@@ -33,26 +32,26 @@ POLICY = Policy(
 )
 
 
+def acted(unit: UnitFact, verb: str) -> UnitFact:
+    """A unit after an action."""
+    active = {"start": True, "restart": True, "stop": False}.get(verb, unit.active)
+    enabled = {"enable": True, "disable": False}.get(verb, unit.enabled)
+    return replace(unit, active=active, enabled=enabled)
+
+
 class StubUnits(Systemd):
     """Units in a table, with a record of the actions on them."""
 
     def __init__(self, **units: UnitFact) -> None:
-        self.units: dict[str, UnitFact] = {f"{name}.service": unit for name, unit in units.items()}
+        self.units = {f"{name}.service": unit for name, unit in units.items()}
         self.done: list[str] = []
-        self.broken: set[str] = set()
 
     def fact(self, unit: str) -> UnitFact | None:
         return self.units.get(unit)
 
     def act(self, unit: str, verb: str) -> None:
         self.done.append(f"{verb} {unit}")
-        if verb in self.broken:
-            raise TaskFault("fault", f"systemctl {verb} -- {unit} failed with exit code 1")
-        now = self.units[unit]
-        if verb in ("start", "stop", "restart"):
-            self.units[unit] = replace(now, active=verb != "stop")
-        if verb in ("enable", "disable"):
-            self.units[unit] = replace(now, enabled=verb == "enable")
+        self.units[unit] = acted(self.units[unit], verb)
 
 
 class StubTools(Processes):
@@ -97,20 +96,28 @@ def tuning(kind: str, name: str = "", *, keep: bool = False, restart: str = "", 
     return Tuning(name=name or kind, operation=kind, hosts=("h",), parameters=parameters, keep=keep, restart=restart)
 
 
+def disturbance(key: str, **fields: object) -> Tuning:
+    """A compiled tuning of a fault by its key in a plan; `fields` are the operation's."""
+    operation = OPERATIONS[FAULT_KEYS[key]].model_validate(fields)
+    return Tuning(
+        name=key,
+        operation=FAULT_KEYS[key],
+        hosts=("local",),
+        parameters=to_values(operation),
+        system=operation.of_system or "",
+        destructive=True,
+    )
+
+
 def picture(root: Path) -> dict[str, tuple[object, ...]]:
-    """Everything beneath `root`: path -> (mode, owner, group, content, extended attributes)."""
+    """Everything beneath `root`: path -> (mode, owner, group, content, extended attributes, time of change). Of attributes
+    of the kernel blanks and times do not count, of devices times."""
     found: dict[str, tuple[object, ...]] = {}
     for path in sorted(root.rglob("*")):
-        status = path.lstat()
+        status, top = path.lstat(), path.relative_to(root).parts[0]
         content = path.read_bytes() if stat.S_ISREG(status.st_mode) else b""
+        shown = b" ".join(content.split()) if top in ("proc", "sys") else content
         xattrs = {name: os.getxattr(path, name) for name in os.listxattr(path)} if path.is_file() else {}
-        devices = path.relative_to(root).parts[0] == "dev"
-        mtime = status.st_mtime_ns if path.is_file() and not devices and not _is_kernels(root, path) else 0
-        found[str(path.relative_to(root))] = (
-            status.st_mode, status.st_uid, status.st_gid, b" ".join(content.split()) if _is_kernels(root, path) else content, xattrs, mtime,
-        )  # fmt: skip
+        mtime = status.st_mtime_ns if path.is_file() and top not in ("proc", "sys", "dev") else 0
+        found[str(path.relative_to(root))] = (status.st_mode, status.st_uid, status.st_gid, shown, xattrs, mtime)
     return found
-
-
-def _is_kernels(root: Path, path: Path) -> bool:
-    return path.relative_to(root).parts[0] in ("proc", "sys")

@@ -13,10 +13,8 @@ from proveout.agent.capture import command_values
 from proveout.agent.capture.command_values import run_command
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.errors import TaskFault
-from proveout.agent.security import policy_file
 from proveout.agent.security.policy import NOTHING, Policy, Tool
-from proveout.agent.security.task_rules import objection
-from proveout.dsl.plan.commands import Command, MeasuredValue, OutputRows
+from proveout.dsl.plan.commands import Command, MeasuredValue
 from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.tasks import RunCapture, RunCommand
 
@@ -77,107 +75,48 @@ async def test_without_an_entry_a_command_is_refused_with_the_line_to_add(task_c
     assert "df, arguments: [-k, 'a, b']}` under `commands`" in caught.value.way_out
 
 
-def test_names_and_arguments_of_listed_programs() -> None:
-    policy = Policy(commands=(Tool(path="/opt/x/stat", arguments=("-k", "--disk=*")), Tool(path="/usr/bin/df")))
-    assert policy.command(("stat", "-k", "--disk=sda")) == (("/opt/x/stat", "-k", "--disk=sda"), False)
-    assert policy.command(("/usr/bin/df",)) == (("/usr/bin/df",), False)
-    for argv in (("stat", "-z"), ("df", "-k"), ("/bin/stat",), ("stat", "--disk=../../etc")):
-        with pytest.raises(TaskFault, match="not allowed"):
-            policy.command(argv)
-
-
-def test_a_policy_file_lists_commands(tmp_path: Path) -> None:
-    path = tmp_path / "policy.yaml"
-    text = "policy: 1\ncommands:\n  - {path: /usr/bin/df, arguments: [-k]}\n"
-    path.write_text(text + "  - {path: /usr/bin/stat, privileged: true, i_know: it reads the array}\n")
-    path.chmod(0o644)
-    policy = policy_file.read(path)
-    assert policy.command(("df", "-k"))[1] is False
-    assert policy.command(("stat",))[1] is True
-    assert ("/usr/bin/stat", "it reads the array") in policy.widened
-    assert not policy.allows_path("/usr/bin/df")
-    assert not policy.allows_tool(["/usr/bin/df", "-k"])
-    assert "/usr/bin/df -k" in policy_file.describe(policy)
-
-
-def test_an_agent_checks_commands_again() -> None:
-    spec = RunCommand(command=Command(argv=("/usr/bin/df",)), values=(VALUE,))
-    sampled = RunCapture(
-        capture=Capture(name="c", kind="command", every_s=1.0, hosts=("h",), command=spec.command, values=(VALUE,))
-    )
-    assert objection(spec) is None
-    assert objection(sampled) is None
-    wrong: list[dict[str, Any]] = [
-        {"argv": ()},
-        {"argv": ("../df",)},
-        {"argv": ("/usr/bin/../df",)},
-        {"argv": ("-rf",)},
-        {"argv": ("df", "a\0b")},
-        {"argv": ("df", "${secrets.p}")},
-        {"argv": ("df",) * 300},
-        {"within_s": 0.0},
-        {"within_s": float("nan")},
-        {"exit_codes": ()},
-        {"exit_codes": (256,)},
-        {"output": OutputRows(format="pattern")},
-        {"output": OutputRows(format="json", pattern="(?P<a>x)")},
-        {"output": OutputRows(format="pattern", pattern="(?P<a>x")},
-        {"output": OutputRows(format="pattern", pattern="x")},
-        {"output": OutputRows(format="pattern", pattern="(?P<a>(x{100}){100})")},
-        {"output": OutputRows(format="csv", separator="ab")},
-    ]
-    for change in wrong:
-        command = replace(spec.command, **change)
-        assert objection(replace(spec, command=command)) is not None, change
-        assert objection(replace(sampled, capture=replace(sampled.capture, command=command))) is not None, change
-    assert objection(replace(spec, values=())) is not None
-    assert objection(replace(sampled, capture=replace(sampled.capture, kind="os"))) is not None
-
-
 # ---- captures --------------------------------------------------------------------------------------------------------
 
 
-class Now:
-    """An observer's loop: work runs at once in this thread."""
+def observed(
+    monkeypatch: pytest.MonkeyPatch, context: Any, *outputs: bytes | TaskFault
+) -> tuple[command_values.CommandObserver, list[str]]:
+    """An observer of a program with these outputs, and what it keeps of them; its work runs at once in this thread."""
+    left, kept = [*outputs], list[str]()
 
-    def __init__(self, outputs: list[bytes | TaskFault]) -> None:
-        self.outputs = outputs
-        self.kept: list[str] = []
+    def answer(_: object, work: Any) -> bytes:
+        work.close()
+        found = left.pop(0)
+        if isinstance(found, TaskFault):
+            raise found
+        return found
 
-    def observer(self, monkeypatch: pytest.MonkeyPatch, context: Any) -> command_values.CommandObserver:
-        def answer(_: object, work: Any) -> bytes:
-            work.close()
-            found = self.outputs.pop(0)
-            if isinstance(found, TaskFault):
-                raise found
-            return found
+    monkeypatch.setattr(command_values.CommandObserver, "_on_loop", answer)
+    capture = Capture(name="c", kind="command", every_s=1.0, command=Command(argv=("df",)), values=(VALUE,))
+    program: Any = command_values.SampledProgram(context.policy, capture.command)
+    loop: Any = None
+    return command_values.CommandObserver(RunCapture(capture=capture), program, loop, kept), kept
 
-        monkeypatch.setattr(command_values.CommandObserver, "_on_loop", answer)
-        capture = Capture(name="c", kind="command", every_s=1.0, command=Command(argv=("df",)), values=(VALUE,))
-        program = command_values.SampledProgram(context.policy, capture.command)
-        return command_values.CommandObserver(RunCapture(capture=capture), program, None, self.kept)  # type: ignore[arg-type]
+
+TICK = Tick(at_ns=1, report=True, last=False)
 
 
 def test_a_run_that_fails_costs_its_sample(monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
-    outputs: list[bytes | TaskFault] = [b"a=1", b"a=2", TaskFault("timeout", "slow"), b"a=x", b"a=3"]
-    now = Now(outputs)
-    observer = now.observer(monkeypatch, context)
-    tick = Tick(at_ns=1, report=True, last=False)
-    found = [observer.look(tick) for _ in range(4)]
+    outputs = (b"a=1", b"a=2", TaskFault("timeout", "slow"), b"a=x", b"a=3")
+    observer, kept = observed(monkeypatch, context, *outputs)
+    found = [observer.look(TICK) for _ in range(4)]
     assert [None if sample is None else sample[0].value for sample in found] == [2.0, None, None, 3.0]
-    assert "".join(now.kept).count("# ") == 4 and "a=x" in now.kept[2]
+    assert "".join(kept).count("# ") == 4 and "a=x" in kept[2]
     with pytest.raises(TaskFault, match="capture 'c': metric"):  # a first run without values ends the capture
-        Now([b"b=1"]).observer(monkeypatch, context)
+        observed(monkeypatch, context, b"b=1")
 
 
 def test_the_outputs_kept_of_a_capture_are_bounded(monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
-    big = b"a=1\n" + b"x" * 400_000
-    now = Now([big] * 6)
-    observer = now.observer(monkeypatch, context)
+    observer, kept = observed(monkeypatch, context, *[b"a=1\n" + b"x" * 400_000] * 6)
     for _ in range(5):
-        observer.look(Tick(at_ns=1, report=True, last=False))
-    assert len("".join(now.kept)) < 1_100_000
-    assert "".join(now.kept).count("later outputs are not kept") == 1
+        observer.look(TICK)
+    assert len("".join(kept)) < 1_100_000
+    assert "".join(kept).count("later outputs are not kept") == 1
 
 
 # ---- one process for all samples of a capture --------------------------------------------------------------------------

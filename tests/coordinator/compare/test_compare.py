@@ -1,31 +1,48 @@
-"""Comparison of runs: changes with intervals, comparability, conditions, reports."""
+"""Comparison of runs: changes with intervals, comparability, conditions, and their report: short names, headline, one
+notation, directions, forest plot, what differs."""
 
 from __future__ import annotations
 
 import io
+import itertools
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
+import records
 from compiled_plans import compiled
-from records import begun
-from records import ended as stage_ended
-from runs_to_compare import BASE, FACTS, HOSTILE, results, searched, slower
 
 from proveout.coordinator import comparison
-from proveout.coordinator import comparison as comparing
 from proveout.coordinator.comparability import NotComparable, differences, refused
-from proveout.coordinator.comparison import ComparedRuns, compare
-from proveout.coordinator.report import html as html_renderer
-from proveout.coordinator.report import json_documents, terminal
-from proveout.coordinator.report import markdown as markdown_renderer
-from proveout.coordinator.report.comparison_document import comparison_document
-from proveout.coordinator.report.comparison_tables import level_note, overlaid
-from proveout.coordinator.results.results import RunResults, load_results
+from proveout.coordinator.comparison import ComparedRuns, Judgement, Row, compare, legend, short_name
+from proveout.coordinator.report import html, json_documents, markdown, terminal
+from proveout.coordinator.report.comparison_document import ROWS_MAX, answer, comparison_document, tiles
+from proveout.coordinator.report.comparison_tables import (
+    finding,
+    forest,
+    level_note,
+    main_numbers,
+    outcome,
+    overlaid,
+    ratio_in_words,
+)
+from proveout.coordinator.results.results import RunResults, ladder_metrics, load_results
+from proveout.core.numbers import Sought, confirmed
 from proveout.dsl.expr.syntax import ExpressionFault
 from proveout.dsl.plan.plan import Plan
-from proveout.proto.events import SearchFinished
+from proveout.proto.events import Event, FactsTaken, IterationFinished, SearchFinished
+
+HOSTILE = "\x1b[31m<b>|`[bold]\u202e"
+IDS = "smoke-20261122-204155-7a87", "smoke-20261122-204257-3576", "smoke-20261123-101112-9f9f"
+FACTS = {"kernel": "6.1", "cpus": 2, "boot_id": "one", "host_name": "a"}
+BASE = {1: [1000.0, 1010.0, 990.0, 1005.0], 4: [3000.0, 3050.0, 2980.0, 3010.0]}
+Rungs = Mapping[int, Sequence[float]]
+_NUMBERS = itertools.count(1)
+"""Runs begin at different times, and without a name have one of their own."""
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +50,91 @@ def plan() -> Plan:
     return compiled("smoke")
 
 
-def rows(compared: ComparedRuns, threads: int) -> dict[str, comparing.Row]:
+def iteration(threads: int, repeat: int, tps: float, stage: str = "ladder", **fields: Any) -> IterationFinished:
+    avg_us = threads / tps * 1e6
+    latency = {"avg_us": avg_us, "p50_us": avg_us, "p95_us": avg_us * 2.0, "p99_us": avg_us * 3.0}
+    metrics = {
+        "tps": tps,
+        "response": latency,
+        "errors": {"count": 0, "fraction": 0.0},
+        "transactions": {"GetAccessData": {"tps": tps / 2.0, "response": latency}},
+    }
+    return records.iteration(stage, threads, repeat, metrics, **fields)
+
+
+def results(
+    plan: Plan,
+    rungs: Rungs = BASE,
+    run_id: str = "",
+    *,
+    facts: Mapping[str, Any] = FACTS,
+    version: str = "1.0",
+    finished: bool = True,
+) -> RunResults:
+    number = next(_NUMBERS)
+    items = [
+        iteration(n, i + 1, tps, started_unix_s=float(number))
+        for n, values in rungs.items()
+        for i, tps in enumerate(values)
+    ]
+    *begun, ended = records.whole_ladder("ladder", items)
+    started = records.run_started(plan, run_id or f"run-{number}", version=version)
+    events: list[Event] = [started, FactsTaken(when="start", host="db1", system="", facts=dict(facts)), *begun]
+    return load_results([*events, ended, records.run_finished()] if finished else events)
+
+
+def slower(factor: float, rungs: Rungs = BASE) -> dict[int, list[float]]:
+    return {threads: [value * factor for value in values] for threads, values in rungs.items()}
+
+
+def searched(
+    whole: RunResults, rate: float | None, upper: float | None, over: Sought = "rate", reason: str = ""
+) -> RunResults:
+    """The run with a search `cap` that found a rate, or a number of threads, or nothing."""
+    found = {} if rate is None else {over: confirmed(rate, upper, 9, over)}
+    answer = SearchFinished(
+        stage="cap", rate=rate, probes=30, reason=reason, upper=upper, confirmations=9, over=over,
+        outcome="none" if rate is None else "found",
+    )  # fmt: skip
+    events = [records.begun("cap", "search"), answer, records.ended("cap", found | {"probes": 30})]
+    return replace(whole, stages={**whole.stages, **load_results(events).stages})
+
+
+def run(plan: Plan, factor: float = 1.0, rate: float = 1_000.0, run_id: str = IDS[0], **more: Any) -> RunResults:
+    """A ladder whose throughput is `factor` times the usual one, and a search that found `rate`."""
+    return searched(results(plan, slower(factor), run_id, **more), rate, rate * 1.02)
+
+
+def rows(compared: ComparedRuns, threads: int) -> dict[str, Row]:
     rung = next(rung for rung in compared.stages[0].rungs if rung.threads == threads)
     return {".".join(row.path): row for row in rung.rows}
+
+
+def cap(compared: ComparedRuns) -> Row:
+    (row,) = next(stage.values for stage in compared.stages if stage.id == "cap")
+    return row
+
+
+def written(*compared: ComparedRuns) -> str:
+    return markdown.render(comparison_document(compared, []))
+
+
+def document(compared: Sequence[ComparedRuns], judged: Sequence[Judgement] = ()) -> Any:
+    return json.loads(json_documents.comparison_to_json(compared, judged))
+
+
+def short(compared: Sequence[ComparedRuns]) -> str:
+    """The short form, as a terminal of 100 columns prints it."""
+    out = io.StringIO()
+    terminal.show(comparison_document(compared, []).brief("proveout compare x y --full"), out)
+    return out.getvalue()
+
+
+def page(compared: Sequence[ComparedRuns], runs: Sequence[RunResults], judged: Sequence[Judgement] = ()) -> str:
+    return html.render(comparison_document(compared, judged, runs))
+
+
+# ---- changes -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -45,46 +144,51 @@ def rows(compared: ComparedRuns, threads: int) -> dict[str, comparing.Row]:
 def test_the_rates_of_searches_are_compared_by_their_intervals(
     plan: Plan, other: tuple[float, float], direction: str, interval: tuple[float, float]
 ) -> None:
-    compared = compare(searched(plan, 1_000.0, 1_100.0, "one"), searched(plan, *other, "two"))
-    (row,) = next(stage.values for stage in compared.stages if stage.id == "cap")
+    compared = compare(searched(results(plan), 1_000.0, 1_100.0), searched(results(plan), *other))
+    row = cap(compared)
     assert row.direction == direction
     assert (1.0 + row.change["lower"], 1.0 + row.change["upper"]) == pytest.approx(interval)
-    text = markdown_renderer.render(comparison_document([compared], []))
-    assert "cap, search (intervals of 80 %)" in text
-    document = json.loads(json_documents.comparison_to_json([compared], []))
-    stages = {stage["id"]: stage for stage in document["comparisons"][0]["stages"]}
-    assert [row["metric"] for row in stages["cap"]["values"]] == ["rate"]
+    assert "cap, search (intervals of 80 %)" in written(compared)
+    stages = {stage["id"]: stage for stage in document([compared])["comparisons"][0]["stages"]}
+    (found,) = stages["cap"]["values"]
+    assert (found["metric"], [side["upper"] for side in found["intervals"]]) == ("rate", [1_100.0, other[1]])
 
 
-def test_the_threads_of_searches_are_compared_too(plan: Plan) -> None:
-    compared = compare(searched(plan, 40.0, 44.0, "one", "threads"), searched(plan, 20.0, 22.0, "two", "threads"))
-    (row,) = next(stage.values for stage in compared.stages if stage.id == "cap")
+def test_the_threads_of_searches_are_compared_and_open_ends_and_no_answer_are_said(plan: Plan) -> None:
+    one, two = (searched(results(plan), most / 1.1, most, "threads") for most in (44.0, 22.0))
+    row = cap(compare(one, two))
     assert (row.path, row.base, row.other, row.direction) == (("threads",), 40.0, 20.0, "worse")
-    text = markdown_renderer.render(comparison_document([compared], []))
-    assert "threads (80 % CI)" in text, text
+    assert "threads (80 % CI)" in written(compare(one, two))
+    found = searched(results(plan), 1_000.0, 1_100.0)
+    assert "| upper end | 1,100 | open |" in written(compare(found, searched(results(plan), 900.0, None)))
+    none = compare(found, searched(results(plan), None, None, reason="1,000/s was refused"))
+    row = cap(none)
+    assert (row.base, row.other, row.direction) == (1_000.0, None, "unknown")
+    assert "cap found no rate in B: 1,000/s was refused" in none.notes
+    assert "none found" in written(none)
 
 
 def test_a_shift_is_found_and_has_its_size_and_direction(plan: Plan) -> None:
-    compared = compare(results(plan, BASE), results(plan, slower(0.8), run_id="two"))
-    found = rows(compared, 4)
+    found = rows(compare(results(plan), results(plan, slower(0.8))), 4)
     assert found["tps"].change["mean"] == pytest.approx(-0.2)
     assert found["tps"].change["lower"] < -0.2 < found["tps"].change["upper"] < 0.0
     assert found["response.avg_us"].change["mean"] == pytest.approx(0.25)
-    assert found["tps"].direction == found["response.avg_us"].direction == "worse"
-    assert found["transactions.GetAccessData.tps"].direction == "worse"
-    back = rows(compare(results(plan, slower(0.8)), results(plan, BASE)), 4)
-    assert back["tps"].direction == back["response.avg_us"].direction == "better"
+    names = ("tps", "response.avg_us", "transactions.GetAccessData.tps")
+    assert {found[name].direction for name in names} == {"worse"}
+    back = rows(compare(results(plan, slower(0.8)), results(plan)), 4)
+    assert {back[name].direction for name in names} == {"better"}
 
 
 def test_the_levels_are_corrected_over_the_rungs_and_over_the_tables(plan: Plan) -> None:
     """Bonferroni over the rungs, Benjamini-Hochberg over the main numbers and over all others; an interval excludes 1
     where its p value is within the level."""
-    moved = compare(results(plan, BASE), results(plan, slower(0.8), run_id="two"))
+    base = results(plan)
+    moved = compare(base, results(plan, slower(0.8)))
     assert moved.judged == (6, 10)
     assert moved.levels == pytest.approx((1.0 - 0.04 / 2, 1.0 - 0.05 / 2))
-    one_rung = compare(results(plan, BASE), results(plan, {1: slower(1.0001)[1], 4: slower(0.8)[4]}, run_id="two"))
+    one_rung = compare(base, results(plan, {1: slower(1.0001)[1], 4: slower(0.8)[4]}))
     assert one_rung.levels == pytest.approx((1.0 - 0.04 * 3 / 6, 1.0 - 0.05 * 5 / 10))
-    equal = compare(results(plan, BASE), results(plan, slower(1.0001), run_id="two"))
+    equal = compare(base, results(plan, slower(1.0001)))
     assert equal.levels == pytest.approx((1.0 - 0.04 / 6, 1.0 - 0.01 / 10))
     assert "99.3 % for the 6 main numbers and 99.9 % for the 10 other numbers" in level_note(equal)
     for compared in (moved, one_rung, equal):
@@ -94,8 +198,11 @@ def test_the_levels_are_corrected_over_the_rungs_and_over_the_tables(plan: Plan)
             assert (row.direction in ("better", "worse")) == (row.change["p_value"] <= missed)
 
 
+# ---- what may be compared ----------------------------------------------------------------------------------------
+
+
 def test_another_environment_is_refused_until_it_is_allowed(plan: Plan) -> None:
-    one, two = results(plan, BASE), results(plan, BASE, run_id="two", facts=FACTS | {"kernel": "6.2", "boot_id": "x"})
+    one, two = results(plan), results(plan, facts=FACTS | {"kernel": "6.2", "boot_id": "x"})
     with pytest.raises(NotComparable, match=r"kernel: 6\.1 -> 6\.2") as raised:
         compare(one, two)
     assert "boot_id" not in str(raised.value)
@@ -107,9 +214,9 @@ def test_another_environment_is_refused_until_it_is_allowed(plan: Plan) -> None:
     assert compare(one, two, despite=True).differences
 
 
-def test_a_run_is_not_compared_with_itself_or_its_copy(plan: Plan) -> None:
+def test_a_run_is_not_compared_with_itself_or_its_copy_or_one_that_has_measured_nothing(plan: Plan) -> None:
     """`despite` does not help: a copy shows nothing whatever else differs."""
-    one, other = results(plan, BASE), results(plan, BASE)
+    one, other = results(plan), results(plan)
     renamed = replace(one, run=one.run and replace(one.run, run_id="renamed"))
     resumed = replace(other, run=other.run and one.run and replace(other.run, run_id=one.run.run_id))
     for copy, words in ((one, "both runs are"), (resumed, "both runs are"), (renamed, "iteration for iteration")):
@@ -117,48 +224,61 @@ def test_a_run_is_not_compared_with_itself_or_its_copy(plan: Plan) -> None:
             compare(one, copy, despite=True)
         assert "--despite" not in str(raised.value)
     assert compare(one, other).stages
-
-
-def test_a_run_that_has_measured_nothing_is_refused_for_that(plan: Plan) -> None:
-    failed = results(plan, BASE, run_id="two", facts=FACTS | {"kernel": "6.2"})
+    failed = replace(results(plan, BASE, "two", facts=FACTS | {"kernel": "6.2"}), stages={})
     with pytest.raises(NotComparable, match="two has no iteration"):
-        compare(results(plan, BASE), replace(failed, stages={}))
+        compare(one, failed)
 
 
 def test_other_engines_and_workloads_are_named_first_and_in_words(plan: Plan) -> None:
     system, workload = plan.systems[0], plan.workloads[0]
     sqlite = replace(plan, name="lite", systems=(replace(system, engine="sqlite"),))
-    one = results(plan, BASE)
+    one, facts = results(plan), FACTS | {"kernel": "6.2"}
     with pytest.raises(NotComparable) as raised:
-        compare(one, results(sqlite, BASE, facts=FACTS | {"kernel": "6.2"}))
+        compare(one, results(sqlite, facts=facts))
     assert "they have different plans (smoke, lite) and engines (postgres, sqlite), so that" in str(raised.value)
-    assert "--despite" in str(raised.value)
-    assert "--allow" not in str(raised.value)
-    other = results(replace(plan, workloads=(replace(workload, kind="tpcb"),)), BASE, facts=FACTS | {"kernel": "6.2"})
+    assert "--despite" in str(raised.value) and "--allow" not in str(raised.value)
+    other = results(replace(plan, workloads=(replace(workload, kind="tpcb"),)), facts=facts)
     with pytest.raises(NotComparable, match=r"they have different workloads \(hlr, tpcb\)"):
         compare(one, other)
     assert [item.name for item in differences(one, other)] == ["plan.workloads.hlr.kind", "kernel"]
 
 
 def test_another_program_and_an_unknown_environment_are_refused(plan: Plan) -> None:
-    one = results(plan, BASE)
-    assert [item.name for item in refused(differences(one, results(plan, BASE, version="2")))] == ["proveout"]
-    unseen = replace(one, taken=())
-    assert [item.name for item in refused(differences(one, unseen))] == ["environment"]
+    one = results(plan)
+    for other, name in ((results(plan, version="2"), "proveout"), (replace(one, taken=()), "environment")):
+        assert [item.name for item in refused(differences(one, other))] == [name]
 
 
 def test_another_plan_is_refused_where_figures_depend_on_it(plan: Plan) -> None:
     told = replace(plan, title="Another title", verdicts=())
     assert told.digest != plan.digest
-    assert not differences(results(plan, BASE), results(told, BASE))
+    one = results(plan)
+    assert not differences(one, results(told))
     ladder = plan.stage("ladder")
     other = replace(plan, stages=tuple(replace(s, threads=(1, 8)) if s is ladder else s for s in plan.stages))  # type: ignore[call-arg]
-    found = differences(results(plan, BASE), results(other, BASE))
+    found = differences(one, results(other))
     assert [str(item) for item in found] == ["plan.stages.ladder.threads: [1, 4] -> [1, 8]"]
     system = replace(plan.systems[0], settings=(("synchronous_commit", "on"),))
-    found = differences(results(plan, BASE), results(replace(plan, systems=(system,)), BASE), ["plan.systems.*"])
+    found = differences(one, results(replace(plan, systems=(system,))), ["plan.systems.*"])
     assert [item.name for item in found] == ["plan.systems.db.settings.synchronous_commit"]
     assert not refused(found)
+
+
+def test_an_installed_client_that_no_system_uses_does_not_matter(plan: Plan) -> None:
+    """The smoke plan has a PostgreSQL only."""
+    one, two, other = (
+        results(plan, facts=FACTS | drivers)
+        for drivers in (
+            {"driver.duckdb": "1.4", "driver.psycopg": "3.2"},
+            {"driver.apsw": "3.50", "driver.psycopg": "3.2"},
+            {"driver.psycopg": "3.3"},
+        )
+    )
+    assert compare(one, two).differences == ()
+    assert [str(found) for found in refused(differences(one, other))] == ["db1: driver.psycopg: 3.2 -> 3.3"]
+
+
+# ---- conditions --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -174,18 +294,17 @@ def test_another_plan_is_refused_where_figures_depend_on_it(plan: Plan) -> None:
     ],
 )
 def test_a_condition_is_judged(plan: Plan, text: str, factor: float, outcome: str) -> None:
-    compared = compare(results(plan, BASE), results(plan, slower(factor), run_id="two"))
+    compared = compare(results(plan), results(plan, slower(factor)))
     judged = comparison.judge(comparison.check(text, plan), compared)
     assert judged.outcome == outcome, judged.evidence
     assert comparison.exit_code([judged]) == {"PASS": 1, "FAIL": 0, "INCONCLUSIVE": 3}[outcome]
 
 
 def test_a_condition_holds_when_it_holds_at_one_rung(plan: Plan) -> None:
-    compared = compare(results(plan, BASE), results(plan, {1: BASE[1], 4: slower(0.8)[4]}, run_id="two"))
+    compared = compare(results(plan), results(plan, {1: BASE[1], 4: slower(0.8)[4]}))
     judged = comparison.judge(comparison.check("tps.change.upper < -5%", plan), compared)
-    assert judged.holds
-    assert len(judged.evidence) == 1
-    assert "ladder at 4 threads" in judged.evidence[0]
+    (evidence,) = judged.evidence
+    assert judged.holds and "ladder at 4 threads" in evidence
 
 
 @pytest.mark.parametrize(
@@ -203,57 +322,10 @@ def test_a_wrong_condition_is_refused_before_the_comparison(plan: Plan, text: st
     assert words in str(raised.value)
 
 
-def test_all_reports_contain_the_change_and_no_control_characters(plan: Plan) -> None:
-    odd = FACTS | {"kernel": HOSTILE}
-    compared = [compare(results(plan, BASE), results(plan, slower(0.8), run_id=HOSTILE, facts=odd), despite=True)]
-    judged = [comparison.judge(comparison.check("tps.change.upper < -5%", plan), compared[0])]
-    markdown = markdown_renderer.render(comparison_document(compared, judged))
-    assert "| TPS | 3,010 | 2,408 | 0.800 × | (" in markdown
-    assert "❌ FAILED" in markdown
-    assert "TPS fell by more than 5 % at 2 of 2 rungs" in markdown
-    data = json.loads(json_documents.comparison_to_json(compared, judged))
-    assert data["format"] == "proveout.compare/1"
-    assert data["exit_code"] == 1
-    rung = data["comparisons"][0]["stages"][0]["rungs"][1]
-    assert rung["rows"][0]["metric"] == "tps"
-    assert rung["rows"][0]["change"]["mean"] == pytest.approx(-0.2)
-    assert rung["rows"][0]["ratio"]["mean"] == pytest.approx(0.8)
-    stream = io.StringIO()
-    terminal.show(comparison_document(compared, judged), stream)
-    shown = stream.getvalue()
-    assert "worse" in shown
-    assert shown.index("db1: kernel") < shown.index("response p95")
-    for text in (markdown, shown):
-        assert "\x1b" not in text
-        assert "\u202e" not in text
-    table = [line for line in markdown.partition("## All numbers")[2].splitlines() if line.startswith("|")]
-    assert len({line.count("|") for line in table}) == 1
-
-
-@pytest.mark.screen
-def test_the_page_overlays_the_runs_and_escapes_names(plan: Plan) -> None:
-    runs = [results(plan, BASE, run_id="first"), results(plan, slower(0.8), run_id="<script>x</script>")]
-    compared = [compare(*runs)]
-    judged = [comparison.judge(comparison.check("tps.change.upper < -5%", plan), compared[0])]
-    together = overlaid(runs)
-    assert list(together.stages) == ["A: ladder", "B: ladder"]
-    html = html_renderer.render(comparison_document(compared, judged, runs))
-    assert "<script>x" not in html
-    assert "&lt;script&gt;x" in html
-    specs = json.loads(html.split('id="specs">')[1].split("</script>")[0])
-    assert set(specs) == {"ratios", "relative-tps-latency-a--ladder", "latency-by-transaction-a--ladder"}
-    values = specs["relative-tps-latency-a--ladder"]["concat"][0]["data"]["values"]
-    relative = {(value["series"][0], value["at"]): value["value"] for value in values}
-    assert relative["B", "4"] == pytest.approx(relative["A", "4"] * 0.8)
-    places = [html.index(text) for text in ('id="overview"', "FAILED", "<figure", 'id="figures"', 'id="numbers"')]
-    assert places == sorted(places)
-    assert "<td>0.800 ×</td>" in html
-
-
-def offered(plan: Plan, rates: Mapping[int, float], run_id: str) -> RunResults:
+def offered(plan: Plan, rates: Mapping[int, float]) -> RunResults:
     """A run of a ladder whose offered rate is 80 % of a search's answer; the system delivers it with a response time
     that has nothing to do with the rate."""
-    whole = results(plan, {n: [rate, rate * 1.001, rate * 0.999] for n, rate in rates.items()}, run_id=run_id)
+    whole = results(plan, {n: [rate, rate * 1.001, rate * 0.999] for n, rate in rates.items()})
     assert whole.run is not None
     data = json.loads(json.dumps(whole.run.plan))
     ladder = next(stage for stage in data["stages"] if stage["id"] == "ladder")
@@ -265,8 +337,7 @@ def offered(plan: Plan, rates: Mapping[int, float], run_id: str) -> RunResults:
 
 
 def test_throughput_that_follows_another_offered_rate_is_not_judged(plan: Plan) -> None:
-    one, two = offered(plan, {1: 1_000.0, 4: 4_000.0}, "one"), offered(plan, {1: 900.0, 4: 3_960.0}, "two")
-    compared = compare(one, two, despite=True)
+    compared = compare(offered(plan, {1: 1_000.0, 4: 4_000.0}), offered(plan, {1: 900.0, 4: 3_960.0}), despite=True)
     assert {row.direction for row in rows(compared, 1).values()} == {"offered"}  # 10 % apart
     near = rows(compared, 4)  # 1 % apart
     assert (near["tps"].direction, near["transactions.GetAccessData.tps"].direction) == ("offered", "offered")
@@ -274,48 +345,280 @@ def test_throughput_that_follows_another_offered_rate_is_not_judged(plan: Plan) 
     (note,) = [note for note in compared.notes if "offered" in note]
     assert "1,000 and 900 a second, from ${cap.rate * 0.8}" in note
     assert "more than 2 % apart" in note
-    text = markdown_renderer.render(comparison_document([compared], []))
-    assert "rates differ" in text
-    document = json.loads(json_documents.comparison_to_json([compared], []))
-    (stage,) = document["comparisons"][0]["stages"]
+    assert "rates differ" in written(compared)
+    (stage,) = document([compared])["comparisons"][0]["stages"]
     assert stage["rungs"][0]["offered"] == {"base": 1_000.0, "other": 900.0, "origin": "cap.rate * 0.8"}
 
 
 def test_a_condition_on_what_follows_another_offered_rate_is_undecidable(plan: Plan) -> None:
-    one, two = offered(plan, {4: 4_000.0}, "one"), offered(plan, {4: 3_000.0}, "two")
-    compared = compare(one, two, despite=True)
-    for text in ("tps.change.upper < -5%", "ladder.peak.tps.change.upper < -5%", "ladder.at(4).tps.change < -5%"):
+    compared = compare(offered(plan, {4: 4_000.0}), offered(plan, {4: 3_000.0}), despite=True)
+    for text in ("ladder.peak.tps.change.upper < -5%", "ladder.at(4).tps.change < -5%", "tps.change.upper < -5%"):
         judged = comparison.judge(comparison.check(text, plan), compared)
         assert judged.outcome == "INCONCLUSIVE"
-    (evidence,) = comparison.judge(comparison.check("tps.change.upper < -5%", plan), compared).evidence
+    (evidence,) = judged.evidence
     assert "the offered rates differ (4,000 and 3,000 a second, from ${cap.rate * 0.8})" in evidence
 
 
-def test_a_search_without_an_answer_is_a_row_and_a_note(plan: Plan) -> None:
-    none, ended = begun("cap", "search"), stage_ended("cap", {"probes": 30})
-    answer = SearchFinished(stage="cap", rate=None, probes=30, reason="1,000/s was refused", outcome="none")
-    whole = results(plan, BASE, run_id="two")
-    other = replace(whole, stages={**whole.stages, **load_results([none, answer, ended]).stages})
-    compared = compare(searched(plan, 1_000.0, 1_100.0, "one"), other)
-    (row,) = next(stage.values for stage in compared.stages if stage.id == "cap")
-    assert (row.base, row.other, row.direction) == (1_000.0, None, "unknown")
-    assert "cap found no rate in B: 1,000/s was refused" in compared.notes
-    text = markdown_renderer.render(comparison_document([compared], []))
-    assert "none found" in text
+# ---- words -------------------------------------------------------------------------------------------------------
 
 
-def test_the_interval_of_each_answer_is_shown(plan: Plan) -> None:
-    compared = compare(searched(plan, 1_000.0, 1_100.0, "one"), searched(plan, 900.0, None, "two"))
-    assert "| upper end | 1,100 | open |" in markdown_renderer.render(comparison_document([compared], []))
-    stages = json.loads(json_documents.comparison_to_json([compared], []))["comparisons"][0]["stages"]
-    (found,) = next(stage["values"] for stage in stages if stage["id"] == "cap")
-    assert [side["upper"] for side in found["intervals"]] == [1_100.0, None]
+def change(mean: float, lower: float | None = None, upper: float | None = None) -> dict[str, Any]:
+    ends = {name: end for name, end in (("lower", lower), ("upper", upper)) if end is not None}
+    return {"mean": mean, "n": 5, "method": "welch", "confidence": 0.95, **ends}
 
 
-def test_an_installed_client_that_no_system_uses_does_not_matter(plan: Plan) -> None:
-    """The smoke plan has a PostgreSQL only."""
-    one = results(plan, BASE, facts=FACTS | {"driver.duckdb": "1.4", "driver.psycopg": "3.2"})
-    two = results(plan, BASE, run_id="two", facts=FACTS | {"driver.apsw": "3.50", "driver.psycopg": "3.2"})
-    assert compare(one, two).differences == ()
-    other = results(plan, BASE, facts=FACTS | {"driver.psycopg": "3.3"})
-    assert [str(found) for found in refused(differences(one, other))] == ["db1: driver.psycopg: 3.2 -> 3.3"]
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        ({"mean": 1.183, "lower": 1.121, "upper": 1.249}, "1.183 × (1.121 … 1.249)"),
+        ({"mean": 4.84, "lower": 2.1, "upper": 10.6}, "4.8 × (2.1 … 10.6)"),
+        ({"mean": 1.5, "lower": 0.01, "upper": 80.0}, "1.5 × (← … →)"),
+        ({"mean": 1.1, "lower": 1.05}, "1.1 × (1.05 or more)"),
+        ({}, "-"),
+    ],
+)
+def test_a_ratio_has_one_notation(ratio: dict[str, float], words: str) -> None:
+    assert ratio_in_words(ratio) == words
+
+
+@pytest.mark.parametrize(
+    ("path", "lower", "upper", "band", "words"),
+    [
+        ("tps", 0.1, 0.2, 0.0, "▲ better"),
+        ("tps", -0.2, -0.1, 0.0, "▼ worse"),
+        ("errors.fraction", 0.1, 0.2, 0.0, "▼ worse"),
+        ("sizes.total_bytes", 0.1, 0.2, 0.0, "≠ changed"),
+        ("tps", -0.1, 0.2, 0.0, "= not distinguishable"),
+        ("tps", None, None, 0.0, "… not judged (no interval)"),
+        ("tps", -0.0476, 0.05, 0.05, "≈ equal within 5 %"),
+        ("tps", -0.06, 0.04, 0.05, "= not distinguishable"),
+        ("tps", 0.01, 0.06, 0.05, "▲ better"),
+    ],
+)
+def test_sign_and_words_follow_the_direction_of_the_metric(
+    path: str, lower: float | None, upper: float | None, band: float, words: str
+) -> None:
+    row = Row(path=tuple(path.split(".")), base=100.0, other=115.0, change=change(0.15, lower, upper), band=band)
+    assert outcome(row, "B") == words
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (Row(path=("tps",), base=1.0, other=2.0, change={"mean": 1.0, "n": 1}), "1 repeat"),
+        (Row(path=("rate",), base=1.0, other=None, change={}), "none in C"),
+        (Row(path=("errors", "fraction"), base=0.0, other=0.1, change={}), "0 in A"),
+        (Row(path=("tps",), base=1.0, other=2.0, change=change(1.0, 0.5, 1.5), offered=True), "rates differ"),
+        (Row(path=("tps",), base=1.0, other=2.0, change=change(1.0, 0.5, 1.5)), ""),
+    ],
+)
+def test_what_is_not_judged_has_its_reason(row: Row, reason: str) -> None:
+    assert row.reason("C") == reason
+    assert (reason in outcome(row, "C")) and ("not judged" in outcome(row, "C")) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome", "words"),
+    [
+        ("tps.ratio.lower > 1.5", "PASS", "TPS rose above 1.5 × at 2 of 3 rungs"),
+        ("tps.ratio.lower > 1.5", "FAIL", "TPS is not shown to have risen above 1.5 × at any of 3 rungs"),
+        ("response.p99_us.change.upper > 5%", "PASS", "response p99 may have risen by more than 5 % at 2 of 3 rungs"),
+        ("response.p99_us.change.upper > 5%", "FAIL", "response p99 has not risen by more than 5 % at any of 3 rungs"),
+        ("tps.change < -5%", "INCONCLUSIVE", "whether TPS fell by more than 5 % is undecided at 2 of 3 rungs"),
+        ("ladder.at(4).tps.ratio.upper < 0.95", "PASS", "TPS of ladder at 4 threads fell below 0.95 × at 2 of 3 rungs"),
+        ("tps.ratio.upper < 1.2", "PASS", "tps.ratio.upper < 1.2 holds at 2 of 3 rungs"),
+        ("a.tps.other.mean < 9", "FAIL", "a.tps.other.mean < 9 does not hold at any of 3 rungs"),
+    ],
+)
+def test_a_condition_is_worded_by_what_happened(text: str, outcome: Any, words: str) -> None:
+    assert finding(Judgement(text=text, outcome=outcome, evidence=("one", "two"), rungs=3)) == words
+
+
+def test_the_answer_is_the_numbers_then_what_else_differs(plan: Plan) -> None:
+    text = answer([compare(run(plan), run(plan, 1.2, 1_100.0, IDS[1]))]).text
+    assert text.startswith("B is faster at all 2 rungs, by 1.200 ×. Response p99 is better at all 2 rungs, by 0.833 ×.")
+    assert " The rate of cap is 1.100 × (" in text
+    assert text.endswith("), better. Of 7 main numbers: 7 better. A and B: same plan and environment.")
+    one = {4: BASE[4]}
+    text = answer([compare(results(plan, one), results(plan, slower(1.2, one)))]).text
+    assert "B is 1.200 × (" in text
+    assert ") as fast as A with 4 threads. Response p99 is 0.833 × (" in text
+    text = answer([compare(results(plan, {4: [1_000.0]}), results(plan, {4: [1_100.0]}))]).text
+    assert "B is 1.1 × as fast as A with 4 threads, not judged (1 repeat)" in text
+    assert "Response p99 is not judged (1 repeat), 0.9091 ×" in text
+
+
+def test_the_answer_names_differences_and_conditions(plan: Plan) -> None:
+    compared = compare(run(plan), run(plan, 0.8, run_id=IDS[1], facts=FACTS | {"kernel": "6.2"}), despite=True)
+    judged = [comparison.judge(comparison.check("tps.ratio.upper < 0.95", plan), compared)]
+    found = answer([compared], judged)
+    assert found.text.startswith(
+        "Failed: TPS fell below 0.95 × at 2 of 2 rungs. B is slower at all 2 rungs, by 0.800 ×."
+    )
+    assert " A and B are compared despite 1 difference of plan or environment (" in found.text
+    assert found.tone == "bad"
+
+
+@pytest.mark.parametrize(
+    ("factors", "words", "by_rung"),
+    [
+        (
+            (4.2, 4.4, 5.0, 4.7, (0.5, 1.0, 9.0, 20.0)),
+            r"B is faster at 4 of 5 rungs, by 4\.2\S* to 5\.0\S* ×; 16 threads undecided, \S+ × \(",
+            {"better": [1, 2, 4, 8], "undecided": [16]},
+        ),
+        (
+            (1.2, 1.3, 1.5, 0.8, (0.5, 0.6, 2.0, 1.0)),
+            r"B is faster at 3, by 1\.2\S* to 1\.5\S* ×, and slower at 1 of 5 rungs, by 0\.80* ×; 16 threads undecided, ",
+            {"better": [1, 2, 4], "worse": [8], "undecided": [16]},
+        ),
+    ],
+)
+def test_the_answer_is_over_all_rungs(
+    plan: Plan, factors: tuple[Any, ...], words: str, by_rung: dict[str, list[int]]
+) -> None:
+    """The rung with the highest throughput of A, which is the noisy one, does not stand for the others."""
+    rungs = {threads: [threads * one for one in BASE[1]] for threads in (1, 2, 4, 8, 16)}
+    other = {
+        threads: [value * one for value, one in zip(values, np.broadcast_to(factor, 4), strict=True)]
+        for (threads, values), factor in zip(rungs.items(), factors, strict=True)
+    }
+    compared = [compare(results(plan, rungs), results(plan, other))]
+    (data,) = document(compared)["comparisons"]
+    for text in (short(compared), written(*compared), data["answer"]):
+        assert re.search(words, " ".join(text.replace("\u00a0", " ").split()))
+    for across in data["over_rungs"]:
+        assert {name: across[name] for name in ("better", "worse", "undecided") if across[name]} == by_rung
+    tile = tiles(compared)[0]
+    assert tile.about == ", ".join(f"{name} at {len(rungs)}" for name, rungs in by_rung.items()) + " of 5 rungs"
+    assert tile.tone == ("warn" if "worse" in by_rung else "good")
+
+
+# ---- reports -----------------------------------------------------------------------------------------------------
+
+
+def test_all_reports_contain_the_change_and_no_control_characters(plan: Plan) -> None:
+    odd = results(plan, slower(0.8), HOSTILE, facts=FACTS | {"kernel": HOSTILE})
+    compared = [compare(results(plan), odd, despite=True)]
+    judged = [comparison.judge(comparison.check("tps.change.upper < -5%", plan), compared[0])]
+    text, stream = markdown.render(comparison_document(compared, judged)), io.StringIO()
+    for words in ("| TPS | 3,010 | 2,408 | 0.800 × | (", "❌ FAILED", "TPS fell by more than 5 % at 2 of 2 rungs"):
+        assert words in text
+    data = document(compared, judged)
+    assert (data["format"], data["exit_code"]) == ("proveout.compare/1", 1)
+    row = data["comparisons"][0]["stages"][0]["rungs"][1]["rows"][0]
+    assert row["metric"] == "tps"
+    assert (row["change"]["mean"], row["ratio"]["mean"]) == pytest.approx((-0.2, 0.8))
+    terminal.show(comparison_document(compared, judged), stream)
+    shown = stream.getvalue()
+    assert "worse" in shown
+    assert shown.index("db1: kernel") < shown.index("response p95")
+    assert not {"\x1b", "\u202e"} & {*text, *shown}
+    table = [line for line in text.partition("## All numbers")[2].splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in table}) == 1
+
+
+@pytest.mark.screen
+def test_the_page_overlays_the_runs_and_escapes_names(plan: Plan) -> None:
+    runs = [results(plan), results(plan, slower(0.8), "<script>x</script>")]
+    compared = [compare(*runs)]
+    judged = [comparison.judge(comparison.check("tps.change.upper < -5%", plan), compared[0])]
+    assert list(overlaid(runs).stages) == ["A: ladder", "B: ladder"]
+    text = page(compared, runs, judged)
+    assert "<script>x" not in text
+    assert "&lt;script&gt;x" in text
+    specs = json.loads(text.split('id="specs">')[1].split("</script>")[0])
+    assert set(specs) == {"ratios", "relative-tps-latency-a--ladder", "latency-by-transaction-a--ladder"}
+    values = specs["relative-tps-latency-a--ladder"]["concat"][0]["data"]["values"]
+    relative = {(value["series"][0], value["at"]): value["value"] for value in values}
+    assert relative["B", "4"] == pytest.approx(relative["A", "4"] * 0.8)
+    places = [text.index(part) for part in ('id="overview"', "FAILED", "<figure", 'id="figures"', 'id="numbers"')]
+    assert places == sorted(places)
+    assert "<td>0.800 ×</td>" in text
+
+
+def of_three(plan: Plan, factors: Sequence[float], facts: Sequence[Mapping[str, Any]]) -> list[RunResults]:
+    return [run(plan, each, run_id=name, facts=of) for each, name, of in zip(factors, IDS, facts, strict=True)]
+
+
+def compared_with_first(runs: Sequence[RunResults]) -> list[ComparedRuns]:
+    return [compare(runs[0], one, despite=True, name=short_name(at)) for at, one in enumerate(runs[1:], 1)]
+
+
+def test_long_ids_stand_in_the_legend_alone(plan: Plan) -> None:
+    runs = of_three(plan, (1.0, 0.8, 1.1), (FACTS, FACTS, FACTS | {"kernel": "6.2"}))
+    compared = compared_with_first(runs)
+    text = written(*compared)
+    for shown in (text, short(compared), page(compared, runs)):
+        assert [shown.count(run_id) for run_id in IDS] == [1, 1, 1]
+    assert "| A | smoke-20261122-204155-7a87 |" in text and "C / A" in text
+    assert legend(compared) == f"A = {IDS[0]}, B = {IDS[1]}, C = {IDS[2]}"
+
+
+def test_only_what_differs_is_listed_with_a_column_for_each_run(plan: Plan) -> None:
+    runs = of_three(plan, (1.0, 1.0, 1.0), (FACTS, FACTS | {"kernel": "6.2"}, FACTS | {"cpus": 4}))
+    table = written(*compared_with_first(runs)).partition("## Differences")[2].partition("##")[0]
+    assert "| db1: kernel | 6.1 | **6.2** | 6.1 |" in table
+    assert "| db1: cpus | 2 | 2 | **4** |" in table
+    assert table.count("\n| ") == 4
+    assert "Differences" not in short([compare(runs[0], run(plan, run_id=IDS[1]))])
+
+
+def test_conditions_and_notes_have_short_names_and_the_json_has_the_ids(plan: Plan) -> None:
+    other = results(plan, {4: BASE[4]}, IDS[1], finished=False)
+    compared = compare(results(plan), other)
+    assert "B did not finish: no end is recorded" in compared.notes
+    judged = comparison.judge(comparison.check("tps.ratio.upper < 0.95", plan), compared)
+    assert judged.outcome == "INCONCLUSIVE"
+    assert "B has no valid iteration of ladder at 1 thread" in judged.evidence
+    assert not any(IDS[1] in piece for piece in judged.evidence)
+    (data,) = document([compared], [judged])["comparisons"]
+    assert (data["other"], data["names"]) == (IDS[1], ["A", "B"])
+    assert data["stages"][0]["missing"] == [{"threads": 1, "run": IDS[1]}]
+
+
+def test_a_long_table_keeps_what_moved_and_says_what_it_leaves_out(plan: Plan) -> None:
+    base = {threads: [1_000.0 * threads + at for at in range(3)] for threads in range(1, 21)}
+    compared = [compare(results(plan, base), results(plan, base | {7: [2 * one for one in base[7]]}))]
+    text = short(compared)
+    assert len(main_numbers(compared[0])) == 60 > ROWS_MAX
+    rows = [line for line in text.splitlines() if " thread" in line and " × " in line and "(" in line]
+    for kept in ("7 threads: TPS", "20 threads: TPS"):
+        assert [line for line in rows if line.startswith(kept)]
+    assert "54 more main numbers are not shown." in text
+
+
+def test_the_forest_plot_has_every_number_and_says_what_is_seen(plan: Plan) -> None:
+    (figure,) = forest([compare(run(plan), run(plan, 1.2, 900.0, IDS[1]), band=0.05)])
+    panels = figure.spec["concat"]
+    assert [panel["title"]["text"] for panel in panels] == [
+        "Throughput: more is better", "Response avg: less is better", "Response p99: less is better",
+    ]  # fmt: skip
+    assert [(value["at"], value["series"]) for value in panels[0]["data"]["values"]] == [
+        ("search cap", "worse"), ("1 thread", "better"), ("4 threads", "better"),
+    ]  # fmt: skip
+    axes = [json.dumps(layer["encoding"]["x"]["scale"]) for panel in panels for layer in panel["layer"][::2]]
+    assert len(set(axes)) == 1
+    assert figure.alt.startswith("Throughput: more is better, worse: 0.9 × at search cap. ")
+    assert "Ratios within 5 % of 1 do not matter" in figure.caption
+
+
+def test_nothing_in_common_is_said(plan: Plan) -> None:
+    runs = [results(plan, {1: BASE[1]}), results(plan, {4: BASE[4]})]
+    compared = [compare(*runs)]
+    assert list(forest(compared)) == []
+    assert "No number can be compared." in short(compared)
+    assert "No rung was measured in both." in page(compared, runs)
+
+
+def test_hostile_names_are_harmless_everywhere(plan: Plan) -> None:
+    odd = [iteration(4, at, 1_000.0 + at, HOSTILE) for at in (1, 2, 3)]
+    stage = replace(results(plan).stages["ladder"], id=HOSTILE, iterations=tuple(odd))
+    finished = stage.finished and replace(stage.finished, stage=HOSTILE, metrics=ladder_metrics(odd))
+    evil = results(plan, {}, HOSTILE, facts=FACTS | {HOSTILE: HOSTILE})
+    evil = replace(evil, stages={HOSTILE: replace(stage, finished=finished)})
+    run = evil.run and replace(evil.run, run_id=f"{HOSTILE} again")
+    compared = [compare(evil, replace(evil, run=run, stages={HOSTILE: replace(evil.stages[HOSTILE], iterations=())}))]
+    shown = page(compared, [evil, evil])
+    assert not {"\x1b", "\u202e"} & {*short(compared), *written(*compared), *shown}
+    assert "<b>|" not in shown

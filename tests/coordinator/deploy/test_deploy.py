@@ -201,7 +201,7 @@ def test_a_failed_start_of_a_unit_leaves_nothing(lab: SshLab, houses: tuple[Path
     assert lab.hosts["managed"].files() == before
 
 
-@pytest.mark.soak  # tests/core/test_untrusted_trees.py races each operation by itself
+@pytest.mark.soak  # tests/core/test_trust.py races each operation by itself
 def test_a_deployment_beside_racers(lab: SshLab, houses: tuple[Path, Path]) -> None:
     """Processes of the agent's user exchange folders in its trees for links to /etc, and put a pipe in place of a
     certificate, while the trees become root's with a policy, and are given back, again and again; they do not keep the

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import stat
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,92 +54,101 @@ class Watcher:
         await asyncio.gather(self.task, return_exceptions=True)
 
 
+@contextlib.asynccontextmanager
+async def serving(directory: Path) -> AsyncIterator[SimpleNamespace]:
+    """A run that serves its feed: `store` and `live` give it events."""
+    interrupts: asyncio.Queue[None] = asyncio.Queue()
+    with Journal(directory) as journal:
+        async with event_feed.serving(directory, interrupts) as listener:
+
+            def give(stamp: Callable[[Any], e.Stamped]) -> Callable[..., None]:
+                return lambda *events: [listener(stamp(event)) for event in events] and None
+
+            about = {"listener": listener, "interrupts": interrupts}
+            yield SimpleNamespace(store=give(journal.append), live=give(journal.live), **about)
+
+
+@pytest.fixture
+async def run(tmp_path: Path) -> AsyncIterator[SimpleNamespace]:
+    async with serving(tmp_path) as made:
+        yield made
+
+
 async def test_several_watch_one_run_and_each_sees_all_of_it_in_order(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 100) / "run"  # longer than a socket's address may be
     deep.mkdir(parents=True)
-    with Journal(deep) as journal:
-        async with event_feed.serving(deep, asyncio.Queue()) as listener:
-            assert stat.S_IMODE((deep / event_feed.SOCKET).stat().st_mode) == 0o600
-            listener(journal.append(notice("one")))
-            listener(journal.live(progress(1)))
-            watchers = [Watcher(deep), Watcher(deep)]
-            for watcher in watchers:
-                await watcher.until(2)  # also the live event before it connected
-            listener(journal.live(progress(2)))
-            listener(journal.append(notice("two")))
-            listener(journal.live(progress(3)))
-            ended = e.RunFinished(status="finished", exit_code=0, reason="r", seconds=1.0)
-            for watcher in watchers:
-                await watcher.until(5)
-            listener(journal.append(ended))
-            await eventually_async(lambda: all(watcher.task.done() for watcher in watchers), "the end of all")
+    ended = e.RunFinished(status="finished", exit_code=0, reason="r", seconds=1.0)
+    async with serving(deep) as run:
+        assert stat.S_IMODE((deep / event_feed.SOCKET).stat().st_mode) == 0o600
+        run.store(notice("one"))
+        run.live(progress(1))
+        watchers = [Watcher(deep), Watcher(deep)]
+        for watcher in watchers:
+            await watcher.until(2)  # also the live event before it connected
+        run.live(progress(2))
+        run.store(notice("two"))
+        run.live(progress(3))
+        for watcher in watchers:
+            await watcher.until(5)
+        run.store(ended)
+        await eventually_async(lambda: all(watcher.task.done() for watcher in watchers), "the end of all")
     expected = [notice("one"), progress(1), progress(2), notice("two"), progress(3), ended]
     assert [watcher.events for watcher in watchers] == [expected, expected]
     assert not (deep / event_feed.SOCKET).exists()
 
 
-async def test_a_watcher_that_disconnects_or_sends_garbage_does_not_affect_others(tmp_path: Path) -> None:
-    with Journal(tmp_path) as journal:
-        async with event_feed.serving(tmp_path, asyncio.Queue()) as listener:
-            listener(journal.append(notice("one")))
-            stays = Watcher(tmp_path)
-            _, writer = await event_feed.connect(tmp_path)
-            writer.write(b"x" * 200_000)
-            writer.close()
-            listener(journal.live(progress(1)))
-            await stays.until(2)  # it is connected
-            _, gone = await event_feed.connect(tmp_path)
-            gone.transport.abort()
-            for number in range(50):
-                listener(journal.live(e.HostTick(host="h", capture="c", readings={"x": float(number)})))
-            await stays.until(52)
-            assert stays.events[-1] == e.HostTick(host="h", capture="c", readings={"x": 49.0})
-            await stays.end()
+async def test_a_watcher_that_disconnects_or_sends_garbage_does_not_affect_others(
+    run: SimpleNamespace, tmp_path: Path
+) -> None:
+    run.store(notice("one"))
+    stays = Watcher(tmp_path)
+    _, writer = await event_feed.connect(tmp_path)
+    writer.write(b"x" * 200_000)
+    writer.close()
+    run.live(progress(1))
+    await stays.until(2)  # it is connected
+    _, gone = await event_feed.connect(tmp_path)
+    gone.transport.abort()
+    ticks = [e.HostTick(host="h", capture="c", readings={"x": float(number)}) for number in range(50)]
+    run.live(*ticks)
+    await stays.until(52)
+    assert stays.events[-1] == ticks[-1]
+    await stays.end()
 
 
-async def test_a_watcher_that_does_not_read_misses_live_events_and_does_not_delay_the_run(tmp_path: Path) -> None:
-    with Journal(tmp_path) as journal:
-        async with event_feed.serving(tmp_path, asyncio.Queue()) as listener:
-            reader, writer = await event_feed.connect(tmp_path)
-            listener(journal.live(progress(0)))
-            await reader.readline()  # it is served
-            big = e.StageProgress(stage="s", host="h", done=1, total=2, unit="u", note="n" * 100_000)
-            for _ in range(200):
-                listener(journal.live(big))
-            (served,) = listener._watchers
-            assert served.transport.get_write_buffer_size() < event_feed.BACKLOG_BYTES + 200_000
-            writer.transport.abort()
+async def test_a_watcher_that_does_not_read_misses_live_events_and_does_not_delay_the_run(
+    run: SimpleNamespace, tmp_path: Path
+) -> None:
+    reader, writer = await event_feed.connect(tmp_path)
+    run.live(progress(0))
+    await reader.readline()  # it is served
+    run.live(*[e.StageProgress(stage="s", host="h", done=1, total=2, unit="u", note="n" * 100_000)] * 200)
+    (served,) = run.listener._watchers
+    assert served.transport.get_write_buffer_size() < event_feed.BACKLOG_BYTES + 200_000
+    writer.transport.abort()
 
 
-async def test_a_stop_of_a_watcher_reaches_the_queue_of_interrupts(tmp_path: Path) -> None:
-    interrupts: asyncio.Queue[None] = asyncio.Queue()
-    with Journal(tmp_path) as journal:
-        async with event_feed.serving(tmp_path, interrupts) as listener:
-            listener(journal.append(notice("one")))
-            listener(journal.live(progress(1)))
-            watcher = Watcher(tmp_path)
-            await watcher.until(2)
-            assert await watcher.tail.stop()
-            await eventually_async(lambda: not interrupts.empty(), "an interrupt")
-            await watcher.end()
+async def test_a_stop_of_a_watcher_reaches_the_queue_of_interrupts(run: SimpleNamespace, tmp_path: Path) -> None:
+    run.store(notice("one"))
+    run.live(progress(1))
+    watcher = Watcher(tmp_path)
+    await watcher.until(2)
+    assert await watcher.tail.stop()
+    await eventually_async(lambda: not run.interrupts.empty(), "an interrupt")
+    await watcher.end()
 
 
 async def test_stop_waits_for_a_run_that_has_just_begun_to_serve_its_feed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    interrupts: asyncio.Queue[None] = asyncio.Queue()
     tries: list[Path] = []
-    connect = event_feed.connect
-
-    async def counted(directory: Path) -> Any:
-        tries.append(directory)
-        return await connect(directory)
-
-    monkeypatch.setattr(event_feed, "connect", counted)
+    connect: Callable[[Path], Any] = event_feed.connect
+    monkeypatch.setattr(event_feed, "connect", lambda directory: tries.append(directory) or connect(directory))  # type: ignore[func-returns-value]
     monkeypatch.setattr(event_feed, "STOP_S", PATIENCE_S)
     with Journal(tmp_path):
         stopping = asyncio.create_task(Tail(tmp_path, POLL_S).stop())
         await eventually_async(lambda: len(tries) > 1, "a second try")
+        interrupts: asyncio.Queue[None] = asyncio.Queue()
         async with event_feed.serving(tmp_path, interrupts):
             assert await stopping
             await eventually_async(lambda: not interrupts.empty(), "an interrupt")
@@ -150,29 +162,19 @@ async def test_a_tail_of_a_run_without_a_coordinator_ends_and_cannot_stop_it(tmp
     assert not await tail.stop()
 
 
-async def test_a_late_watcher_receives_the_newest_event_of_each_kind_of_this_iteration(tmp_path: Path) -> None:
+async def test_a_late_watcher_receives_the_newest_event_of_each_kind_of_this_iteration(
+    run: SimpleNamespace, tmp_path: Path
+) -> None:
     one, two = (e.IterationId(stage="s", rung=1, repeat=repeat, attempt=1) for repeat in (1, 2))
     begin = e.IterationStarted(id=two, rate=None, starts_in_s=0.0, ramp_up_s=0, measure_s=9, ramp_down_s=0)
-    ticks = [e.TransactionsTick(id=one, window="measure", seconds=n, transactions=()) for n in (1.0, 2.0)]
-    newest = e.TransactionsTick(id=two, window="measure", seconds=1.0, transactions=())
+    old, newest = (e.TransactionsTick(id=of, window="measure", seconds=1.0, transactions=()) for of in (one, two))
     agents = [e.AgentsTick(lease_s=lease_s, beat_s=2.0, agents=()) for lease_s in (10.0, 11.0)]
-    with Journal(tmp_path) as journal:
-        async with event_feed.serving(tmp_path, asyncio.Queue()) as listener:
-            listener(journal.live(ticks[0]))
-            listener(journal.live(e.WaitsTick(id=one, host="h", capture="c", seconds=1.0, waits=())))
-            for agent in agents:
-                listener(journal.live(agent))
-            listener(journal.live(progress(1)))
-            listener(journal.append(e.StageFinished(stage="load", outcome="ok", seconds=1.0)))
-            listener(journal.append(begin))
-            listener(journal.live(newest))
-            late = Watcher(tmp_path)
-            await late.until(4)
-            await late.end()
-    assert {type(event) for event in late.events} == {
-        e.StageFinished,
-        e.IterationStarted,
-        e.AgentsTick,
-        e.TransactionsTick,
-    }
-    assert all(one in late.events for one in (begin, agents[1], newest)), "without the progress of an ended stage"
+    ended = e.StageFinished(stage="load", outcome="ok", seconds=1.0)
+    run.live(old, e.WaitsTick(id=one, host="h", capture="c", seconds=1.0, waits=()), *agents, progress(1))
+    run.store(ended, begin)
+    run.live(newest)
+    late = Watcher(tmp_path)
+    await late.until(4)
+    await late.end()
+    assert all(event in late.events for event in (ended, begin, agents[1], newest))
+    assert len(late.events) == 4, "without the progress of an ended stage"

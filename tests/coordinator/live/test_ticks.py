@@ -1,8 +1,9 @@
-"""Live events of a running iteration: seconds of load added up by window, waits since the start of the measure window;
-and of its replay, from the samples that it stored."""
+"""Live events of a running iteration: seconds of load added up by window, waits since the start of the measure window,
+the steps of faults and the conditions that begin them; and of its replay, from the samples that it stored."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +12,22 @@ from typing import Any
 import pytest
 from records import iteration
 
-from proveout.coordinator.live.ticks import POINTS_MAX, HostMeter, Meters, Moved
+from proveout.coordinator.live.ticks import POINTS_MAX, FaultWatch, HostMeter, Meters, Moved
 from proveout.coordinator.measure import samples
 from proveout.coordinator.measure.samples import Gathering
+from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto import events as e
 from proveout.proto.wire import histogram
 from proveout.proto.wire.messages import Sample
-from proveout.proto.wire.results import CaptureSample, LoadSecond, Reading, TransactionCounts, TransactionLoad
+from proveout.proto.wire.results import (
+    CaptureSample,
+    FaultStep,
+    FaultStepKind,
+    LoadSecond,
+    Reading,
+    TransactionCounts,
+    TransactionLoad,
+)
 
 IDENTITY = e.IterationId(stage="base", rung=4, repeat=1, attempt=1)
 STARTED = e.IterationStarted(id=IDENTITY, rate=None, starts_in_s=0.0, ramp_up_s=1.0, measure_s=3.0, ramp_down_s=1.0)
@@ -27,38 +37,31 @@ AHEAD_NS = 7 * SECOND_NS
 """The offset of the clock of host `db` to the coordinator's."""
 
 
-def meters() -> tuple[Gathering, Meters]:
-    """Two loads, and a capture on a host whose clock is ahead."""
-    hosts = {"load-a": "a", "load-b": "b", "waits": "db"}
-    clocks = {"a": (0, 1000), "b": (0, 1000), "db": (AHEAD_NS, 1000)}
-    gathering = Gathering(id=IDENTITY, hosts=hosts, names={"waits": "w"}, t0_ns=T0_NS, clocks=clocks)
-    made = Meters(gathering)
-    made.begin(STARTED)
-    return gathering, made
-
-
-def second(number: int, window: Any, ok: int, us: Sequence[int] = (), errors: int = 0) -> LoadSecond:
-    counts = TransactionCounts(name="t", ok=ok, logical_failures=1, errors=(("40001", errors),) if errors else ())
+def second(number: int, window: Any, ok: int, us: Sequence[int] = (), errors: int = 0, load: str = "") -> LoadSecond:
+    failed = (("40001", errors),) if errors else ()
+    counts = TransactionCounts(name=f"{load}t", ok=ok, logical_failures=1, errors=failed)
     response = histogram.bin_ns([value * 1000 for value in us])
     return LoadSecond(
-        second=number,
-        window=window,
-        start_ns=T0_NS + number * SECOND_NS,
-        duration_s=1.0,
+        second=number, window=window, start_ns=T0_NS + number * SECOND_NS, duration_s=1.0,
         transactions=(TransactionLoad(counts=counts, response=response),),
-    )
+    )  # fmt: skip
 
 
 class Fed:
-    """Passes samples to the meters in the order of their sequence and collects the live events."""
+    """Two loads, and a capture on a host whose clock is ahead: passes samples to the meters in the order of their
+    sequence and collects the live events."""
 
     def __init__(self) -> None:
-        self.gathering, self.meters = meters()
+        hosts = {"load-a": "a", "load-b": "b", "waits": "db"}
+        clocks = {"a": (0, 1000), "b": (0, 1000), "db": (AHEAD_NS, 1000)}
+        self.gathering = Gathering(id=IDENTITY, hosts=hosts, names={"waits": "w"}, t0_ns=T0_NS, clocks=clocks)
+        self.meters = Meters(self.gathering)
+        self.meters.begin(STARTED)
         self.shown: list[e.Event] = []
-        self._sequences: dict[str, int] = {}
+        self._sequences = Counter[str]()
 
     def give(self, key: str, sample: LoadSecond | CaptureSample) -> None:
-        self._sequences[key] = self._sequences.get(key, 0) + 1
+        self._sequences[key] += 1
         message = Sample(key=key, sequence=self._sequences[key], sample=sample)
         self.gathering.add(message)
         self.shown += self.meters.take(message)
@@ -84,17 +87,11 @@ def test_transactions_add_up_over_agents_and_seconds_of_a_window() -> None:
     assert 900.0 <= line.p99_us <= 901.0
 
 
-def of_load(second_of: LoadSecond, load: str) -> LoadSecond:
-    """The second with its transactions behind the name of a load."""
-    named = (replace(item, counts=replace(item.counts, name=f"{load}.t")) for item in second_of.transactions)
-    return replace(second_of, transactions=tuple(named))
-
-
 def test_each_of_several_loads_has_its_second_and_those_beside_are_not_in_the_total() -> None:
     fed = Fed()
     fed.meters.begin(replace(STARTED, beside=("reports",)))
-    fed.give("load-a", of_load(second(1, "measure", 10, [100] * 10), "orders"))
-    fed.give("load-b", of_load(second(1, "measure", 3, [9000] * 3, errors=2), "reports"))
+    fed.give("load-a", second(1, "measure", 10, [100] * 10, load="orders."))
+    fed.give("load-b", second(1, "measure", 3, [9000] * 3, errors=2, load="reports."))
     (tick,) = fed.of(e.LoadTick)
     assert (tick.tps, tick.errors) == (11.0, 0)
     assert tick.p95_us == pytest.approx(100.0, rel=0.01)
@@ -108,13 +105,11 @@ def test_each_of_several_loads_has_its_second_and_those_beside_are_not_in_the_to
     assert alone.of(e.LoadTick)[0].loads == (), "a stage with one load has none"
 
 
-def waited(at_s: float, **seconds: float) -> CaptureSample:
+def waited(at_s: float, *more: Reading, **seconds: float) -> CaptureSample:
     readings = [Reading(metric="wait.seconds_total", value=value, label=name) for name, value in seconds.items()]
-    return CaptureSample(
-        capture="w",
-        at_ns=T0_NS + AHEAD_NS + int(at_s * SECOND_NS),
-        readings=(*readings, Reading(metric="sessions.active", value=3)),
-    )
+    at_ns = T0_NS + AHEAD_NS + int(at_s * SECOND_NS)
+    every = (*readings, Reading(metric="sessions.active", value=3), *more)
+    return CaptureSample(capture="w", at_ns=at_ns, readings=every)
 
 
 def test_waits_count_from_the_start_of_the_measure_window_on_the_hosts_clock() -> None:
@@ -137,9 +132,8 @@ def test_waits_count_from_the_start_of_the_measure_window_on_the_hosts_clock() -
 def test_shares_refer_to_the_db_time_of_the_server() -> None:
     fed = Fed()
     for at_s, spent, db_time in ((1.0, 1.0, 10.0), (2.0, 3.0, 18.0)):
-        sample = waited(at_s, **{"User I/O:db file sequential read": spent})
         accounted = Reading(metric="wait.db_time_s_total", value=db_time)
-        fed.give("waits", CaptureSample(capture="w", at_ns=sample.at_ns, readings=(*sample.readings, accounted)))
+        fed.give("waits", waited(at_s, accounted, **{"User I/O:db file sequential read": spent}))
     (line,) = fed.of(e.WaitsTick)[0].waits
     assert (line.wait_class, line.event) == ("User I/O", "db file sequential read")
     assert line.db_time_fraction == 0.25
@@ -156,8 +150,7 @@ def test_a_sample_just_after_another_has_no_rates_and_does_not_change_the_next_r
     assert tick(10.0, 1.0) is None
     assert tick(10.01, 1.02) is None
     found = tick(11.0, 1.5)
-    assert found is not None
-    assert found.readings == {"ours.cpu_s_per_s": pytest.approx(0.5)}
+    assert found is not None and found.readings == {"ours.cpu_s_per_s": pytest.approx(0.5)}
 
 
 BEGUN_S, ENDED_S = 1000.0, 1006.0
@@ -203,8 +196,7 @@ def test_damaged_samples_give_a_notice_and_the_replay_goes_on(tmp_path: Path) ->
     happened(tmp_path)
     (tmp_path / "base-4-1-1.load.parquet").write_bytes(b"PAR1 but no more")
     (stamped,) = Moved(JOURNALLED, tmp_path)(JOURNALLED[0])
-    assert isinstance(stamped.event, e.Notice)
-    assert stamped.event.level == "warning"
+    assert isinstance(stamped.event, e.Notice) and stamped.event.level == "warning"
     assert "base-4-1-1.load.parquet" in stamped.event.text
 
 
@@ -228,3 +220,80 @@ def test_a_replay_of_a_long_iteration_has_few_points_that_add_up_to_all(tmp_path
     assert so_far.seconds == long_s
     looks = [event for event in again if isinstance(event, e.HostTick)]
     assert len(looks) == POINTS_MAX, "the first look has no rates, and one begins before the first point"
+
+
+# ---- faults ------------------------------------------------------------------------------------------------------
+
+PLAN = """
+proveout: 1
+name: watched
+topology:
+  hosts: {{here: {{roles: [client, server], address: local}}}}
+  systems: {{db: {{engine: postgres, host: here, dsn: "host=x dbname=y"}}}}
+workloads: {{hlr: {{kind: hlr, population: 1000}}}}
+captures:
+  os: {{kind: os, on: all}}
+  sessions: {{kind: sql, system: db, query: "SELECT 1 AS used, 2 AS commits", metrics: {{used: {{}}, commits: {{as: rate}}}}}}
+stages:
+  - populate: {{workload: hlr, into: [db]}}
+  - ladder:
+      {{id: run, workload: hlr, target: db, threads: 1, measure: 20s, capture: [os, sessions],
+        faults: [{{name: spill, when: "{when}", times: 3, for: 1s, on: here, sysctl: {{vm.swappiness: 10}}}}]}}
+"""
+
+
+def watch(folder: Path, when: str = "live.tps > 1") -> FaultWatch:
+    (folder / "plan.yaml").write_text(PLAN.format(when=when))
+    identity = e.IterationId(stage="run", rung=1, repeat=1, attempt=1)
+    gathering = Gathering(id=identity, hosts={"k": "here"}, names={}, faults={"k": "spill"})
+    gathering.t0_ns, gathering.clocks = 100 * SECOND_NS, {"here": (AHEAD_NS, 0)}
+    return FaultWatch(compile_plan(folder / "plan.yaml"), gathering)
+
+
+def test_a_step_is_reported_in_the_time_of_the_measure_window(tmp_path: Path) -> None:
+    watched = watch(tmp_path)
+
+    def told(step: FaultStepKind, at_s: float, number: int = 1, text: str = "") -> e.FaultSeen:
+        at_ns = round((107 + at_s) * SECOND_NS)
+        return watched.seen("here", FaultStep(fault="spill", number=number, step=step, at_ns=at_ns, text=text))
+
+    steps: tuple[tuple[FaultStepKind, float], ...] = (("begins", 12.5), ("in_place", 12.512), ("healed", 17.5))
+    seen = [told(*step) for step in steps]
+    assert [one.at_s for one in seen] == pytest.approx([11.5, 11.512, 16.5])
+    assert [e.log_text(one) for one in seen] == [
+        "fault spill (1 of 3): begins 11.5 s after the start of the measure window",
+        "fault spill (1 of 3): in place after 12.0 ms",
+        "fault spill (1 of 3): healed after 5 s",
+    ]
+    assert e.log_text(told("failed", 93.0, 2, "no such file")) == "fault spill (2 of 3): failed: no such file"
+
+
+def tick(window: Any = "measure", errors: int = 0) -> e.LoadTick:
+    times = {"avg_us": 400.0, "p50_us": 300.0, "p99_us": 900.0}
+    return e.LoadTick(id=IDENTITY, second=2, window=window, tps=100.0, errors=errors, **times)
+
+
+def host(capture: str, **readings: float) -> e.HostTick:
+    return e.HostTick(host="here", capture=capture, readings={k.replace("__", "."): v for k, v in readings.items()})
+
+
+BUSY = "live.hosts.here.cpu.busy_fraction > 0.5"
+USED = "live.sql.sessions.used == 3 && live.sql.sessions.commits > 10"
+
+
+@pytest.mark.parametrize(
+    ("when", "ticks", "due"),
+    [
+        ("live.tps > 99", [tick()], True),
+        ("live.tps > 99", [tick("ramp_up")], False),
+        ("live.errors_per_s > 3 && live.response.p99_us > 800", [tick(errors=4)], True),
+        (BUSY, [tick()], False),  # no data yet
+        (BUSY, [host("os", cpu__busy_fraction=0.6), tick()], True),
+        (USED, [host("sessions", sql__used=3.0, sql__commits_per_s=20.0), tick()], True),
+    ],
+)
+def test_a_condition_is_evaluated_once_a_second_of_the_window(
+    tmp_path: Path, when: str, ticks: list[e.HostTick | e.LoadTick], due: bool
+) -> None:
+    watched = watch(tmp_path, when)
+    assert [name for tick in ticks for name in watched.due(tick)] == ["spill"] * due

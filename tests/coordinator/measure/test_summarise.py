@@ -9,22 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 from hdrh.histogram import HdrHistogram
-from records import ladder_stage, load_result, observations, plan_of
+from records import ladder_stage, load_result, observations, plan_of, samples, summary
 
-from proveout.coordinator.measure.captures import Recording
-from proveout.coordinator.measure.summarise import measure_window, summarise
+from proveout.coordinator.measure.captures import Recording, Window
+from proveout.coordinator.measure.summarise import measure_window, nopm, order_metrics, summarise, tpm
+from proveout.coordinator.results.results import rung_tree
 from proveout.dsl import metrics as vocabulary
 from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.plan import Plan, Workload
-from proveout.dsl.plan.stages import Closed, Windows
+from proveout.dsl.plan.stages import Load, Windows
 from proveout.dsl.plan.topology import Capture, Host, System
+from proveout.proto.events import IterationFinished, ValidityFinding
 from proveout.proto.wire.histogram import bin_ns
 from proveout.proto.wire.results import (
     CaptureSample,
     Handling,
     LoadResult,
     LoadSecond,
-    Reading,
     SessionResult,
     TransactionCounts,
     TransactionLoad,
@@ -36,27 +37,29 @@ T0 = 1_000 * S
 RAMP_S, MEASURE_S = 2, 5
 OFFSETS = {"db1": 0, "client1": 7 * S, "client2": -3 * S}
 CLOCKS = {host: (offset, 100_000) for host, offset in OFFSETS.items()}
+CLIENTS = ("client1", "client2")
+SLOW = [20 * MS] * 10 + [2 * MS] * 90
+QUICK = [1 * MS] * 400
 
 
-def plan(*, arrival: Any = None, addresses: Mapping[str, str] | None = None) -> Plan:
-    at = addresses or {host: f"{host}:7700" for host in OFFSETS}
+def plan(**changes: Any) -> Plan:
     ladder = ladder_stage(
         "baseline",
-        workload="hlr",
-        target="cache",
-        clients=("client1", "client2"),
+        **{"workload": "hlr", "target": "cache", "clients": CLIENTS, "captures": ("host", "waits", "lag")} | changes,
         windows=Windows(ramp_up_s=RAMP_S, measure_s=MEASURE_S, ramp_down_s=1),
-        arrival=arrival or Closed(),
-        captures=("host", "waits", "lag"),
     )
+    query = (("transactions", (("total", (("statements", (("q", "SELECT 1"),)),)),)),)
     return plan_of(
         ladder,
-        hosts=tuple(Host(name=name, roles=("client",), address=at[name]) for name in OFFSETS),
+        hosts=tuple(Host(name=name, roles=("client",), address=f"{name}:7700") for name in OFFSETS),
         systems=(
             System(name="cache", engine="postgres", host="db1", provision="embedded", propagates_to="backend"),
             System(name="backend", engine="postgres", host="db1", provision="embedded"),
         ),
-        workloads=(Workload(name="hlr", kind="hlr", parameters=(("population", 1000),)),),
+        workloads=(
+            Workload(name="hlr", kind="hlr", parameters=(("population", 1000),)),
+            Workload(name="report", kind="sql", parameters=query),
+        ),
         captures=(
             Capture(name="host", kind="os", every_s=1.0, hosts=tuple(OFFSETS)),
             Capture(name="waits", kind="waits", every_s=1.0, system="cache"),
@@ -69,12 +72,11 @@ def transaction(
     name: str, ns: Sequence[int], *, logical: int = 0, errors: tuple[tuple[str, int], ...] = ()
 ) -> TransactionLoad:
     counts = TransactionCounts(name=name, ok=len(ns) - logical, logical_failures=logical, errors=errors, retried=1)
-    times = bin_ns(ns)
-    late = bin_ns([1000] * len(ns))
+    times, late = bin_ns(ns), bin_ns([1000] * len(ns))
     return TransactionLoad(counts=counts, response=times, service=times, schedule=late, ended=len(ns))
 
 
-def load(host: str, transactions: tuple[TransactionLoad, ...], **changes: Any) -> LoadResult:
+def load(host: str, *transactions: TransactionLoad, **changes: Any) -> LoadResult:
     start = T0 + RAMP_S * S + OFFSETS[host]
     fields: dict[str, Any] = {
         "transactions": transactions,
@@ -89,18 +91,13 @@ def load(host: str, transactions: tuple[TransactionLoad, ...], **changes: Any) -
         "ceiling_apart_per_s": 20_000.0,
         "handling": (Handling(late=bin_ns([1000] * 100), answers=500, runqueue_s=0.1, runqueue_fraction=0.05),),
         "sessions": SessionResult(
-            connect=bin_ns([2 * MS, 4 * MS]),
-            attempts=3,
-            failed=1,
-            pool_wait=bin_ns([0, 0, 0, 8 * MS]),
-            waited=1,
-            rerun=2,
+            connect=bin_ns([2 * MS, 4 * MS]), attempts=3, failed=1, pool_wait=bin_ns([0, 0, 0, 8 * MS]), waited=1, rerun=2
         ),
-    }
+    }  # fmt: skip
     return load_result(**(fields | changes))
 
 
-def second(host: str, number: int, transactions: tuple[TransactionLoad, ...]) -> LoadSecond:
+def second(host: str, number: int, *transactions: TransactionLoad) -> LoadSecond:
     start = T0 + (RAMP_S + number) * S + OFFSETS[host]
     return LoadSecond(
         second=RAMP_S + number, window="measure", start_ns=start, duration_s=1.0, transactions=transactions
@@ -109,12 +106,12 @@ def second(host: str, number: int, transactions: tuple[TransactionLoad, ...]) ->
 
 def os_samples(host: str, *, busy: float, cores: int = 4) -> list[CaptureSample]:
     """Idle in the ramps, `busy` of all cores in the measure window; samples at odd instants, 1 Hz."""
-    samples = []
+    found = {}
     for tick in range(-1, 10):
         since_t0_s = tick + 0.3
         measured_s = min(max(since_t0_s - RAMP_S, 0.0), MEASURE_S)
         user = measured_s * cores * busy
-        readings = {
+        found[(T0 + round(since_t0_s * S) + OFFSETS[host]) / S] = {
             "cpu.cores": cores,
             "cpu.user_s_total": user,
             "cpu.system_s_total": 0.0,
@@ -133,72 +130,66 @@ def os_samples(host: str, *, busy: float, cores: int = 4) -> list[CaptureSample]
             "ours.servers_cpu_s_total": user / 4,
             "ours.load_cpu_s_total": user / 8,
             "ours.rss_bytes": 4096.0,
-        }
-        disks = [
-            Reading(metric=f"disk.{what}_total", label=device, value=factor * measured_s)
+        } | {
+            f"disk.{what}_total[{device}]": factor * measured_s
             for device, factor in (("sda", 1.0), ("sdb", 2.0))
             for what in ("read_bytes", "write_bytes", "reads", "writes")
-        ]
-        at = T0 + round(since_t0_s * S) + OFFSETS[host]
-        named = [Reading(metric=metric, value=value) for metric, value in readings.items()]
-        samples.append(CaptureSample(capture="host", at_ns=at, readings=(*named, *disks)))
-    return samples
+        }
+    return samples(found)
 
 
 def wait_samples() -> list[CaptureSample]:
     """In the measure window 1.5 s of WALSync and 0.5 s on CPU pass per second; before it another event, that must not
     show."""
-    samples = []
+    found = {}
     for tick in range(-1, 10):
         measured_s = min(max(tick - RAMP_S, 0.0), MEASURE_S)
-        readings = [Reading(metric="wait.seconds_total", label="Lock:tuple", value=float(min(max(tick, 0), RAMP_S)))]
-        if measured_s:
-            readings.append(Reading(metric="wait.seconds_total", label="IO:WalSync", value=1.5 * measured_s))
-            readings.append(Reading(metric="wait.seconds_total", label="CPU", value=0.5 * measured_s))
-        samples.append(CaptureSample(capture="waits", at_ns=T0 + tick * S, readings=tuple(readings)))
-    return samples
+        seconds = {"IO:WalSync": 1.5 * measured_s, "CPU": 0.5 * measured_s} if measured_s else {}
+        seconds["Lock:tuple"] = float(min(max(tick, 0), RAMP_S))
+        found[T0 / S + tick] = {f"wait.seconds_total[{name}]": value for name, value in seconds.items()}
+    return samples(found, "waits")
 
 
 def lag_samples() -> list[CaptureSample]:
     """Lag grows 0.1 s a second from T0 on; before it, it is enormous."""
-    samples = []
-    for tick in range(-4, 20):
-        seconds = tick / 2 * 0.1 if tick >= 0 else 99.0
-        readings = (Reading(metric="lag.seconds", value=seconds), Reading(metric="lag.bytes", value=seconds * 1e6))
-        samples.append(CaptureSample(capture="lag", at_ns=T0 + tick * S // 2, readings=readings))
-    return samples
+    seconds = {tick / 2: tick / 2 * 0.1 if tick >= 0 else 99.0 for tick in range(-4, 20)}
+    return samples({T0 / S + at: {"lag.seconds": lag, "lag.bytes": lag * 1e6} for at, lag in seconds.items()}, "lag")
 
 
-SLOW = [20 * MS] * 10 + [2 * MS] * 90
-QUICK = [1 * MS] * 400
+CAPTURED = {
+    ("host", "db1"): os_samples("db1", busy=0.5),
+    ("host", "client1"): os_samples("client1", busy=0.25),
+    ("host", "client2"): os_samples("client2", busy=0.1),
+    ("waits", "db1"): wait_samples(),
+    ("lag", "db1"): lag_samples(),
+}
 
 
-def evidence(**changes: Any) -> Any:
-    seconds = {
-        host: [
-            second(host, n, (transaction("Get", QUICK[:80]), transaction("Put", SLOW[n::5]))) for n in range(MEASURE_S)
-        ]
-        for host in ("client1", "client2")
-    }
-    loads = {
-        host: load(host, (transaction("Get", QUICK), transaction("Put", SLOW, logical=25, errors=(("40001", 2),))))
-        for host in ("client1", "client2")
-    }
+def finished(captures: Mapping[tuple[str, str], list[CaptureSample]] = CAPTURED, **changes: Any) -> IterationFinished:
     study = changes.pop("plan", plan())
-    captures = {
-        ("host", "db1"): os_samples("db1", busy=0.5),
-        ("host", "client1"): os_samples("client1", busy=0.25),
-        ("host", "client2"): os_samples("client2", busy=0.1),
-        ("waits", "db1"): wait_samples(),
-        ("lag", "db1"): lag_samples(),
+    put = transaction("Put", SLOW, logical=25, errors=(("40001", 2),))
+    about = {
+        "loads": {host: load(host, transaction("Get", QUICK), put) for host in CLIENTS},
+        "seconds": {
+            host: [second(host, n, transaction("Get", QUICK[:80]), transaction("Put", SLOW[n::5])) for n in range(5)]
+            for host in CLIENTS
+        },
+        "recordings": {key: Recording(found) for key, found in captures.items()},
     }
-    recordings = {key: Recording(found) for key, found in changes.pop("captures", captures).items()}
-    about = {"plan": study, "loads": loads, "seconds": seconds, "recordings": recordings, "clocks": CLOCKS, "t0_ns": T0}
-    return summarise(observations(study.stages[0], **(about | changes)))
+    return summarise(observations(study.stages[0], plan=study, clocks=CLOCKS, t0_ns=T0, **(about | changes)))
 
 
-def test_agents_are_merged_and_percentiles_taken_after() -> None:
-    found = evidence()
+@pytest.fixture(scope="module")
+def found() -> IterationFinished:
+    """The iteration of two clients with all captures."""
+    return finished()
+
+
+def of(item: IterationFinished, check: str) -> ValidityFinding:
+    return next(finding for finding in item.findings if finding.check == check)
+
+
+def test_agents_are_merged_and_percentiles_taken_after(found: IterationFinished) -> None:
     response = found.metrics["response"]
     reference = HdrHistogram(1, 3_600 * S, 3)
     for ns in 2 * (QUICK + SLOW):
@@ -210,8 +201,7 @@ def test_agents_are_merged_and_percentiles_taken_after() -> None:
     assert (response["min_us"], response["max_us"]) == (1000.0, 20000.0)
 
 
-def test_counts_and_shares() -> None:
-    found = evidence()
+def test_counts_and_shares(found: IterationFinished) -> None:
     put = next(item for item in found.transactions if item.name == "Put")
     assert (put.ok, put.logical_failures, put.errors, put.retried) == (150, 50, {"40001": 4}, 2)
     assert put.tps == pytest.approx(200 / MEASURE_S)
@@ -221,27 +211,23 @@ def test_counts_and_shares() -> None:
     assert found.metrics["client"]["cpu_us"] == pytest.approx(4.0 / 1000 * 1e6)
 
 
-def test_captures_are_cut_to_the_measure_window_on_their_own_clocks() -> None:
-    found = evidence()
-    hosts = found.metrics["hosts"]
+def test_captures_are_cut_to_the_measure_window_on_their_own_clocks(found: IterationFinished) -> None:
+    """Samples lie 0.3 s beside the window's ends: a straight line there loses 0.3 × 0.7 s of its load at each end."""
+    hosts, seen = found.metrics["hosts"], 1 - 2 * 0.3 * 0.7 / MEASURE_S
     assert found.metrics["cpu"] == hosts["db1"]["cpu"]
-    # Samples lie 0.3 s beside the window's ends: a straight line there loses 0.3 × 0.7 s of the window's load at each
-    # end.
-    seen = 1 - 2 * 0.3 * 0.7 / MEASURE_S
     for host, busy in (("db1", 0.5), ("client1", 0.25), ("client2", 0.1)):
         assert hosts[host]["cpu"]["busy_fraction"] == pytest.approx(busy * seen)
-    assert hosts["db1"]["memory"]["used_fraction"] == pytest.approx(0.25)
-    assert hosts["db1"]["disk"]["reads_per_s"] == pytest.approx(3.0 * seen)
-    edges = hosts["db1"]["load_average"]
+    server = hosts["db1"]
+    assert server["memory"]["used_fraction"] == pytest.approx(0.25)
+    assert server["disk"]["reads_per_s"] == pytest.approx(3.0 * seen)
+    edges = server["load_average"]
     assert (edges["begin_1m"], edges["end_1m"]) == pytest.approx((1.0, 1.0 + MEASURE_S), abs=0.5)
-    assert hosts["db1"]["pressure"]["cpu_fraction"] == pytest.approx(0.25 * seen)
-    assert hosts["db1"]["ours"]["cpu_cores"] == pytest.approx(1.0 * seen)
-    assert hosts["db1"]["ours"]["servers_cores"] == pytest.approx(0.5 * seen)
-    assert hosts["db1"]["ours"]["load_cores"] == pytest.approx(0.25 * seen)
+    assert server["pressure"]["cpu_fraction"] == pytest.approx(0.25 * seen)
+    ours = {"cpu_cores": 1.0, "servers_cores": 0.5, "load_cores": 0.25}
+    assert {name: server["ours"][name] / seen for name in ours} == pytest.approx(ours)
 
 
-def test_waits_are_shares_of_db_time_in_the_window() -> None:
-    found = evidence()
+def test_waits_are_shares_of_db_time_in_the_window(found: IterationFinished) -> None:
     assert [(line.event, line.wait_class) for line in found.waits] == [("WalSync", "IO"), ("CPU", "CPU")]
     assert [line.seconds for line in found.waits] == pytest.approx([7.5, 2.5])
     assert [line.db_time_fraction for line in found.waits] == pytest.approx([0.75, 0.25])
@@ -250,24 +236,19 @@ def test_waits_are_shares_of_db_time_in_the_window() -> None:
     assert found.metrics["waits"]["systems"] == {"cache": pytest.approx(waits)}
 
 
-def test_lag_has_its_slope() -> None:
-    lag = evidence().metrics["lag"]
-    assert lag["slope"] == pytest.approx(0.1)
-    assert lag["slope_lower"] == pytest.approx(0.1)
-    assert lag["slope_upper"] == pytest.approx(0.1)
+def test_lag_has_its_slope_and_with_few_readings_no_bounds_but_a_finding(found: IterationFinished) -> None:
+    lag = found.metrics["lag"]
+    assert [lag[name] for name in ("slope", "slope_lower", "slope_upper")] == pytest.approx([0.1] * 3)
     assert lag["max_s"] == lag["end_s"] == pytest.approx(0.7)
     assert lag["avg_s"] == pytest.approx(0.45)
     assert lag["max_bytes"] == pytest.approx(0.7e6)
-
-
-def test_a_lag_with_few_readings_has_no_bounds_and_a_finding_tells_the_remedy() -> None:
-    found = evidence(captures={("lag", "db1"): lag_samples()[::3]})
-    assert not {"slope_lower", "slope_upper"} & set(found.metrics["lag"])
-    assert found.metrics["lag"]["slope"] == pytest.approx(0.1)
-    finding = next(item for item in found.findings if item.check == "slope:lag@db1")
+    few = finished({("lag", "db1"): lag_samples()[::3]})
+    assert not {"slope_lower", "slope_upper"} & set(few.metrics["lag"])
+    assert few.metrics["lag"]["slope"] == pytest.approx(0.1)
+    finding = of(few, "slope:lag@db1")
     assert (finding.ok, finding.voids) == (False, False)
     assert "4 readings of the lag; the bounds of its slope need 6" in finding.evidence
-    assert not [item for item in evidence().findings if item.check.startswith("slope:")]
+    assert not [item for item in found.findings if item.check.startswith("slope:")]
 
 
 def paths(tree: Mapping[str, Any], prefix: str = "") -> set[str]:
@@ -277,7 +258,7 @@ def paths(tree: Mapping[str, Any], prefix: str = "") -> set[str]:
     return found
 
 
-def test_the_tree_has_exactly_the_names_of_the_vocabulary() -> None:
+def test_the_tree_has_exactly_the_names_of_the_vocabulary(found: IterationFinished) -> None:
     waits = CAPTURES["waits"].numbers
     expected = paths(
         {
@@ -291,77 +272,140 @@ def test_the_tree_has_exactly_the_names_of_the_vocabulary() -> None:
         }
     )
     not_captured = {f"cost.{name}" for name in ("wal_bytes", "context_switches", "price_per_million")}
-    expected -= not_captured
-    assert paths(evidence().metrics) == expected
-    assert not {"cpu", "hosts", "waits", "lag"} & set(evidence(captures={}).metrics), "what was not captured is absent"
+    assert paths(found.metrics) == expected - not_captured
+    assert not {"cpu", "hosts", "waits", "lag"} & set(finished({}).metrics), "what was not captured is absent"
 
 
-def test_connects_and_waits_for_a_connection_are_those_of_all_hosts() -> None:
-    metrics = evidence().metrics
-    hosts = len(OFFSETS) - 1
-    assert metrics["connect"]["count"] == 3 * hosts
+def test_connects_and_waits_for_a_connection_are_those_of_all_hosts(found: IterationFinished) -> None:
+    metrics = found.metrics
+    assert metrics["connect"]["count"] == 3 * len(CLIENTS)
     assert metrics["connect"]["avg_us"] == pytest.approx(3_000, rel=1e-3)
-    assert metrics["connect_failures"] == {"count": hosts}
+    assert metrics["connect_failures"] == {"count": len(CLIENTS)}
     assert metrics["pool_wait"]["fraction"] == pytest.approx(0.25)
     assert metrics["pool_wait"]["max_us"] == pytest.approx(8_000)
-    assert metrics["rerun"] == {"count": 2 * hosts}
+    assert metrics["rerun"] == {"count": 2 * len(CLIENTS)}
 
 
-def test_a_capture_that_ended_early_gives_no_number() -> None:
-    early = [sample for sample in os_samples("db1", busy=0.5) if sample.at_ns < T0 + (RAMP_S + 2) * S]
-    found = evidence(captures={("host", "db1"): early})
-    assert "hosts" not in found.metrics
-    finding = next(item for item in found.findings if item.check == "capture:host@db1")
-    assert not finding.ok
-    assert not finding.voids
-
-
-def test_a_restarted_counter_gives_no_number() -> None:
-    def reset(at: int, one: Reading) -> Reading:
-        return replace(one, value=0.0) if at > 5 and one.metric == "ours.cpu_s_total" else one
-
-    broken = [
-        replace(sample, readings=tuple(reset(at, one) for one in sample.readings))
-        for at, sample in enumerate(os_samples("db1", busy=0.5))
+def test_a_capture_that_ended_early_and_a_restarted_counter_give_no_number() -> None:
+    whole = os_samples("db1", busy=0.5)
+    early = finished({("host", "db1"): [sample for sample in whole if sample.at_ns < T0 + (RAMP_S + 2) * S]})
+    assert "hosts" not in early.metrics
+    finding = of(early, "capture:host@db1")
+    assert (finding.ok, finding.voids) == (False, False)
+    readings = [
+        [replace(one, value=0.0) if one.metric == "ours.cpu_s_total" and at > 5 else one for one in sample.readings]
+        for at, sample in enumerate(whole)
     ]
-    host = evidence(captures={("host", "db1"): broken}).metrics["hosts"]["db1"]
-    assert "cpu_cores" not in host["ours"]
-    assert "busy_fraction" in host["cpu"]
+    broken = [replace(sample, readings=tuple(each)) for sample, each in zip(whole, readings, strict=True)]
+    host = finished({("host", "db1"): broken}).metrics["hosts"]["db1"]
+    assert "cpu_cores" not in host["ours"] and "busy_fraction" in host["cpu"]
 
 
-def test_per_second_series_sums_agents_and_leaves_incomplete_seconds_out() -> None:
-    found = evidence()
+def test_per_second_series_sums_agents_and_leaves_incomplete_seconds_out(found: IterationFinished) -> None:
     assert found.series["tps"] == (200.0,) * MEASURE_S
     assert len(found.series["response.avg_us"]) == MEASURE_S
-    loads = {
-        "client1": load("client1", (transaction("Get", QUICK),)),
-        "client2": load("client2", (transaction("Get", QUICK),)),
-    }
-    one = [second("client1", n, (transaction("Get", QUICK[:80]),)) for n in range(MEASURE_S)]
-    partly = evidence(loads=loads, seconds={"client1": one, "client2": one[:0]})
+    one = [second("client1", n, transaction("Get", QUICK[:80])) for n in range(MEASURE_S)]
+    partly = finished(
+        loads={host: load(host, transaction("Get", QUICK)) for host in CLIENTS},
+        seconds={"client1": one, "client2": []},
+    )
     assert "tps" not in partly.series
 
 
-def test_the_window_is_where_all_clients_measured() -> None:
-    first = load("client1", ())
-    late = load("client2", (), measure_start_ns=T0 + RAMP_S * S + OFFSETS["client2"] + 10 * MS)
+def test_the_window_is_where_all_clients_measured_and_of_passes_it_ends_with_the_last() -> None:
+    start, end = T0 + RAMP_S * S, T0 + (RAMP_S + MEASURE_S) * S
+    first, offset = load("client1"), OFFSETS["client2"]
+    late = load("client2", measure_start_ns=start + offset + 10 * MS)
     window = measure_window({"client1": first, "client2": late}, CLOCKS)
-    assert window.start_ns == T0 + RAMP_S * S + 10 * MS
-    assert window.end_ns == T0 + (RAMP_S + MEASURE_S) * S
+    assert (window.start_ns, window.end_ns) == (start + 10 * MS, end)
+    longer = load("client2", measure_end_ns=end + offset + 3 * S)
+    assert measure_window({"client1": first, "client2": longer}, CLOCKS, to_last=True).end_ns == end + 3 * S
 
 
 def test_nothing_ended_is_a_breach_that_counts_and_says_the_first_error() -> None:
-    dead = {"client1": load("client1", (), first_errors=("connection refused",))}
-    found = evidence(loads=dead, seconds={}, captures={})
-    assert found.valid
-    assert found.findings[0].breach
-    assert found.metrics["tps"] == 0.0
+    dead = {"client1": load("client1", first_errors=("connection refused",))}
+    found = finished({}, loads=dead, seconds={})
+    assert found.valid and found.findings[0].breach
     assert "connection refused" in found.findings[0].evidence
-    assert "response" not in found.metrics
+    assert found.metrics["tps"] == 0.0 and "response" not in found.metrics
 
 
-def test_the_window_of_passes_ends_with_the_last_client() -> None:
-    first = load("client1", ())
-    longer = load("client2", (), measure_end_ns=T0 + (RAMP_S + MEASURE_S) * S + OFFSETS["client2"] + 3 * S)
-    window = measure_window({"client1": first, "client2": longer}, CLOCKS, to_last=True)
-    assert window.end_ns == T0 + (RAMP_S + MEASURE_S + 3) * S
+# ---- several loads in one iteration: sums of those with shares, numbers and findings of each ---------------------
+
+
+def of_loads(**changes: Any) -> IterationFinished:
+    """Two loads with half of the threads each, and a report beside them."""
+    half: dict[str, Any] = {"workload": "hlr", "share": (1, 2)}
+    parts = (
+        Load(name="one", target="cache", clients=("client1",), **half),
+        Load(name="two", target="backend", clients=CLIENTS, **half),
+        Load(name="nightly", workload="report", target="cache", clients=("client2",), threads=1),
+    )
+    get, put = transaction("GetAccessData", QUICK), transaction("UpdateLocation", [3 * MS] * 100)
+    report = transaction("total", [900 * MS] * 5)
+    loads = {
+        "one.client1": load("client1", get, committed=(("GetAccessData", 450),)),
+        "two.client1": load("client1", put),
+        "two.client2": load("client2", get, put, committed=(("GetAccessData", 470),)),
+        "nightly.client2": load("client2", report),
+    }
+    seconds = {
+        source: [
+            second(source.partition(".")[2], n, *(transaction(t.counts.name, [MS] * 20) for t in each.transactions))
+            for n in range(MEASURE_S)
+        ]
+        for source, each in loads.items()
+    }
+    changed = {source: replace(each, **changes.get(source, {})) for source, each in loads.items()}
+    study = plan(loads=parts, workload="", target="", captures=())
+    return finished({}, plan=study, loads=changed, seconds=seconds)
+
+
+def test_the_rung_has_the_sum_of_the_shares_and_each_load_its_own_numbers() -> None:
+    item = of_loads()
+    tree = item.metrics
+    assert tree["tps"] == pytest.approx(1000 / MEASURE_S) and tree["threads"] == 4
+    assert {name: (each["tps"], each["threads"]) for name, each in tree["loads"].items()} == {
+        "one": (80.0, 2), "two": (120.0, 2), "nightly": (1.0, 1),
+    }  # fmt: skip
+    assert tree["response"]["max_us"] == 3000.0 and tree["loads"]["nightly"]["response"]["max_us"] == 900_000.0
+    assert tree["loads"]["two"]["transactions"]["UpdateLocation"]["tps"] == pytest.approx(40.0)
+    assert "transactions" not in tree and "ceiling_per_s" not in tree["client"]
+    assert [one.label for one in item.transactions] == [
+        "one.GetAccessData", "two.UpdateLocation", "two.GetAccessData", "nightly.total",
+    ]  # fmt: skip
+    assert item.committed == {"one.GetAccessData": 450, "two.GetAccessData": 470} and item.beside == ("nightly",)
+    assert item.series["tps"] == (80.0,) * 5 and item.series["loads.nightly.tps"] == (20.0,) * 5
+    tree = rung_tree([replace(item, id=replace(item.id, repeat=number)) for number in (1, 2)])
+    assert tree["loads"]["nightly"]["tps"]["mean"] == 1.0 and tree["tps"]["values"] == [200.0, 200.0]
+
+
+def test_findings_name_the_load_and_a_late_one_voids_the_iteration() -> None:
+    item = of_loads(**{"two.client2": {"start_skew_ns": 80 * MS}})
+    broken = [(finding.check, finding.load) for finding in item.findings if not finding.ok and finding.voids]
+    assert broken == [("start-skew", "two")] and not item.valid
+    counts = [sum(finding.check == check for finding in item.findings) for check in ("mix", "other-load")]
+    assert counts == [3, 1], "of each load, and of the machines once"
+
+
+# ---- NOPM and TPM of an iteration of TPROC-C ---------------------------------------------------------------------
+
+ORDERS = [summary("Payment", ok=100, tps=10.0), summary("NewOrder", ok=990, logical_failures=10, tps=100.0)]
+WINDOW = Window(start_ns=10 * S, end_ns=20 * S)
+
+
+def counters(*names: str) -> Recording:
+    """Counters that grow by 90 and 10 a second, also outside the window."""
+    rates = {"database.commits_total": 90.0, "database.rollbacks_total": 10.0}
+    return Recording(samples({at: {name: 1_000 + rates[name] * at for name in names} for at in range(0, 30, 3)}))
+
+
+def test_only_committed_new_orders_count_and_tpm_is_what_the_database_counted_in_the_window() -> None:
+    assert nopm(ORDERS) == pytest.approx(100.0 * 60 * 0.99)
+    assert nopm(ORDERS[:1]) is None
+    assert nopm([summary("NewOrder", ok=0, tps=0.0)]) is None
+    both = counters("database.commits_total", "database.rollbacks_total")
+    assert tpm(both, WINDOW) == pytest.approx(6_000.0)
+    assert tpm(counters("database.commits_total"), WINDOW) is None
+    assert order_metrics("hlr", ORDERS, (both, WINDOW)) == {}, "other workloads have neither"
+    assert order_metrics("tprocc", ORDERS, None) == {"nopm": pytest.approx(5_940.0), "tpm": None}

@@ -43,8 +43,8 @@ ELSEWHERE = (
     "search", "phases", "versus",
 )  # fmt: skip
 """Figures of tools (`test_tool_stage`), of ladders with unlike peaks (`test_panels`), of several loads
-(`test_interference`), of faults (`test_fault_figures`), of a matrix, of a search and of phases
-(`test_load_over_time`), of loads in turns (`test_slices`)."""
+(`test_results`), of faults (`test_fault_figures`), of a matrix, of a search and of phases
+(`test_load_over_time`), of loads in turns (`test_phases`)."""
 OF_LOADS = tuple(name for name in FIGURES if name not in ELSEWHERE)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 NO_LIBRARIES = "window.vegaEmbed = () => new Promise(() => 0);"

@@ -29,7 +29,7 @@ KINDS = (
     "spike-embedded", "storage-embedded", "storage-forms-embedded",
 )  # fmt: skip
 ELSEWHERE = {"search", "update-time", "latency-at-peak", "versus"}
-"""Figures that come out of none of these: `test_load_over_time`, `test_html_report`, `test_panels` and `test_slices` have them."""
+"""Figures that come out of none of these: `test_load_over_time`, `test_html_report`, `test_panels` and `test_phases` have them."""
 OTHERS = sorted(path.relative_to(PLANS).with_suffix("").as_posix() for path in PLANS.glob("**/*.yaml")
                 if path.parent.name in ("plans", "starters") and path.stem not in KINDS)  # fmt: skip
 

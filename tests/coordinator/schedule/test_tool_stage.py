@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from records import begun, load_result, run_started
-from run_simulator import Fault, Simulation
-from simulated import PLAN, Model, assert_ended, results, simulate
+from run_simulator import Fault, World
+from simulated import PLAN, completed
 
 from proveout.coordinator.measure import summarise
 from proveout.coordinator.measure.load_merge import Observations
@@ -29,7 +29,7 @@ from proveout.proto import events
 from proveout.proto.events import IterationFinished, IterationId
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import LoadResult, LoadSecond, TransactionCounts, TransactionLoad
-from proveout.proto.wire.tasks import PrepareFio, ReadFacts, RunFio, Task, TaskSpec
+from proveout.proto.wire.tasks import PrepareFio, ReadFacts, RunFio
 
 S = 1_000_000_000
 JOB = FioJob(random=True, block_bytes=8192, read_fraction=0.7, jobs=4, size_bytes=1 << 20)
@@ -55,56 +55,42 @@ TOOLED = replace(
 )
 
 
-def tasks(plan: Plan, *faults: Fault, model: Model | None = None) -> tuple[Any, list[Any]]:
-    simulation = simulate(plan, model, *faults)
-    return simulation, [key for key in simulation.world.keys if "/fio" in key]
+def fio_keys(world: World) -> list[str]:
+    return [key for key in world.keys if "/fio" in key]
 
 
 def test_files_are_created_once_and_every_repeat_runs_all_depths() -> None:
-    simulation, keys = tasks(TOOLED)
-    assert assert_ended(simulation).status == "finished"
-    made = [key for key in keys if "fio-files" in key]
-    assert [key.rpartition("/")[2] for key in made] == ["client1", "client2"]
+    world = completed(TOOLED)
+    keys = fio_keys(world)
+    assert [key.rpartition("/")[2] for key in keys if "fio-files" in key] == ["client1", "client2"]
     ran = [tuple(key.split("/")[1:4]) for key in keys if "fio-files" not in key]
     order = [("mixed", str(depth), str(repeat)) for repeat in (1, 2) for depth in (2, 4)]
     assert ran == [slot for slot in order for _ in STAGE.clients]
-    started = next(event for event in simulation.world.events if isinstance(event, events.StageStarted))
+    (started,) = world.all(events.StageStarted)
     assert (started.kind, started.iterations) == ("tool", 4)
 
 
 @pytest.mark.parametrize("at", [6, 15, 27, 39])
 def test_a_lost_host_creates_its_files_again(at: int) -> None:
-    simulation, keys = tasks(TOOLED, Fault(kind="lose", host="client1", at=at))
-    assert assert_ended(simulation).status == "finished"
-    assert len(results(simulation.world)) == 4
-    assert any(isinstance(event, events.AgentLost) for event in simulation.world.events)
+    world = completed(TOOLED, None, Fault(kind="lose", host="client1", at=at))
+    keys = fio_keys(world)
+    assert len(world.results()) == 4
+    assert world.all(events.AgentLost)
     last_run = max(index for index, key in enumerate(keys) if "fio-files" not in key)
     made = [index for index, key in enumerate(keys) if "fio-files" in key and key.endswith("client1")]
     assert 1 <= len(made) <= 2
     assert made[-1] < last_run
 
 
-def test_each_host_has_its_own_slices_of_devices_and_facts_name_the_program(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_host_has_its_own_slices_of_devices_and_facts_name_the_program() -> None:
     devices = ("/dev/disk/by-id/a", "/dev/disk/by-id/b", "/dev/disk/by-id/c")
     stage = replace(STAGE, job=replace(JOB, devices=devices, destructive=True), iodepths=(2,), repeat=1)
-    given: list[tuple[str, TaskSpec]] = []
-    told = Simulation._task
-
-    def note(simulation: Simulation, host: str, task: Task) -> None:
-        given.append((host, task.spec))
-        told(simulation, host, task)
-
-    monkeypatch.setattr(Simulation, "_task", note)
-    simulate(replace(TOOLED, stages=(stage,)))
+    given = [(host, task.spec) for host, task in completed(replace(TOOLED, stages=(stage,))).sent]
     slices = {host: spec.first_slice for host, spec in given if isinstance(spec, RunFio)}
     assert slices == {"client1": 0, "client2": 2}
-    prepared = [spec.job for _, spec in given if isinstance(spec, PrepareFio)]
-    assert prepared == [stage.job, stage.job]
+    assert [spec.job for _, spec in given if isinstance(spec, PrepareFio)] == [stage.job, stage.job]
     asked = {host: spec.tools for host, spec in given if isinstance(spec, ReadFacts)}
-    assert asked["client1"] == ("fio",)
-    assert asked["db1"] == ()
+    assert (asked["client1"], asked["db1"]) == (("fio",), ())
 
 
 def load(reads: Mapping[int, int], writes: Mapping[int, int], *, errors: int = 0) -> LoadResult:

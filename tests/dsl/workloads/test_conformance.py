@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from driven import compiled, findings
+from driven import SHOP, compiled, findings
 from hypothesis import given
 from hypothesis import strategies as st
-from shop import SHOP
 
 from proveout.dsl.workloads.conformance import Seen, band, conform
 from proveout.dsl.workloads.hlr import HLR_TRANSACTIONS, HLR_WEIGHTS, Hlr, shares

@@ -26,15 +26,25 @@ def lines(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines(keepends=True)
 
 
-def test_an_unchanged_log_verifies(tmp_path: Path) -> None:
-    path = tmp_path / "audit.log"
-    head = written(path).head()
-    found = verify(path)
-    assert str(found.head) == head
-    assert found.head.number == 6
-    assert path.stat().st_mode & 0o777 == 0o600
-    again = AuditLog(path).note("task", key="of another process")
-    assert verify(path).head == again
+@pytest.fixture
+def agent(tmp_path: Path) -> Path:
+    """An agent's log of six lines, whose head the log of a run has noted."""
+    path = tmp_path / "agent.log"
+    AuditLog(tmp_path / "run.log").note("agent", host="db1", head=written(path).head())
+    return path
+
+
+@pytest.fixture
+def run(agent: Path) -> Path:
+    return agent.with_name("run.log")
+
+
+def test_an_unchanged_log_verifies_and_goes_on(agent: Path, run: Path) -> None:
+    found = verify(agent, [run])
+    assert (found.head.number, found.seen_by_others) == (6, 1)
+    assert agent.stat().st_mode & 0o777 == 0o600
+    again = AuditLog(agent).note("task", key="of another process")
+    assert verify(agent).head == again
 
 
 def rehashed(all_: list[bytes]) -> list[bytes]:
@@ -59,41 +69,47 @@ CHANGES: list[tuple[Callable[[list[bytes]], list[bytes]], str, int]] = [
 
 @pytest.mark.parametrize(("change", "message", "at"), CHANGES)
 def test_changes_are_found_with_their_line(
-    change: Callable[[list[bytes]], list[bytes]], message: str, at: int, tmp_path: Path
+    change: Callable[[list[bytes]], list[bytes]], message: str, at: int, agent: Path
 ) -> None:
-    path = tmp_path / "audit.log"
-    written(path)
-    path.write_bytes(b"".join(change(lines(path))))
+    agent.write_bytes(b"".join(change(lines(agent))))
     with pytest.raises(AuditFault, match=message) as caught:
-        verify(path)
-    assert caught.value.where == f"{path}:{at}"
+        verify(agent)
+    assert caught.value.where == f"{agent}:{at}"
 
 
-def test_removed_last_lines_are_found_only_with_the_log_of_the_other_side(tmp_path: Path) -> None:
-    agent, run = tmp_path / "agent.log", tmp_path / "run.log"
-    AuditLog(run).note("agent", host="db1", head=written(agent).head())
-    whole = lines(agent)
-    agent.write_bytes(b"".join(whole[:-1]))
-    assert verify(agent).head.number == 5
-    with pytest.raises(AuditFault, match="lines are missing at its end: it has 5, and another log has seen 6"):
-        verify(agent, [run])
-    agent.write_bytes(b"".join(whole))
-    assert verify(agent, [run]).seen_by_others == 1
+def shortened(agent: Path) -> None:
+    agent.write_bytes(b"".join(lines(agent)[:-1]))
 
 
-def test_a_rewritten_log_is_found_with_the_log_of_the_other_side(tmp_path: Path) -> None:
-    agent, run = tmp_path / "agent.log", tmp_path / "run.log"
-    AuditLog(run).note("agent", host="db1", head=written(agent).head())
-    name = json.loads(lines(agent)[0])["log"]
+def rewritten(agent: Path) -> None:
+    head = Head(log=json.loads(lines(agent)[0])["log"], number=0, hash=BEGIN)
     descriptor = os.open(agent, os.O_RDWR | os.O_TRUNC)
-    head = Head(log=name, number=0, hash=BEGIN)
     for number in range(8):
         head = _append(descriptor, head, "task", {"key": f"forged{number}"})
     os.close(descriptor)
-    assert verify(agent).head.number == 8
-    with pytest.raises(AuditFault, match="was rewritten") as caught:
+
+
+def begun_anew(agent: Path) -> None:
+    agent.unlink()
+    written(agent)
+
+
+@pytest.mark.parametrize(
+    ("forge", "length", "message", "at"),
+    [
+        (shortened, 5, "lines are missing at its end: it has 5, and another log has seen 6", ""),
+        (rewritten, 8, "was rewritten", ":6"),
+        (begun_anew, 6, "the other logs have never seen this one", ""),
+    ],
+)
+def test_a_whole_log_that_is_another_one_is_found_with_the_log_of_the_other_side(
+    forge: Callable[[Path], None], length: int, message: str, at: str, agent: Path, run: Path
+) -> None:
+    forge(agent)
+    assert verify(agent).head.number == length
+    with pytest.raises(AuditFault, match=message) as caught:
         verify(agent, [run])
-    assert caught.value.where == f"{agent}:6"
+    assert caught.value.where == f"{agent}{at}"
 
 
 def test_a_line_torn_by_a_crash_is_recorded_and_the_log_continues(tmp_path: Path) -> None:
@@ -116,13 +132,11 @@ def test_processes_that_write_concurrently_make_one_chain(tmp_path: Path) -> Non
 
 
 def test_a_log_replaced_by_another_process_is_reopened(tmp_path: Path) -> None:
-    path = tmp_path / "audit.log"
+    path, beside = tmp_path / "audit.log", tmp_path / "new"
     log, other = AuditLog(path), AuditLog(path)
-    log.note("task", key="first")
-    other.note("task", key="of another process")
-    log.note("task", key="again")
+    for one in (log, other, log):
+        one.note("task", key="of one of two processes")
     assert verify(path).head.number == 4
-    beside = path.with_name("new")
     AuditLog(beside).note("begin anew")
     beside.replace(path)
     log.note("task", key="in the new one")
@@ -134,35 +148,18 @@ def test_a_log_replaced_by_another_process_is_reopened(tmp_path: Path) -> None:
     [b"1\n", b"x" * 200_000, b"[" * 60_000 + b"\n", b'{"log": "x", "n": 1, "hash": null}\n'],
     ids=["number", "long", "deep", "odd"],
 )
-def test_a_log_with_an_invalid_last_line_is_not_continued(last: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "audit.log"
-    written(path)
-    with path.open("ab") as stream:
+def test_a_log_with_an_invalid_last_line_is_not_continued(last: bytes, agent: Path) -> None:
+    with agent.open("ab") as stream:
         stream.write(last)
-    content = path.read_bytes()
+    content = agent.read_bytes()
     with pytest.raises(OSError, match="not a line of an audit log"):
-        AuditLog(path).note("task", key="after")
+        AuditLog(agent).note("task", key="after")
     with pytest.raises(AuditFault):
-        verify(path)
-    assert path.read_bytes() == content
-
-
-def test_a_log_that_was_removed_and_restarted_is_found_with_the_log_of_the_other_side(tmp_path: Path) -> None:
-    agent, run = tmp_path / "agent.log", tmp_path / "run.log"
-    AuditLog(run).note("agent", host="db1", head=written(agent).head())
-    agent.unlink()
-    written(agent)
-    assert verify(agent).head.number == 6
-    with pytest.raises(AuditFault, match="the other logs have never seen this one"):
-        verify(agent, [run])
-    agent.write_bytes(b"")
-    with pytest.raises(AuditFault, match="the log is empty"):
         verify(agent)
+    assert agent.read_bytes() == content
 
 
-def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    agent, run = tmp_path / "agent.log", tmp_path / "run.log"
-    AuditLog(run).note("agent", host="db1", head=written(agent).head())
+def test_the_verb(agent: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["audit", "verify", str(agent)]) == 0
     assert "this log alone cannot show" in capsys.readouterr().out
     assert execute(["audit", "verify", str(agent), "--against", str(run)]) == 0
@@ -170,4 +167,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     agent.write_bytes(b"".join(CHANGES[0][0](lines(agent))))
     assert execute(["audit", "verify", str(agent)]) == 1
     assert f"{agent}:4: this line was changed" in capsys.readouterr().err
-    assert execute(["audit", "verify", str(tmp_path / "none")]) == 1
+    agent.write_bytes(b"")
+    assert execute(["audit", "verify", str(agent)]) == 1
+    assert "the log is empty" in capsys.readouterr().err
+    assert execute(["audit", "verify", str(run.with_name("none"))]) == 1

@@ -1,4 +1,5 @@
-"""The codec: every message is decoded as it was encoded, and invalid ones are refused."""
+"""The codec: every message is decoded as it was encoded, readings and loads in columns are equal to the objects that they
+represent, and invalid messages and inconsistent columns are refused."""
 
 from __future__ import annotations
 
@@ -24,16 +25,20 @@ from proveout.proto.wire.messages import (
     CoordinatorMessage,
     Goodbye,
     Hello,
+    Loads,
     LogLine,
+    Readings,
     Sample,
     TaskAccepted,
     TaskDone,
 )
 from proveout.proto.wire.results import (
+    CaptureSample,
     Handling,
     Histogram,
     LoadResult,
     LoadSecond,
+    Reading,
     SqlDone,
     TransactionCounts,
     TransactionLoad,
@@ -132,7 +137,7 @@ def wrong_kind() -> pb.Task:
     return message
 
 
-def with_a_field_of_a_newer_version(message: Any) -> Any:
+def newer(message: Any) -> Any:
     """Field 900, a varint: its tag is (900 << 3 | 0) = 7200."""
     return type(message).FromString(message.SerializeToString() + b"\xa0\x38\x05")
 
@@ -144,9 +149,9 @@ def with_a_field_of_a_newer_version(message: Any) -> Any:
         (pb.Task(key="k"), "Task came without its `spec`"),
         (pb.Task(key="k", run_capture=pb.RunCapture()), "RunCapture came without its `capture`"),
         (wrong_kind(), "99 is not a CaptureKind"),
-        (with_a_field_of_a_newer_version(wrong_kind()), "a Task holds fields that this version does not know"),
+        (newer(wrong_kind()), "a Task holds fields that this version does not know"),
         (
-            pb.CoordinatorEnvelope(beat=with_a_field_of_a_newer_version(pb.Beat())),
+            pb.CoordinatorEnvelope(beat=newer(pb.Beat())),
             "a CoordinatorEnvelope holds fields that this version does not know",
         ),
         (pb.AgentEnvelope(welcome=pb.Welcome(facts=[pb.NamedValue(name="x", value=pb.Value())])), "without its kind"),
@@ -158,11 +163,6 @@ def test_what_is_not_a_message_is_refused(envelope: Any, says: str) -> None:
             codec.task_from_bytes(envelope.SerializeToString())
         else:
             (codec.agent_message if isinstance(envelope, pb.AgentEnvelope) else codec.coordinator_message)(envelope)
-
-
-def test_bytes_that_are_not_a_task_are_refused() -> None:
-    with pytest.raises(WireFault, match="bytes that are not a task"):
-        codec.task_from_bytes(b"\xff\xff")
 
 
 def nested(depth: int) -> Value:
@@ -202,31 +202,22 @@ def test_the_largest_histograms_fit() -> None:
     counts = [TransactionCounts(name=f"transaction {number}", errors=(("40001", 7),)) for number in range(12)]
     load = tuple(TransactionLoad(counts=each, **times) for each in counts)
     result = LoadResult(
-        transactions=load,
-        ended_in_window=1,
-        measure_start_ns=1,
-        measure_end_ns=2,
-        client_cpu_fraction=0.5,
-        client_cpu_s=1.0,
-        start_skew_ns=-3,
-        seconds_produced=4,
-        pause_longest_ns=7,
-        handling=(Handling(late=histogram, answers=9, stamped=3, runqueue_s=0.5, runqueue_fraction=0.25), Handling()),
-    )
+        transactions=load, ended_in_window=1, measure_start_ns=1, measure_end_ns=2, client_cpu_fraction=0.5, client_cpu_s=1.0,
+        start_skew_ns=-3, seconds_produced=4, pause_longest_ns=7, handling=(Handling(late=histogram, answers=9, stamped=3, runqueue_s=0.5, runqueue_fraction=0.25), Handling()),
+    )  # fmt: skip
     assert through_the_wire(TaskDone(key="k", result=result)).result == result
     second = LoadSecond(second=1, window="measure", start_ns=1, duration_s=1.0, transactions=load)
     assert through_the_wire(Sample(key="k", sequence=1, sample=second)).sample == second
 
 
-def test_outcomes_survive_the_journal() -> None:
+def test_outcomes_survive_the_journal_and_other_bytes_are_refused() -> None:
     outcome = TaskDone(key="k", result=SqlDone(counts=(1, 2)))
     assert codec.outcome_from_bytes(codec.outcome_bytes(outcome)) == outcome
-
-
-@pytest.mark.parametrize("data", [b"\xff\xff\xff", codec.agent_envelope(TaskAccepted(key="k")).SerializeToString()])
-def test_invalid_outcomes_are_refused(data: bytes) -> None:
-    with pytest.raises(WireFault, match="journal holds"):
-        codec.outcome_from_bytes(data)
+    for data in (b"\xff\xff\xff", codec.agent_envelope(TaskAccepted(key="k")).SerializeToString()):
+        with pytest.raises(WireFault, match="journal holds"):
+            codec.outcome_from_bytes(data)
+    with pytest.raises(WireFault, match="bytes that are not a task"):
+        codec.task_from_bytes(b"\xff\xff")
 
 
 def test_a_received_task_has_the_digest_of_the_sent_one_and_no_other() -> None:
@@ -234,3 +225,79 @@ def test_a_received_task_has_the_digest_of_the_sent_one_and_no_other() -> None:
     came = through_the_wire(SignedTask(task=sent, sequence=7, expires_unix_s=8, signature=b"s"))
     assert codec.task_digest(came.task) == codec.task_digest(sent)
     assert codec.task_digest(codec.task_bytes(populate(("scale", 3)))) != codec.task_digest(sent)
+
+
+# ---- columns
+
+READINGS = tuple(Reading(metric=f"m{one}", label="sda" if one % 2 else "", value=one / 3) for one in range(5))
+
+
+ERROR_OF_NONE = pb.ErrorColumn(transaction=3, name="x", count=1)
+
+
+def of_buckets(*indices: int) -> Histogram:
+    return Histogram(indices=indices, counts=(2,) * len(indices), sum_ns=sum(indices), min_ns=1, max_ns=9)
+
+
+LOADS = (
+    TransactionLoad(counts=TransactionCounts(name="a", ok=3), response=of_buckets(1, 5), service=of_buckets(7)),
+    TransactionLoad(counts=TransactionCounts(name="b", errors=(("40001", 2), ("08006", 1))), schedule=of_buckets(4, 9)),
+    TransactionLoad(
+        counts=TransactionCounts(name="c", logical_failures=1, retried=2, missed=4), response=of_buckets(3)
+    ),
+)
+
+
+def sample(at: int, readings: Any) -> pb.AgentEnvelope:
+    item = CaptureSample(capture="host", at_ns=at, readings=readings)
+    return codec.agent_envelope(Sample(key="k", sequence=1, sample=item))
+
+
+def second() -> pb.AgentEnvelope:
+    item = LoadSecond(second=0, window="measure", start_ns=0, duration_s=1.0, transactions=LOADS)
+    return codec.agent_envelope(Sample(key="k", sequence=1, sample=item))
+
+
+def test_columns_are_sequences_of_the_objects_they_represent() -> None:
+    readings, loads = Readings.of(READINGS), Loads.from_bytes(Loads.of(LOADS).to_bytes())
+    assert readings == READINGS and tuple(readings) == READINGS
+    assert (readings[1], readings[-1], readings[1:3], len(readings)) == (READINGS[1], READINGS[4], READINGS[1:3], 5)
+    assert loads == LOADS and (loads[1], loads[-1], loads[:2]) == (LOADS[1], LOADS[2], LOADS[:2])
+    assert readings != READINGS[:4] and loads != LOADS[1:] and hash(readings) == hash(READINGS)
+    with pytest.raises(IndexError):
+        readings[5]
+
+
+def broken(envelope: pb.AgentEnvelope, path: str, value: Any) -> pb.AgentEnvelope:
+    *parts, name = path.split(".")
+    message: Any = envelope.sample
+    for part in parts:
+        message = getattr(message, part)
+    if value is None:
+        message.ClearField(name)
+    elif isinstance(value, bytes):
+        setattr(message, name, value)
+    else:
+        del getattr(message, name)[:]
+        getattr(message, name).extend(value)
+    return envelope
+
+
+@pytest.mark.parametrize(
+    ("envelope", "path", "value", "says"),
+    [
+        (sample(0, READINGS), "capture_sample.readings.values", bytes(16), "2 values for 5 names"),
+        (sample(0, READINGS), "capture_sample.readings.values", bytes(41), "multiple of"),
+        (sample(0, READINGS), "capture_sample.readings.names", b"\xff\xff", "names of its readings cannot be read"),
+        (sample(0, READINGS), "capture_sample.readings.names", b"\x0a\x01m", "1 metrics with 0 labels"),
+        (second(), "load_second.transactions.ok", [1], "not of one length"),
+        (second(), "load_second.transactions.indexed", [1], "not of one length"),
+        (second(), "load_second.transactions.indices", [1, 2], "cut off"),
+        (second(), "load_second.transactions.counted", [9, -9, *[0] * 4, 6, 0, 0], "cut off"),
+        (second(), "load_second.transactions", None, "came without its `transactions`"),
+        (second(), "load_second.transactions.errors", [ERROR_OF_NONE], "belongs to no transaction"),
+    ],
+)
+def test_inconsistent_columns_are_refused(envelope: pb.AgentEnvelope, path: str, value: Any, says: str) -> None:
+    with pytest.raises(WireFault, match=says):
+        codec.agent_message(broken(envelope, path, value))

@@ -18,27 +18,30 @@ from pathlib import Path
 from typing import Any, Literal
 
 import apsw
-import psycopg
 import pymysql
 import pytest
+from distribution_postgres import distribution_postgres
+from embedded_servers import ask, embedded, system
 from eventually import PATIENCE_S
 from psycopg.conninfo import make_conninfo
 from shared_servers import LabMysql, mysql_database
 
 from proveout.agent.engines.driver_contract import PURE_PYTHON, Driver, PolledSession
 from proveout.agent.engines.duckdb.driver import DuckdbDriver, open_database
-from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql.driver import MysqlDriver, MysqlSession
 from proveout.agent.engines.mysql.driver import direct_session as mysql_direct_session
 from proveout.agent.engines.oracle.driver import OracleDriver
-from proveout.agent.engines.postgres import provision as embedded_postgres
 from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.engines.postgres.driver import PostgresDriver, PostgresSession
 from proveout.agent.engines.sqlite.driver import SqliteDriver
-from proveout.dsl.plan.topology import System
+from proveout.coordinator.certificates import Authority
 from proveout.dsl.workloads.base import Statement
 
 TNS_SERVER = Path(__file__).parents[3] / "wire" / "tns_server.py"
+END_OTHERS = (
+    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+)
 
 
 @dataclass(kw_only=True)
@@ -122,43 +125,49 @@ def restarted(server: Any, meanwhile: Callable[[], None]) -> None:
         server.start()
 
 
-def ask(conninfo: str, text: str) -> list[tuple[Any, ...]]:
-    """The rows of one statement, by psycopg."""
-    with psycopg.connect(conninfo, autocommit=True) as connection:
-        cursor = connection.execute(text.encode())
-        return cursor.fetchall() if cursor.description else []
-
-
 # ---- PostgreSQL -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
-def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded_postgres.Server]:
+def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A PostgreSQL that tests may stop and start."""
-    system = System(
-        name="own",
-        engine="postgres",
-        host="local",
-        provision="embedded",
-        settings=(("fsync", "off"), ("deadlock_timeout", "20ms")),
-    )
-    server = embedded_postgres.Server(system, tmp_path_factory.mktemp("own-postgres"))
-    try:
-        server.start()
+    with embedded(
+        tmp_path_factory.mktemp("own-postgres"), of=system("postgres", ("deadlock_timeout", "20ms"))
+    ) as server:
         yield server
-    finally:
-        server.close(keep_data=False)
 
 
-def postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "compiled"]) -> Iterator[Subject]:
-    """PostgreSQL: statements by libpq, as where nothing is compiled, or by our own wire protocol, compiled."""
-    if way == "compiled":
+@pytest.fixture(scope="session")
+def tls_server() -> Iterator[str]:
+    """The dsn of a PostgreSQL of the distribution that accepts only TLS on TCP, with its authority."""
+    authority = Authority.create()
+    shown = authority.issue("agent/db", ["127.0.0.1"])
+    with distribution_postgres(
+        "listen_addresses=127.0.0.1",
+        "ssl=on",
+        "deadlock_timeout=20ms",
+        access="local all all trust\nhostssl all all 127.0.0.1/32 trust\n",
+        files={"server.crt": shown.certificate, "server.key": shown.key},
+    ) as (folder, port):
+        ca = folder / "ca.pem"  # readable by the workers' user, which pytest's own folders are not
+        ca.write_bytes(authority.pem)
+        server = {"host": "127.0.0.1", "port": port, "user": "tester", "dbname": "postgres"}
+        yield make_conninfo(**server, sslmode="verify-full", sslrootcert=str(ca))
+
+
+def postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "compiled", "tls"]) -> Iterator[Subject]:
+    """PostgreSQL: statements by libpq, as where nothing is compiled, or by our own wire protocol, compiled, also over
+    TLS."""
+    if way != "libpq":
         pytest.importorskip(
             "proveout.agent.engines.postgres.protocol_native", reason="the hot path was not compiled here"
         )
     request.getfixturevalue("monkeypatch").setenv(PURE_PYTHON, "1" if way == "libpq" else "")
-    server: embedded_postgres.Server = request.getfixturevalue("own_postgres")
-    dsn = make_conninfo(postgres_roles.administration(server.start()), options="")
+    if way == "tls":
+        server, dsn = None, request.getfixturevalue("tls_server")
+    else:
+        server = request.getfixturevalue("own_postgres")
+        dsn = make_conninfo(postgres_roles.administration(server.start()), options="")
     administer = partial(ask, dsn)
     administer("DROP TABLE IF EXISTS part, item")
 
@@ -177,64 +186,41 @@ def postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "compiled"
         foreign="23503",
         unreachable_dsn="host=127.0.0.1 port=1 user=nobody dbname=none",
         connect=directly,
-        restart=partial(restarted, server),
-        end_session=lambda _: administer(
-            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
-            " WHERE application_name = 'proveout' AND datname = current_database()"
-        ),
+        restart=partial(restarted, server) if server else None,
+        end_session=lambda _: administer(END_OTHERS),
     )
 
 
-# ---- SQLite ---------------------------------------------------------------------------------------------------------
+# ---- files ----------------------------------------------------------------------------------------------------------
 
 
-def sqlite(request: pytest.FixtureRequest) -> Iterator[Subject]:
+def in_file(request: pytest.FixtureRequest, *, engine: Literal["sqlite", "duckdb"]) -> Iterator[Subject]:
     request.getfixturevalue("monkeypatch").setattr("proveout.agent.engines.sqlite.driver.BUSY_TIMEOUT_MS", 50)
-    file: Path = request.getfixturevalue("database_folder") / "data.sqlite"
+    file: Path = request.getfixturevalue("database_folder") / f"data.{engine}"
+    is_sqlite = engine == "sqlite"
 
     def administer(text: str) -> list[tuple[Any, ...]]:
-        with contextlib.closing(apsw.Connection(str(file))) as connection:
-            connection.set_busy_timeout(5_000)
-            return list(connection.execute(text))
-
-    administer("PRAGMA journal_mode = wal")
-    request.getfixturevalue("hand_over")(file.parent)
-    yield Subject(
-        engine="sqlite",
-        driver=SqliteDriver(),
-        dsn=str(file),
-        administer=administer,
-        endless="WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c",
-        duplicate="SQLITE_CONSTRAINT_PRIMARYKEY",
-        foreign="SQLITE_CONSTRAINT_FOREIGNKEY",
-        unreachable_dsn=str(file.parent / "absent.sqlite"),
-        conflict="lock",
-        begin="BEGIN IMMEDIATE",
-    )
-
-
-# ---- DuckDB ---------------------------------------------------------------------------------------------------------
-
-
-def duckdb_file(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    file: Path = request.getfixturevalue("database_folder") / "data.duckdb"
-
-    def administer(text: str) -> list[tuple[Any, ...]]:
-        with contextlib.closing(open_database(str(file))) as connection:
+        connection: Any = apsw.Connection(str(file)) if is_sqlite else open_database(str(file))
+        with contextlib.closing(connection):
+            if is_sqlite:
+                connection.set_busy_timeout(5_000)
             return list(connection.execute(text).fetchall())
 
-    administer("CHECKPOINT")
+    administer("PRAGMA journal_mode = wal" if is_sqlite else "CHECKPOINT")
     request.getfixturevalue("hand_over")(file.parent)
+    numbers = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
+    ranges = "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range + b.range = 7"
     yield Subject(
-        engine="duckdb",
-        driver=DuckdbDriver(),
+        engine=engine,
+        driver=SqliteDriver() if is_sqlite else DuckdbDriver(),
         dsn=str(file),
         administer=administer,
-        endless="SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range + b.range = 7",
-        duplicate="DUCKDB_PRIMARY_KEY",
-        foreign="DUCKDB_FOREIGN_KEY",
-        unreachable_dsn=str(file.parent / "absent.duckdb"),
+        endless=numbers if is_sqlite else ranges,
+        duplicate="SQLITE_CONSTRAINT_PRIMARYKEY" if is_sqlite else "DUCKDB_PRIMARY_KEY",
+        foreign="SQLITE_CONSTRAINT_FOREIGNKEY" if is_sqlite else "DUCKDB_FOREIGN_KEY",
+        unreachable_dsn=str(file.with_name("absent")),
         conflict="lock",
+        begin="BEGIN IMMEDIATE" if is_sqlite else "BEGIN",
     )
 
 
@@ -249,40 +235,32 @@ def mysql(request: pytest.FixtureRequest, *, way: Literal["wire", "compiled"]) -
     mysql_direct_session.cache_clear()
     server: LabMysql = request.getfixturevalue("own_mysql")
     with mysql_database(server.dsn) as dsn:
-        yield _mysql_subject(server, dsn, way)
+        administer = partial(ask, dsn)
+
+        def end_session(session: Any) -> None:
+            with contextlib.suppress(pymysql.err.MySQLError):
+                administer(f"KILL CONNECTION {getattr(session, '_opened', session)._thread}")
+
+        def directly() -> PolledSession:
+            session = MysqlDriver().connect(dsn)
+            assert isinstance(session, MysqlSession) == (way == "wire")
+            return session
+
+        yield Subject(
+            engine="mysql",
+            connect=directly,
+            driver=MysqlDriver(),
+            dsn=dsn,
+            administer=administer,
+            endless="SELECT sleep(60) FROM item",  # of one row alone, the row 1 may come without the error
+            duplicate="1062",
+            foreign="1452",
+            unreachable_dsn="mysql://nobody@127.0.0.1:1/none",
+            restart=partial(restarted, server),
+            end_session=end_session,
+            table_ending=" ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4",
+        )
     mysql_direct_session.cache_clear()
-
-
-def _mysql_subject(server: LabMysql, dsn: str, way: str) -> Subject:
-    def administer(text: str) -> list[tuple[Any, ...]]:
-        connection = mysql_dsn.connect(mysql_dsn.parse(dsn))
-        with contextlib.closing(connection), connection.cursor() as cursor:
-            cursor.execute(text)
-            return list(cursor.fetchall())
-
-    def end_session(session: Any) -> None:
-        with contextlib.suppress(pymysql.err.MySQLError):
-            administer(f"KILL CONNECTION {getattr(session, '_opened', session)._thread}")
-
-    def directly() -> PolledSession:
-        session = MysqlDriver().connect(dsn)
-        assert isinstance(session, MysqlSession) == (way == "wire")
-        return session
-
-    return Subject(
-        engine="mysql",
-        connect=directly,
-        driver=MysqlDriver(),
-        dsn=dsn,
-        administer=administer,
-        endless="SELECT sleep(60) FROM item",  # of one row alone, the row 1 may come without the error
-        duplicate="1062",
-        foreign="1452",
-        unreachable_dsn="mysql://nobody@127.0.0.1:1/none",
-        restart=partial(restarted, server),
-        end_session=end_session,
-        table_ending=" ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4",
-    )
 
 
 # ---- Oracle, over its protocol --------------------------------------------------------------------------------------
@@ -312,8 +290,7 @@ class TnsServer:
 def own_tns(postgres_server: str) -> Iterator[tuple[TnsServer, str]]:
     """A TNS server that tests may stop and start, and the conninfo of the database behind it."""
     name = f"own_tns_{os.getpid()}"
-    ask(postgres_server, f"CREATE DATABASE {name}")
-    ask(postgres_server, f"ALTER DATABASE {name} SET deadlock_timeout = '20ms'")
+    ask(postgres_server, f"CREATE DATABASE {name}", f"ALTER DATABASE {name} SET deadlock_timeout = '20ms'")
     behind = make_conninfo(postgres_server, dbname=name)
     server = TnsServer(behind)
     server.start()
@@ -336,10 +313,7 @@ def oracle_wire(request: pytest.FixtureRequest) -> Iterator[Subject]:
         foreign="ORA-02291",
         unreachable_dsn="nobody/none@//127.0.0.1:1/HLR",
         restart=partial(restarted, server),
-        end_session=lambda _: administer(
-            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        ),
+        end_session=lambda _: administer(END_OTHERS),
         cancel_ignored="seerdb reads no break while a statement runs",
     )
 
@@ -349,8 +323,9 @@ def oracle_wire(request: pytest.FixtureRequest) -> Iterator[Subject]:
 SUBJECTS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Subject]]] = {
     "postgres-libpq": partial(postgres, way="libpq"),
     "postgres-compiled": partial(postgres, way="compiled"),
-    "sqlite": sqlite,
-    "duckdb": duckdb_file,
+    "postgres-tls": partial(postgres, way="tls"),
+    "sqlite": partial(in_file, engine="sqlite"),
+    "duckdb": partial(in_file, engine="duckdb"),
     "mysql": partial(mysql, way="wire"),
     "mysql-compiled": partial(mysql, way="compiled"),
     "oracle-wire": oracle_wire,

@@ -1,33 +1,41 @@
 """The behaviour that the contract `Driver` requires, for every driver on a real server of its engine (the table of
-drivers is in conftest.py).
+drivers is in conftest.py); then PostgreSQL's beyond the contract: types, groups of statements, certificates.
 
 Tests of a capability that an engine does not have are skipped, with the reason.
 """
 
 from __future__ import annotations
 
-import asyncio
+import os
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from eventually import PATIENCE_S, eventually, eventually_async
+from eventually import PATIENCE_S, eventually
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from proveout.agent.engines.driver_contract import FailureKind, PreparesTogether, StatementFailure
+from proveout.agent.engines.driver_contract import FailureKind, Pipelines, PreparesTogether, StatementFailure
+from proveout.agent.engines.postgres.driver import PostgresDriver
 from proveout.agent.engines.sessions import execute
+from proveout.agent.errors import TaskFault
+from proveout.agent.load import ceiling
 from proveout.agent.load.loop.transaction import COMMIT, ROLLBACK
 from proveout.agent.load.populate import populate
 from proveout.agent.load.run_load import run_load
+from proveout.coordinator.certificates import Authority
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
+from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.hlr import Hlr
 from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad
 
 Subject = Any  # conftest's
+on_postgres = pytest.mark.parametrize("subject", ["postgres-libpq", "postgres-compiled", "postgres-tls"], indirect=True)
 
 
 # ---- values ---------------------------------------------------------------------------------------------------------
@@ -57,6 +65,52 @@ def test_values_in_and_out(filled: Subject) -> None:
     assert filled.execute(session, insert, 77, 2**62, "naïve ☃").count == 1
     nulls = filled.statement("SELECT small, big, word FROM item WHERE id = $1", int, columns=(int, int, str))
     assert filled.execute(session, nulls, 77).rows() == [(None, 2**62, "naïve ☃")]
+
+
+@pytest.mark.parametrize("subject", ["mysql", "mysql-compiled"], indirect=True)
+@pytest.mark.parametrize(
+    "values",
+    [
+        (41,),
+        (None, "né☃", -5),
+        *(tuple(range(count)) for count in (7, 8, 15, 16)),
+        (*range(8), None),
+        *(("x" * size, 2**63 - 1) for size in (0, 250, 251, 65_535, 65_536)),
+    ],
+    ids=lambda values: f"{len(values)} of {len(str(values))}",
+)
+def test_arguments_of_mysql_come_back(subject: Subject, values: tuple[Any, ...]) -> None:
+    """The last first, and the first a second time. The second message of a statement is made by another path."""
+    order = [*reversed(range(len(values))), 0]
+    text = "SELECT " + ", ".join(f"${place + 1}" for place in order)
+    kinds = (str if isinstance(value, str) else int for value in values)
+    session = subject.open()
+    prepared = session.prepare(subject.statement(text, *kinds))
+    for _ in range(2):
+        assert subject.execute(session, prepared, *values).rows() == [tuple(values[place] for place in order)]
+
+
+@on_postgres
+@pytest.mark.parametrize(
+    ("types", "values"),
+    [
+        *((["int8"] * count, tuple(range(-1, count - 1))) for count in range(1, 7)),
+        *((["text"], (text,)) for text in ("", "one", "x" * 70_000, "☃", None)),
+        (["text", "int2"], ("né", -5)),
+        (["text", "int2"], (None, 7)),
+        (["int2", "text"], (7, None)),
+        (["int2", "int2", "int4", "int4"], (-(2**15), 2**15 - 1, -(2**31), 2**31 - 1)),
+        (["oid::int8", "oid::int8", "int8", "int8"], (0, 2**32 - 1, -(2**63), 2**63 - 1)),
+    ],
+    ids=str,
+)
+def test_arguments_of_postgres_come_back(subject: Subject, types: list[str], values: tuple[Any, ...]) -> None:
+    """The second message of a statement is made by another path."""
+    text = "SELECT " + ", ".join(f"${place}::{kind}" for place, kind in enumerate(types, 1))
+    session = subject.open()
+    prepared = session.prepare(subject.statement(text, *(str if kind == "text" else int for kind in types)))
+    for _ in range(2):
+        assert subject.execute(session, prepared, *values).rows() == [values]
 
 
 def test_prepared_statements_and_their_counts(filled: Subject) -> None:
@@ -275,74 +329,184 @@ def test_a_server_that_restarts(filled: Subject) -> None:
 # ---- a whole workload, by one driver of each engine -----------------------------------------------------------------
 
 
-def hlr() -> Workload:
-    return Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=300)))
-
-
-def load(endpoint: Endpoint, measure_s: float) -> RunLoad:
-    return RunLoad(
-        workload=hlr(),
-        endpoint=endpoint,
-        share=LoadShare(first=0, count=4, total=4, rate=None),
-        windows=Windows(ramp_up_s=0.1, measure_s=measure_s, ramp_down_s=0.2),
-        workers=1,
-        seed=1,
-        label="conformance",
-    )
-
-
 @pytest.mark.parametrize("subject", ["postgres-libpq", "sqlite", "duckdb", "mysql", "oracle-wire"], indirect=True)
 async def test_hlr_can_be_populated_twice_and_matches_its_specification(subject: Subject, task_context: Any) -> None:
     """The second population replaces the first; mix and logical failures of a load match the specification."""
-    workload = hlr()
+    hlr = Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=300)))
     endpoint = Endpoint(system="backend", engine=subject.engine, dsn=subject.dsn)
     for _ in range(2):
-        loaded = await populate(task_context, PopulateSystem(workload=workload, endpoint=endpoint, workers=1))
+        loaded = await populate(task_context, PopulateSystem(workload=hlr, endpoint=endpoint, workers=1))
         assert {table.table: table.rows for table in loaded.tables}["subscriber"] == 300
         for table in loaded.tables:
             assert subject.administer(f"SELECT count(*) FROM {table.table}") == [(table.rows,)]
+    share = LoadShare(first=0, count=4, total=4, rate=None)
     for measure_s in (0.8, 2.0, 8.0, 30.0):  # on a busy machine the short ones can be too short
+        windows = Windows(ramp_up_s=0.1, measure_s=measure_s, ramp_down_s=0.2)
+        spec = RunLoad(workload=hlr, endpoint=endpoint, share=share, windows=windows, workers=1, seed=1, label="c")
         task_context.arms, task_context.t0_ns = True, time.monotonic_ns() + 50_000_000
-        result = await run_load(task_context, load(endpoint, measure_s))
-        if all(one.counts.ok for one in result.transactions):
+        result = await run_load(task_context, spec)
+        counts = [one.counts for one in result.transactions]
+        if all(one.ok for one in counts):
             break
-    seen = [
-        Seen(
-            name=one.counts.name,
-            ok=one.counts.ok,
-            logical_failures=one.counts.logical_failures,
-            others=one.counts.error_count,
-        )
-        for one in result.transactions
-    ]
-    assert sum(one.others for one in seen) == 0, result
-    assert all(one.ok for one in seen)
-    assert [finding for finding in conform(workload, seen) if not finding.ok] == []
+    assert all(one.ok and not one.error_count for one in counts), result
+    seen = [Seen(name=one.name, ok=one.ok, logical_failures=one.logical_failures, others=0) for one in counts]
+    assert [finding for finding in conform(hlr, seen) if not finding.ok] == []
+
+
+# ---- PostgreSQL ------------------------------------------------------------------------------------------------------
+
+
+def rows_of(subject: Subject, text: str, *values: Any, arguments: tuple[Any, ...] = (), **more: Any) -> list[Any]:
+    rows = subject.execute(subject.open(), subject.statement(text, *arguments, **more), *values).rows()
+    assert isinstance(rows, list)
+    return rows
+
+
+@on_postgres
+def test_types_of_rows_and_arguments(subject: Subject) -> None:
+    """Types without a binary decoder come as text; where a statement declares no `columns`, by the server's
+    RowDescription; arguments are values of another statement, None included, and text for columns of other types."""
+    text = "SELECT $1::numeric + 1, $2::date"
+    declared = rows_of(subject, text, 41, "2024-02-29", arguments=(int, str), columns=(int, str))
+    assert declared == [(42, "2024-02-29")]
+    mixed = "SELECT 7, 1.5::float8, 12.50::numeric, 'word', NULL::int, true, DATE '2024-02-29'"
+    assert rows_of(subject, mixed) == [(7, 1.5, "12.50", "word", None, "t", "2024-02-29")]
+    whole = "SELECT 7::int2, 8::int8, 'word'::varchar, NULL::text"
+    assert rows_of(subject, whole) == [(7, 8, "word", None)]
+    any_of = "SELECT $1::int, $2::numeric, $3::text, $4::timestamp, $5::float8"
+    kinds = (object, object, str, str, float)
+    given = (None, "12.50", "word", "2024-02-29 01:02:03", 0.25)
+    assert rows_of(subject, any_of, *given, arguments=kinds) == [given]
+    assert rows_of(subject, any_of, 5, None, "x", None, 1.0, arguments=kinds) == [(5, None, "x", None, 1.0)]
+    for value, row in ((None, (None,)), ("17", (17,)), (18, (18,))):
+        assert rows_of(subject, "SELECT $1::int", value, arguments=(object,)) == [row]
 
 
 @pytest.mark.parametrize("subject", ["postgres-libpq"], indirect=True)
-async def test_a_load_goes_on_after_the_server_has_restarted(subject: Subject, task_context: Any) -> None:
-    """Lost connections are counted as errors and reopened by the load; transactions succeed again."""
-    endpoint = Endpoint(system="backend", engine=subject.engine, dsn=subject.dsn)
-    await populate(task_context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
-    task_context.arms, task_context.t0_ns = True, time.monotonic_ns() + 50_000_000
-    running = asyncio.create_task(run_load(task_context, load(endpoint, 600.0)))
+def test_impossible_argument_types_are_refused_by_prepare(filled: Subject) -> None:
+    session = filled.open()
+    filled.administer("ALTER TABLE item ALTER small TYPE smallint")
+    for text, kind, bounds, code, words in (
+        ("SELECT 1 FROM item WHERE id = $1", int, ((1, 2**31),), "22003", "1 to 2147483648"),
+        ("SELECT 1 FROM item WHERE small = $1", int, ((-32_769, 0),), "22003", "smallint"),
+        ("SELECT 1 FROM item WHERE id = $1", float, (), "22P02", "fractions"),
+        ("SELECT 1 FROM item WHERE id = $2 AND big = $1", int, (), "08P01", "finds 2"),
+    ):
+        with pytest.raises(StatementFailure) as refused:
+            session.prepare(filled.statement(text, kind, ranges=bounds))
+        assert (refused.value.code, refused.value.kind) == (code, FailureKind.ERROR)
+        assert words in refused.value.what
+    for column, bound in (("small", 2**15 - 1), ("id", 2**31 - 1), ("big", 2**63 - 1)):
+        of = filled.statement(f"SELECT 1 FROM item WHERE {column} = $1", int, ranges=((-bound - 1, bound),))
+        assert filled.execute(session, of, bound).count == 0
 
-    def transactions(since_ns: int) -> list[Any]:
-        return [one for second in task_context.samples if second.start_ns >= since_ns for one in second.transactions]
 
-    async def succeeds(since_ns: int) -> None:
-        """Wait for a successful transaction in a second that began after `since_ns`, monotonic."""
-        await eventually_async(
-            lambda: running.done() or sum(one.counts.ok for one in transactions(since_ns)), "a successful transaction"
-        )
-        assert not running.done(), running
+@on_postgres
+def test_a_group_has_the_answers_of_single_statements_and_its_error_commits_nothing(filled: Subject) -> None:
+    session = filled.open()
+    assert isinstance(session, Pipelines)
 
-    try:
-        await succeeds(0)
-        await asyncio.to_thread(subject.restart, lambda: None)
-        await succeeds(time.monotonic_ns())
-        assert [code for one in transactions(0) for code, _ in one.counts.errors]
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+    def named(name: str, text: str, *arguments: Any, columns: tuple[Any, ...] = ()) -> Statement:
+        return Statement(name=name, text={"postgres": text}, arguments=arguments, reads=bool(columns), columns=columns)
+
+    find = named("find", "SELECT id, word FROM item WHERE id >= $1 ORDER BY id", int, columns=(int, str))
+    rename = named("rename", "UPDATE item SET word = $1 WHERE id = $2", str, int)
+    halve = named("halve", "SELECT 1 / $1::int", int, columns=(int,))
+    begin, commit, roll_back = named("begin", "BEGIN"), named("commit", "COMMIT"), named("rollback", "ROLLBACK")
+    prepared = {one.name: session.prepare(one) for one in (find, rename, halve, begin, commit, roll_back)}
+    pipeline = session.pipeline(prepared)
+
+    def group(*requests: tuple[Statement, tuple[Any, ...]]) -> list[tuple[int, list[Any]]]:
+        session.send(pipeline, requests)
+        filled.finish(session)
+        return [(result.count, result.rows()) for result in session.results()]
+
+    def one(statement: Statement, *arguments: Any) -> tuple[int, list[Any]]:
+        filled.execute(session, prepared[statement.name], *arguments)
+        return session.count, session.rows() if statement.reads else []
+
+    requests = (
+        (begin, ()),
+        (find, (4,)),
+        (rename, ("other", 5)),
+        (find, (99,)),
+        (rename, ("none", 99)),
+        (find, (5,)),
+        (roll_back, ()),
+    )
+    together = group(*requests)
+    assert together == [one(statement, *arguments) for statement, arguments in requests]
+    assert together[1:6] == [(2, [(4, "word 4"), (5, "word 5")]), (1, []), (0, []), (0, []), (1, [(5, "other")])]
+    for _ in range(2):
+        with pytest.raises(StatementFailure, match=r"by zero.*statement halve, 3 of 5 sent together") as raised:
+            group((begin, ()), (rename, ("lost", 1)), (halve, (0,)), (rename, ("lost", 2)), (commit, ()))
+        assert (raised.value.code, raised.value.kind) == ("22012", FailureKind.ERROR)
+        with pytest.raises(StatementFailure, match="aborted"):
+            group((find, (4,)))
+        one(roll_back)
+        assert one(find, 1)[1][:2] == [(1, "word 1"), (2, "word 2")]
+
+
+@on_postgres
+def test_a_group_that_fills_the_buffers_both_ways(subject: Subject) -> None:
+    """While the client waits for room it reads: the server answers each statement before it reads the next one."""
+    session = subject.open()
+    say = subject.statement("SELECT $1::text", str, columns=(str,))
+    pipeline = session.pipeline({say.name: session.prepare(say)})
+    for size in (10, 900_000):
+        words = [letter * size for letter in "abcdefgh"]
+        session.send(pipeline, [(say, (word,)) for word in words])
+        subject.finish(session)
+        assert [result.rows() for result in session.results()] == [[(word,)] for word in words]
+
+
+@on_postgres
+def test_a_statement_and_a_description_longer_than_the_buffers_of_a_socket(subject: Subject) -> None:
+    session = subject.open()
+    length = session.prepare(subject.statement("SELECT length($1::text)", str, columns=(int,)))
+    for size in (1, 8_000_000, 20_000):
+        assert subject.execute(session, length, "y" * size).rows() == [(size,)]
+    columns = ", ".join(f'{n} AS "{"c" * 50}{n}"' for n in range(600))
+    wide = subject.statement(f"SELECT {columns}", columns=(int,) * 600)
+    assert subject.execute(session, wide).rows() == [tuple(range(600))]
+
+
+def test_the_error_for_a_missing_database_quotes_no_password(database: str) -> None:
+    with pytest.raises(StatementFailure) as raised:
+        PostgresDriver().connect(f"{database} dbname=absent")
+    assert "absent" in raised.value.what
+    assert str(conninfo_to_dict(database)["password"]) not in raised.value.what
+    with pytest.raises(StatementFailure) as raised:
+        PostgresDriver().connect("this is not a conninfo")
+    assert raised.value.kind is FailureKind.LOST
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"sslmode": "verify-full", "sslrootcert": "other.pem"}, "certificate verify failed|signature failure"),
+        ({"sslmode": "verify-full", "host": "db.lab", "hostaddr": "127.0.0.1"}, "does not match host name"),
+        ({"sslmode": "disable"}, "no encryption"),
+    ],
+    ids=["of another authority", "another host", "no TLS"],
+)
+@pytest.mark.server
+def test_a_session_with_a_wrong_certificate_is_refused(
+    tls_server: str, tmp_path: Path, how: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("other.pem").write_bytes(Authority.create().pem)
+    with pytest.raises(StatementFailure, match=message):
+        PostgresDriver().connect(make_conninfo(tls_server, **how))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only a root agent's load runs as somebody else")
+@pytest.mark.server
+async def test_a_file_that_the_loads_user_cannot_read_is_explained(tls_server: str, tmp_path: Path) -> None:
+    mine = tmp_path / "ca.pem"
+    mine.write_bytes(Path(str(conninfo_to_dict(tls_server)["sslrootcert"])).read_bytes())
+    tmp_path.chmod(0o700)
+    endpoint = Endpoint(system="tls", engine="postgres", dsn=make_conninfo(tls_server, sslrootcert=str(mine)))
+    with pytest.raises(TaskFault, match=r"ca\.pem") as caught:
+        await ceiling.measure(endpoint, [2], seconds=1.0, workers=1, on_step=lambda _: None)
+    assert "load runs as user id" in caught.value.way_out

@@ -13,13 +13,14 @@ from typing import Any
 
 import psycopg
 import pytest
+from embedded_servers import ask, value
 from eventually import PATIENCE_S, eventually_async
 
 from proveout.agent.capture import kinds
 from proveout.agent.engines.postgres.captures import WaitTimes
 from proveout.agent.engines.sessions import PositionHistory
 from proveout.dsl.plan.topology import Capture
-from proveout.proto.wire.results import CaptureResult, CaptureSample
+from proveout.proto.wire.results import CaptureSample
 from proveout.proto.wire.tasks import Endpoint, RunCapture
 
 pytestmark = pytest.mark.server
@@ -27,14 +28,10 @@ pytestmark = pytest.mark.server
 WAITS = Capture(name="waits", kind="waits", every_s=0.1, system="db")
 
 
-def values(samples: list[CaptureSample], metric: str, label: str = "") -> list[tuple[float, float]]:
-    """(seconds, value) of one metric over the samples that have it."""
-    return [
-        (sample.at_ns / 1e9, reading.value)
-        for sample in samples
-        for reading in sample.readings
-        if reading.metric == metric and reading.label == label
-    ]
+def values(samples: list[CaptureSample], metric: str, label: str = "") -> list[float]:
+    """The values of one metric over the samples that have it."""
+    readings = (reading for sample in samples for reading in sample.readings)
+    return [reading.value for reading in readings if (reading.metric, reading.label) == (metric, label)]
 
 
 # ---- pure ----------------------------------------------------------------------------------------------------------
@@ -104,42 +101,44 @@ def sleeping(database: str) -> Iterator[str]:
             thread.join()
 
 
-async def test_sleeping_sessions_are_the_waits(task_context: Any, sleeping: str) -> None:
-    endpoint = Endpoint(system="db", engine="postgres", dsn=sleeping)
-    running = asyncio.ensure_future(kinds.capture(task_context, RunCapture(capture=WAITS, endpoints=(endpoint,))))
-    await eventually_async(
-        lambda: len(values(task_context.samples, "wait.seconds_total", "Timeout:PgSleep")) >= 3, "a sleep"
-    )
+@pytest.fixture
+def endpoint(database: str) -> Endpoint:
+    return Endpoint(system="db", engine="postgres", dsn=database)
+
+
+def capturing(context: Any, endpoint: Endpoint) -> asyncio.Future[Any]:
+    return asyncio.ensure_future(kinds.capture(context, RunCapture(capture=WAITS, endpoints=(endpoint,))))
+
+
+async def test_sleeping_sessions_are_the_waits(task_context: Any, sleeping: str, endpoint: Endpoint) -> None:
+    running, samples = capturing(task_context, endpoint), task_context.samples
+    await eventually_async(lambda: len(values(samples, "wait.seconds_total", "Timeout:PgSleep")) >= 3, "a sleep")
     task_context.end()
-    result = await running
-    assert isinstance(result, CaptureResult)
-    samples = task_context.samples
+    await running
     slept = values(samples, "wait.seconds_total", "Timeout:PgSleep")
-    assert slept[-1][1] > slept[1][1]
-    assert values(samples, "sessions.idle_in_transaction")[-1][1] == 1
-    assert [value for _, value in values(samples, "wait.seconds_total", "Client:ClientRead")] in ([], [0.0])
+    assert slept[-1] > slept[1]
+    assert values(samples, "sessions.idle_in_transaction")[-1] == 1
+    assert values(samples, "wait.seconds_total", "Client:ClientRead") in ([], [0.0])
     listed = {reading.label for reading in samples[0].readings if reading.metric == "wait.seconds_total"}
     assert "IO:WalSync" in listed, "the events of the server, also those for which no session has waited"
-    assert values(samples, "database.commits_total")[-1][1] > 0
-    assert values(samples, "wal.bytes_total")[-1][1] > 0
+    assert values(samples, "database.commits_total")[-1] > 0
+    assert values(samples, "wal.bytes_total")[-1] > 0
     labels = {reading.label for sample in samples for reading in sample.readings if reading.metric == "io.reads_total"}
     assert any(label.startswith("client backend/relation/") for label in labels)
 
 
 async def test_a_lost_connection_is_reopened_and_one_that_does_not_answer_ends_with_the_capture(
-    task_context: Any, database: str, monkeypatch: pytest.MonkeyPatch
+    task_context: Any, database: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proveout.agent.capture.kinds.END_S", 0.3)
     monkeypatch.setattr("proveout.agent.engines.sessions.RETRY_S", 0.05)
-    endpoint = Endpoint(system="db", engine="postgres", dsn=database)
-    running = asyncio.ensure_future(kinds.capture(task_context, RunCapture(capture=WAITS, endpoints=(endpoint,))))
+    running = capturing(task_context, endpoint)
     ours = "FROM pg_stat_activity WHERE application_name = 'proveout waits' AND datname = current_database()"
     await eventually_async(lambda: len(task_context.samples) >= 2, "two samples")
-    with psycopg.connect(database, autocommit=True) as connection:
-        assert connection.execute(f"SELECT pg_terminate_backend(pid, 10000) {ours}").fetchall() == [(True,)]
-        seen = len(task_context.samples)
-        await eventually_async(lambda: len(task_context.samples) >= seen + 2, "two more")
-        ((stopped,),) = connection.execute(f"SELECT pid {ours}").fetchall()
+    assert ask(database, f"SELECT pg_terminate_backend(pid, 10000) {ours}") == [(True,)]
+    seen = len(task_context.samples)
+    await eventually_async(lambda: len(task_context.samples) >= seen + 2, "two more")
+    stopped = value(database, f"SELECT pid {ours}")
     os.kill(stopped, signal.SIGSTOP)
     try:
         task_context.end()

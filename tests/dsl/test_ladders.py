@@ -1,0 +1,417 @@
+"""Ladders: the order of their iterations, the loads of a stage, the cells of a `matrix:`, and turns with their steps.
+
+Whole plans with a matrix, and the messages of wrong ones, are golden files (good/matrix, bad/matrix*).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plan_documents import Entry, compiled, document, embedded, ladder, made, populate, refused, reset, sql
+
+from proveout.dsl.explain.timetable import timetable
+from proveout.dsl.plan.iteration_order import groups, rungs, slots
+from proveout.dsl.plan.loads import alone_ladders, named, part, parts, targets, threads_most, workloads
+from proveout.dsl.plan.phases import Level
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import (
+    Closed,
+    Ladder,
+    Load,
+    Open,
+    Pause,
+    Phased,
+    Restart,
+    Search,
+    Sql,
+    Stage,
+    Think,
+    Windows,
+    ids,
+    same,
+)
+from proveout.dsl.plan.topology import Expression
+from proveout.dsl.rules.repeat_rules import once_only
+
+WINDOWS = Windows(ramp_up_s=1.0, measure_s=5.0, ramp_down_s=0.0)
+BASE = Ladder(id="a", workload="w", target="t", clients=("c",), threads=(1, 2, 4, 8), windows=WINDOWS)
+SHUFFLED = replace(BASE, order="shuffled", seed=2)
+TURNS = replace(BASE, id="b", order="interleaved", interleaved_with="a", threads=(2, 4))
+PAUSE = Pause(id="p", duration_s=1.0)
+
+
+def turns(*stages: Stage) -> list[list[str]]:
+    return [[one.id for one in members] for members in groups(stages)]
+
+
+# ---- the order of iterations
+
+
+@given(
+    seed=st.integers(0, 2**31 - 1),
+    repeat=st.integers(1, 20),
+    threads=st.sets(st.integers(1, 10_000), min_size=1, max_size=20),
+)
+def test_every_slot_comes_once(seed: int, repeat: int, threads: set[int]) -> None:
+    one = replace(SHUFFLED, seed=seed, repeat=repeat, threads=tuple(sorted(threads)))
+    two = replace(TURNS, repeat=repeat)
+    ran = list(slots((one, two), one))
+    wanted = {(s.id, rung, number) for s in (one, two) for rung in s.threads for number in range(1, repeat + 1)}
+    assert Counter((s.ladder.id, s.rung, s.repeat) for s in ran) == Counter(wanted)
+    assert [s.repeat for s in ran] == sorted(s.repeat for s in ran), "a repeat ends before the next begins"
+
+
+def test_shuffling_is_fair_and_the_draw_of_a_seed_never_changes() -> None:
+    """Each of the 24 orders of 4 rungs is as likely: 2,400 seeds give each about 100 times (5 sigma: 51 to 149). A plan's
+    digest determines its order."""
+    seen = Counter(rungs(SHUFFLED, replace(SHUFFLED, seed=seed), 1) for seed in range(2400))
+    assert len(seen) == 24
+    assert 51 <= min(seen.values()) <= max(seen.values()) <= 149
+    three = replace(SHUFFLED, threads=(1, 2, 4))
+    assert [rungs(three, three, repeat) for repeat in (1, 2, 3)] == [(2, 1, 4), (1, 2, 4), (4, 2, 1)]
+
+
+def test_ladders_take_turns_and_every_second_repeat_has_them_in_reverse() -> None:
+    """The longer one ends alone. A turn with steps is a whole ladder."""
+    ran = [(s.repeat, s.ladder.id, s.rung) for s in slots((BASE, TURNS), BASE) if s.repeat < 3]
+    assert ran == [
+        *((1, "a", 1), (1, "b", 2), (1, "a", 2), (1, "b", 4), (1, "a", 4), (1, "a", 8)),
+        *((2, "b", 2), (2, "a", 1), (2, "b", 4), (2, "a", 2), (2, "a", 4), (2, "a", 8)),
+    ]
+    one, two = replace(BASE, threads=(1, 2), after=("a__after_1",)), replace(TURNS, before=("b__before_1",))
+    whole = [(s.ladder.id, s.rung) for s in slots((one, two), one) if s.repeat < 3]
+    assert whole == [("a", 1), ("a", 2), ("b", 2), ("b", 4), ("b", 2), ("b", 4), ("a", 1), ("a", 2)]
+    between = replace(PAUSE, id="a__after_1"), replace(PAUSE, id="b__before_1")
+    assert turns(one, *between, two) == [["a", "b"]]
+    assert turns(one, *between, PAUSE, two) == [["a"], ["b"]]
+
+
+def test_only_neighbours_are_a_group() -> None:
+    assert turns(BASE, TURNS, replace(TURNS, id="c", interleaved_with="b")) == [["a", "b", "c"]]
+    assert turns(BASE, PAUSE, TURNS) == [["a"], ["b"]]
+    assert turns(BASE, replace(BASE, id="c")) == [["a"], ["c"]]
+
+
+# ---- the loads of a stage
+
+LOADS = (
+    Load(name="a", workload="w", target="one", clients=("c1",), share=(1, 6), think=Think(mean_s=0.5)),
+    Load(name="b", workload="v", target="two", clients=("c1", "c2"), share=(1, 3)),
+    Load(name="c", workload="w", target="two", clients=("c2",), share=(1, 2), session=(("x", "1"),)),
+    Load(name="nightly", workload="q", target="one", clients=("c2",), threads=3, rate=2.0, distribution="poisson"),
+)
+
+
+def of_loads(**changes: Any) -> Ladder:
+    loaded = replace(BASE, id="l", workload="", target="", clients=("c1", "c2"), threads=(6, 7, 64), loads=LOADS)
+    return replace(loaded, **changes)
+
+
+@pytest.mark.parametrize("rung", [6, 7, 8, 63, 64, 1000])
+def test_the_shares_of_a_rung_add_up_to_it_and_own_threads_stay(rung: int) -> None:
+    *shared, own = parts(of_loads())
+    assert sum(one.threads(rung) for one in shared) == rung
+    assert all(abs(one.threads(rung) - rung * one.share) < 1 for one in shared)
+    assert own.threads(rung) == 3 and own.beside and not any(one.beside for one in shared)
+    for whole in (*shared, own):
+        (alone,) = parts(of_loads(alone=whole.name, interleaved_with="l", id="m"))
+        assert alone.threads(rung) == whole.threads(rung) and alone.arrival == whole.arrival
+        assert not alone.beside, "its numbers are the rung's own"
+
+
+def test_a_rate_is_divided_and_a_rate_of_its_own_is_not() -> None:
+    assert [one.rate(600.0) for one in parts(of_loads())] == [pytest.approx(100.0), pytest.approx(200.0), 300.0, 2.0]
+    assert [one.rate(None) for one in parts(of_loads())] == [None, None, None, 2.0]
+    line = Level(for_s=10.0, at_s=(0.0, 10.0), values=(60.0, 120.0))
+    wave = Level(for_s=10.0, values=(60.0,), amplitude=20.0, period_s=5.0)
+    divided = part(of_loads(arrival=Phased(levels=(line, wave))), "c").arrival
+    assert isinstance(divided, Phased)
+    assert [(level.values, level.amplitude) for level in divided.levels] == [((30.0, 60.0), 0.0), ((30.0,), 10.0)]
+    later = Open(rate=Expression(text="cap.rate"))
+    assert part(of_loads(arrival=later), "c").arrival == later
+    search = Search(
+        id="s", workload="", target="", clients=("c1",), threads=12, rate_from=1.0, rate_to=9.0,
+        accept=Expression(text="tps > 1"), probe=WINDOWS, confirm=WINDOWS, loads=LOADS,
+    )  # fmt: skip
+    assert [one.threads(12) for one in parts(search)] == [2, 4, 6, 3]
+    stages = [one.stage for one in parts(search)]
+    assert [one.distribution for one in stages if isinstance(one, Search)][2:] == ["constant", "poisson"]
+
+
+def test_each_part_is_a_stage_of_that_load_alone() -> None:
+    first, _, third, own = parts(of_loads(arrival=Closed(think=Think(mean_s=9.0))))
+    assert first.arrival == Closed(think=Think(mean_s=0.5)) and third.arrival == Closed(think=Think(mean_s=9.0))
+    assert (third.stage.id, third.stage.workload, third.stage.target, third.stage.clients) == ("l", "w", "two", ("c2",))
+    assert third.stage.session == (("x", "1"),) and third.stage.loads == ()
+    assert own.arrival == Open(rate=2.0, distribution="poisson")
+    (one,) = parts(BASE)
+    assert one.stage is BASE and one.name == "" and one.threads(5) == 5 and one.rate(7.0) == 7.0
+
+
+def test_targets_workloads_and_connections_are_those_of_all_loads_that_run() -> None:
+    assert targets(of_loads()) == ("one", "two") and workloads(of_loads()) == ("w", "v", "q")
+    assert threads_most(of_loads()) == {"one": 11 + 3, "two": 21 + 32}
+    assert targets(of_loads(alone="c")) == ("two",) and workloads(of_loads(alone="nightly")) == ("q",)
+    assert threads_most(of_loads(alone="nightly")) == {"one": 3}
+    data = {"id": "l", "workload": "", "loads": [{"workload": one.workload, "target": one.target} for one in LOADS]}
+    assert (named(data)["workload"], named(data)["target"]) == ("w + v + q", "one + two")
+    data = {"id": "x", "alone": "b", "loads": [{"name": n, "workload": n, "target": n} for n in "ab"]}
+    assert (named(data)["workload"], named(data)["target"]) == ("b", "b")
+    one, other = (of_loads(id=f"l__{name}", alone=name, interleaved_with=of) for name, of in (("a", "l"), ("b", "k")))
+    turned = of_loads(id="z", interleaved_with="l")
+    assert alone_ladders((of_loads(), one, other, turned), of_loads()) == {"a": one}
+
+
+# ---- the cells of a matrix
+
+MODES = {"mode": ["a", "b"]}
+
+
+def test_the_matrices_of_a_plan_share_a_bound_and_are_refused_before_expansion(tmp_path: Path) -> None:
+    thousand = list(range(1000))
+    messages = refused(tmp_path, ladder("huge", matrix={"a": thousand, "b": thousand}))
+    assert messages == ["the matrix has 1,000,000 cells (1000 × 1000); a plan has at most 256"]
+    many = ladder("one", matrix={"a": list(range(200))})
+    messages = refused(tmp_path, many, ladder("two", matrix={"a": list(range(57))}))
+    assert messages == ["the matrix has 57 cells (57); a plan has at most 256, 56 of which are left"]
+    assert len(compiled(tmp_path, many, ladder("two", matrix={"a": list(range(56))})).stages) == 257
+
+
+def test_ids_are_all_different_and_short_enough_for_a_stage_and_labels_are_compared_as_plans_write_them() -> None:
+    labels = [(("mode", text),) for text in ("a b", "a-b", "ü", "é", "x" * 300, "y" * 300, "7", "-7")]
+    found = ids("solve", labels)
+    assert len(set(found)) == len(labels)
+    assert max(map(len, found)) <= 56
+    assert found[0] == "solve__a_b"
+    assert [same(2, 2.0), same(1, True), same("2", 2), same("a", "a")] == [True, False, False, True]
+
+
+def test_an_expression_may_name_the_labels_in_any_order(tmp_path: Path) -> None:
+    checks = {
+        "one": 'm.mode("a").n(0.5).flag(true).at(1).tps.mean > 1',
+        "two": "m.flag(true).n(0.50).mode('a').at(1).tps.mean > 1",
+        "minus": 'm.mode("b").n(-1).flag(false).peak.tps.mean > 1',
+    }
+    cells = ladder("m", matrix={"mode": ["a", "b"], "n": [0.5, -1], "flag": [True, False]})
+    plan = compiled(tmp_path, cells, verdicts=[{"id": name, "check": check} for name, check in checks.items()])
+    texts = [check.check.text for check in plan.verdicts]
+    assert texts[0] == texts[1] == "m__a__n_0_5__flag_true.at(1).tps.mean > 1"
+    assert texts[2] == "m__b__n_1__flag_false.peak.tps.mean > 1"
+    assert plan.verdicts[0].check.needs == ("m__a__n_0_5__flag_true",)
+
+
+def test_an_error_in_several_cells_is_reported_once(tmp_path: Path) -> None:
+    broken = ladder("m", matrix={"target": ["db", "nowhere"], "n": [1, 2, 3]}, target="${matrix.target}")
+    verdict = {"id": "v", "check": 'm.target("nowhere").n(1).at(1).tps.mean > 1'}
+    assert refused(tmp_path, broken, verdicts=[verdict]) == ["there is no system `nowhere`"]
+
+
+def test_steps_belong_to_a_ladder_without_a_matrix_too(tmp_path: Path) -> None:
+    steps = [sql("SELECT 1")]
+    plain = ladder("plain", before=steps, after=[*steps, {"pause": {"duration": "1s"}}], needs="load")
+    plan = compiled(tmp_path, plain)
+    names = ["plain__before_1", "plain", "plain__after_1", "plain__after_2"]
+    assert [stage.id for stage in plan.stages] == ["load", *names]
+    assert {one.stage for one in plan.conditions if one.needs == ("load",)} == set(names)
+
+
+# ---- turns with their steps
+
+
+def apart(plan: Plan) -> set[str]:
+    return {stage.apart for stage in plan.stages if isinstance(stage, Ladder)}
+
+
+def ladder_of(plan: Plan, name: str) -> Ladder:
+    found = plan.stage(name)
+    assert isinstance(found, Ladder)
+    return found
+
+
+def test_cells_take_turns_by_default_with_repeatable_steps(tmp_path: Path) -> None:
+    plan = compiled(tmp_path, ladder("m", matrix=MODES), ladder("n", matrix=MODES, order="shuffled", seed=7))
+    assert turns(*plan.stages) == [["m__a", "m__b"], ["n__a", "n__b"]]
+    assert apart(plan) == {""}
+    assert [stage.seed for stage in plan.stages if isinstance(stage, Ladder)] == [None, None, 7, None]
+    before = [sql("PRAGMA cache_size = 7", "SELECT '${matrix.mode}'"), {"pause": {"duration": "4s"}}]
+    plan = compiled(tmp_path, ladder("m", matrix=MODES, before=before, after=[reset("db")]))
+    assert turns(*plan.stages) == [["m__a", "m__b"]]
+    second = ladder_of(plan, "m__b")
+    assert (second.before, second.after) == (("m__b__before_1", "m__b__before_2"), ("m__b__after_1",))
+    shown = {line.id: line for line in timetable(plan).stages}
+    assert shown["m__b__before_2"].detail == ("runs before each turn of m__b, 3 times",)
+    assert shown["m__b__before_2"].seconds == 12.0, "the time of each turn counts"
+
+
+def restarting(folder: Path, *stages: Entry) -> Plan:
+    """A plan with two servers, of which one has been restarted with a setting."""
+    restart = {"restart": {"system": "db", "settings": {"work_mem": "1MB"}}}
+    systems = {"db": embedded("postgres"), "other": embedded("postgres")}
+    text = document(restart, *stages, systems=systems)
+    text["stages"][0] = populate("load", ["db", "other"])
+    return made(folder, text)
+
+
+EACH = {"measure": "10s", "restart": "each_repeat"}
+
+
+def test_each_repeat_is_a_turn_whose_servers_restart_with_the_settings_that_they_have(tmp_path: Path) -> None:
+    plan = restarting(tmp_path, ladder("one", reload="each_repeat", **EACH))
+    assert ladder_of(plan, "one").before == ("one__reset_1", "one__restart_1")
+    restart = plan.stage("one__restart_1")
+    assert isinstance(restart, Restart) and restart.settings == (("work_mem", "1MB"),)
+    shown = {line.id: line for line in timetable(plan).stages}
+    assert shown["one__restart_1"].seconds == 3 * 3.0, "each of the three repeats"
+    both = {"a": {"workload": "hlr", "target": "db"}, "b": {"workload": "hlr", "target": "other"}}
+    duet = {"ladder": {"id": "duet", "loads": both, "versus": "500ms", "threads": 2, **EACH}}
+    assert ladder_of(restarting(tmp_path, duet), "duet").before == ("duet__restart_1", "duet__restart_2")
+    second = ladder("two", order="interleaved", **{"with": "one"}, **EACH)
+    plan = restarting(tmp_path, ladder("one", **EACH), second)
+    assert turns(*plan.stages) == [["one", "two"]]
+    assert ladder_of(plan, "two").before == ("two__restart_1",)
+
+
+def test_steps_of_a_ladder_that_run_once_stay_so_beside_those_of_each_repeat(tmp_path: Path) -> None:
+    once = sql("CREATE INDEX i ON subscriber (msc_location)")
+    plan = restarting(tmp_path, ladder("one", before=[once], **EACH))
+    assert ladder_of(plan, "one").before == ("one__restart_1",)
+    names = [stage.id for stage in plan.stages]
+    assert names.index("one__before_1") < names.index("one__restart_1") < names.index("one")
+
+
+def test_a_step_that_may_have_another_effect_the_second_time_keeps_the_cells_apart(tmp_path: Path) -> None:
+    create = "CREATE INDEX i_${matrix.mode} ON subscriber (s_id)"
+    plan = compiled(tmp_path, ladder("m", matrix=MODES, before=[sql(create)]))
+    assert turns(*plan.stages) == [["m__a"], ["m__b"]]
+    reason = "step `m__a__before_1` is not repeatable (`CREATE INDEX i_a ON subscriber (s_id)` may have another effect "
+    assert apart(plan) == {reason + "the second time)"}
+    order = next(line for line in timetable(plan).stages if line.id == "m__a").order
+    assert any(line.endswith("drift is not distinguished from the difference") for line in order)
+    steps = {"before": [sql(create, repeatable=True)], "after": [sql("DROP INDEX x", repeatable=True)]}
+    assert turns(*compiled(tmp_path, ladder("m", matrix=MODES, **steps)).stages) == [["m__a", "m__b"]]
+    asked = compiled(tmp_path, ladder("m", matrix=MODES, order="ladder"))
+    assert (turns(*asked.stages), apart(asked)) == ([["m__a"], ["m__b"]], {"the plan has `order: ladder`"})
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"repeat": "${matrix.n}"}, "they are not repeated alike"),
+        ({"when": "${matrix.n} > 3"}, "their `when` differs"),
+        ({"before": [sql("SELECT 1", repeatable=False)]}, "it has `repeatable: false`"),
+    ],
+)
+def test_cells_that_cannot_take_turns_have_a_reason(tmp_path: Path, more: dict[str, Any], reason: str) -> None:
+    given = {"matrix": {"n": [3, 4]}, **more}
+    messages = refused(tmp_path, ladder("m", **given, order="interleaved"))
+    assert any(message.startswith("the cells cannot take turns: ") and reason in message for message in messages)
+    assert all(reason in one for one in apart(compiled(tmp_path, ladder("m", **given))))
+
+
+def test_cells_with_one_condition_and_plain_ladders_take_turns_with_their_steps(tmp_path: Path) -> None:
+    conditional = ladder("m", matrix=MODES, needs="first", when="first.peak.tps.mean > 1")
+    assert turns(*compiled(tmp_path, ladder("first"), conditional).stages) == [["first"], ["m__a", "m__b"]]
+
+    def pair(step: Entry) -> list[Entry]:
+        second = ladder("two", before=[step], order="interleaved", **{"with": "one"})
+        return [ladder("one", before=[sql("ANALYZE")]), second]
+
+    assert turns(*compiled(tmp_path, *pair(sql("ANALYZE"))).stages) == [["one", "two"]]
+    assert refused(tmp_path, *pair(sql("CREATE TABLE t (a int)"))) == [
+        "`two` cannot take turns: step `two__before_1` is not repeatable (`CREATE TABLE t (a int)` may have another "
+        "effect the second time)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("statement", "repeatable"),
+    [
+        ("analyze t", True),
+        ("VACUUM INTO 'copy.db'", False),
+        ("ALTER SYSTEM SET work_mem = '1MB'", True),
+        ("SELECT pg_prewarm('t')", True),
+        ("SELECT 1 INTO t", False),
+        ("WITH d AS (DELETE FROM t RETURNING a) SELECT a FROM d", False),
+        ("UPDATE t SET a = a + 1", False),
+        ("", False),
+    ],
+)
+def test_which_statements_are_repeatable(statement: str, *, repeatable: bool) -> None:
+    assert (once_only(Sql(id="s", system="db", statements=(statement,))) == "") is repeatable
+
+
+def swept(folder: Path, **more: Any) -> Plan:
+    """A plan whose ladder loads a population of its own in each cell."""
+    load = {"populate": {"workload": "hlr", "into": "db"}}
+    cells = ladder("m", matrix={"rows": [100, 200]}, before=[load], **more)
+    return compiled(folder, stages=[cells], workloads={"hlr": {"kind": "hlr", "population": "${matrix.rows}"}})
+
+
+def test_cells_with_populations_of_their_own_take_turns_only_with_order_interleaved(tmp_path: Path) -> None:
+    plan = swept(tmp_path)
+    populations = {one.name: dict(one.parameters)["population"] for one in plan.workloads}
+    assert populations == {"hlr__rows_100": 100, "hlr__rows_200": 200}
+    assert turns(*plan.stages) == [["m__rows_100"], ["m__rows_200"]]
+    assert apart(plan) == {"`m__rows_100__before_1` would load in each repeat, as it does with `order: interleaved`"}
+    again = swept(tmp_path, order="interleaved")
+    assert turns(*again.stages) == [["m__rows_100", "m__rows_200"]]
+    assert [stage.kind for stage in again.stages] == ["populate", "ladder", "drop"] * 2
+    alone, turned = ({line.id: line.seconds for line in timetable(one).stages} for one in (plan, again))
+    assert turned["m__rows_200__before_1"] == pytest.approx(3 * alone["m__rows_200__before_1"])
+
+
+def tune(condition: str, pages: str) -> Entry:
+    tuning = [{"name": "p", "on": "h", "thp": {"enabled": pages, "defrag": "never"}}]
+    return {"tune": {"when": condition, "tuning": tuning}}
+
+
+def test_steps_are_taken_back_in_reverse_and_a_tuned_system_is_restarted_once_more(tmp_path: Path) -> None:
+    before = [tune("${matrix.tuned}", "${matrix.pages}"), {"restart": {"system": "server"}}, sql("SELECT 1")]
+    matrix = {"pages": ["always", "never"], "tuned": [True, False]}
+    cells = ladder("m", matrix=matrix, before=before, after=[{"pause": {"duration": "1s"}}])
+    plan = compiled(tmp_path, cells, systems={"db": embedded("sqlite"), "server": embedded("postgres")})
+    assert [len(members) for members in turns(*plan.stages)] == [4]
+    kinds: dict[str, list[str]] = {}
+    for stage in plan.stages[1:]:
+        kinds.setdefault(stage.id.partition("__before")[0].partition("__after")[0], []).append(stage.kind)
+    tuned = ["tune", "restart", "sql", "ladder", "pause", "restart", "revert", "restart"]
+    assert kinds["m__always__tuned_true"] == tuned
+    assert kinds["m__never__tuned_false"] == ["restart", "sql", "ladder", "pause", "restart"]
+
+
+def test_a_step_is_left_out_in_the_cells_for_which_its_condition_is_false(tmp_path: Path) -> None:
+    step = tune('"${matrix.mode}" != "on disk"', "always")
+    plan = compiled(tmp_path, ladder("m", matrix={"mode": ["on disk", "in memory"]}, before=[step]))
+    assert [(stage.id, stage.kind) for stage in plan.stages[1:]] == [
+        ("m__on_disk", "ladder"),
+        ("m__in_memory__before_1", "tune"),
+        ("m__in_memory", "ladder"),
+        ("m__in_memory__after_1", "revert"),
+    ]
+    assert turns(*plan.stages) == [["m__on_disk", "m__in_memory"]]
+
+
+@pytest.mark.parametrize("level", [True, False])
+def test_cells_on_both_ends_of_a_propagation_take_turns_when_each_begins_with_a_reset_of_both(
+    tmp_path: Path, level: bool
+) -> None:
+    ends = ["back", "front"]
+    steps = {"before": [reset(*ends)]} if level else {}
+    weights = {} if level else {"weights": {"GetBasicSubscriberData": 1}}
+    text = document(
+        ladder("m", matrix={"system": ends}, target="${matrix.system}", **steps),
+        *([reset(*ends, id="end")] if level else []),
+        systems={"front": embedded("postgres", propagates_to="back"), "back": embedded("postgres")},
+        workloads={"hlr": {"kind": "hlr", "population": 100, **weights}},
+    )
+    text["stages"][0] = populate("load", ends)
+    plan = made(tmp_path, text)
+    assert turns(*plan.stages) == ([["m__back", "m__front"]] if level else [["m__back"], ["m__front"]])
+    reason = "back and front propagate to each other, without a reset of both before each cell"
+    assert apart(plan) == ({""} if level else {reason})

@@ -1,0 +1,163 @@
+"""Files of certificates, and a coordinator's during a run: renewed by the authority; without one, a warning before they
+expire."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from eventually import eventually_async
+from fabric_bench import Line, Permanent, Proxy, issued, task
+
+from proveout.agent.security.authz import roles_of
+from proveout.coordinator import certificates
+from proveout.coordinator.certificates import AuthorityServer, Credentials, Ledger, Member, PkiError
+from proveout.proto import enrolment
+from proveout.proto.signing import Shown
+from proveout.proto.wire.messages import TaskDone
+
+
+def test_roles_of_a_certificate() -> None:
+    for uris, roles in (
+        ([b"proveout://coordinator"], {"coordinator"}),
+        ([b"proveout://agent/db1", b"proveout://coordinator"], {"agent/db1", "coordinator"}),
+        ([b"spiffe://proveout://coordinator", b"\xff"], set()),
+    ):
+        assert roles_of({"peer_uri": uris}) == roles
+
+
+def test_credentials_that_were_written_can_be_read(tmp_path: Path) -> None:
+    with pytest.raises(PkiError, match=r"cannot read ca.pem.*\n.*PROVEOUT_PKI"):
+        Credentials.read(tmp_path)
+    authority = issued(tmp_path / "authority", "coordinator", tmp_path / "pki")
+    credentials = Credentials.read(tmp_path / "pki")
+    assert credentials.ca == authority.pem
+    assert "PRIVATE" not in repr(credentials)
+    (tmp_path / "pki" / "coordinator.key").chmod(0o640)
+    with pytest.raises(PkiError, match="can be read by others"):
+        Credentials.read(tmp_path / "pki")
+
+
+def test_an_agents_certificate_names_its_addresses_and_is_valid_for_7_days(tmp_path: Path) -> None:
+    issued(tmp_path / "authority", "agent", tmp_path / "pki", "db1.lab", "10.0.0.1", "::1")
+    certificate = x509.load_pem_x509_certificate((tmp_path / "pki" / "agent.pem").read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["db1.lab"]
+    assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.1", "::1"]
+    assert names.get_values_for_type(x509.UniformResourceIdentifier) == ["proveout://agent/db1"]
+    assert (certificate.not_valid_after_utc - certificate.not_valid_before_utc).days <= 7
+
+
+LEAD = Member(role="coordinator", name="lead")
+DAY = datetime.timedelta(days=1)
+
+
+class Kept:
+    """`certificates.keep` in the background, with its notices (level, text) and the calls of a function of a module."""
+
+    def __init__(self, home: Path, run_s: float, patch: pytest.MonkeyPatch, module: Any, name: str) -> None:
+        self.lines: list[tuple[str, str]] = []
+        self.calls = 0
+        function = getattr(module, name)
+
+        def counted(*arguments: Any) -> Any:
+            self.calls += 1
+            return function(*arguments)
+
+        patch.setattr(module, name, counted)
+        patch.setattr(certificates, "ASK_EVERY_S", 0.001)
+        self.work = asyncio.ensure_future(certificates.keep(home, run_s, lambda *line: self.lines.append(line)))
+
+    async def goes_on(self) -> None:
+        before = self.calls
+        await eventually_async(lambda: self.work.done() or self.calls >= before + 3, "further looks")
+
+
+@pytest.fixture
+async def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Path]:
+    """Certificates of an authority that are due and in force for a day; renewed ones are not due."""
+    ledger = Ledger.create(tmp_path / "authority")
+    server = AuthorityServer(ledger, ["127.0.0.1"])
+    address = await server.start("127.0.0.1:0")
+    life, ledger.authority.validity = ledger.authority.validity, DAY
+    with monkeypatch.context() as patch:
+        patch.setattr(certificates, "CLOCK_SLACK", 10 * DAY)
+        await enrolment.enrol(address, ledger.fingerprint, ledger.invite(LEAD), tmp_path / "lead")
+    ledger.authority.validity = life
+    try:
+        yield tmp_path / "lead"
+    finally:
+        await server.close()
+        ledger.close()
+
+
+async def test_certificates_that_are_due_are_renewed_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def end() -> datetime.datetime:
+        return Shown.read((home / "coordinator.pem").read_bytes()).ends
+
+    before, key = end(), (home / "coordinator.key").read_bytes()
+    kept = Kept(home, 3600.0, monkeypatch, enrolment, "fetch_denied")
+    await eventually_async(lambda: kept.lines, "a notice")
+    await kept.goes_on()
+    kept.work.cancel()
+    assert end() > before
+    assert (home / "coordinator.key").read_bytes() == key
+    ((level, text),) = kept.lines
+    assert level == "info" and "were renewed" in text
+
+
+async def test_one_warning_when_certificates_are_due_and_the_authority_is_unreachable(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "authority").write_text("127.0.0.1:1\n")
+    due = False
+    monkeypatch.setattr(Shown, "due", lambda _self, _now: due)
+    kept = Kept(home, 1e9, monkeypatch, enrolment, "fetch_denied")
+    await kept.goes_on()
+    assert not kept.lines, "a failure that does not matter yet"
+    due = True
+    await eventually_async(lambda: kept.lines, "a notice")
+    await kept.goes_on()
+    kept.work.cancel()
+    ((level, text),) = kept.lines
+    assert level == "warning"
+    assert "cannot be renewed" in text
+    assert "cannot be reached" in text
+
+
+@pytest.mark.parametrize(
+    ("life_s", "run_s", "warning"),
+    [(1e6, 9e5, ""), (1e6, 1.1e6, "before this run may be over"), (0.0, 1.0, "count until")],
+    ids=["long enough", "too short", "due"],
+)
+async def test_certificates_issued_by_hand_that_expire_during_the_run_give_a_warning(
+    life_s: float, run_s: float, warning: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    issued(tmp_path / "ca", "coordinator", tmp_path, validity=datetime.timedelta(seconds=life_s))
+    kept = Kept(tmp_path, run_s, monkeypatch, certificates, "_is_due")
+    await kept.goes_on()
+    kept.work.cancel()
+    assert [level for level, _ in kept.lines] == (["warning"] if warning else [])
+    assert all(warning in text and "pki issue" in text for _, text in kept.lines)
+
+
+@pytest.mark.server
+async def test_a_broken_stream_is_dialled_with_the_certificates_of_then(
+    shared_agent: Permanent,
+    connect: Callable[..., Awaitable[Line]],
+    proxies: Callable[[str], Proxy],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proxy, read = proxies(shared_agent.address), list[Credentials]()
+    line = await connect(address=await proxy.start())
+    current = Credentials.current
+    monkeypatch.setattr(Credentials, "current", lambda self: read.append(current(self)) or read[-1])
+    proxy.cut()
+    line.session.send(task("k", "sleep 0"))
+    assert isinstance(await line.outcome("k"), TaskDone)
+    assert read
