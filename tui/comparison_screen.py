@@ -111,10 +111,7 @@ def _axis(width: int, reach: float, indent: int) -> list[Text]:
             labels[start : start + len(written)] = list(written)
             free = start + len(written) if mark != 1.0 else free
     pad = " " * indent
-    return [
-        text_line(pad + "".join(line), MUTED),
-        text_line(pad + "".join(labels).rstrip(), MUTED),
-    ]
+    return [text_line(pad + "".join(line), MUTED), text_line(pad + "".join(labels).rstrip(), MUTED)]
 
 
 SIGNS = "▲ better  ▼ worse  ≠ changed  = not distinguishable  … not judged   ├●┤ B / A with its interval"

@@ -36,16 +36,7 @@ from proveout.core.errors import ProveoutError
 from proveout.core.numbers import clock, number, safe, without_notes
 from proveout.dsl.plan.plan import Field
 from proveout.tui.comparison_screen import ComparedScreen
-from proveout.tui.services import (
-    PLAN_GROUPS,
-    Form,
-    Found,
-    HomeServices,
-    Ladder,
-    PlanCard,
-    RunCard,
-    Start,
-)
+from proveout.tui.services import PLAN_GROUPS, Form, Found, HomeServices, Ladder, PlanCard, RunCard, Start
 from proveout.tui.style import (
     BAD,
     COMMON_CSS,

@@ -175,19 +175,16 @@ def _joined(
     for moment in seconds:
         by_id.setdefault(moment.tick.id, []).append(moment)
     starts = {one.started.id: one for one in begun}
-    marks = list(faults)
-    moved: list[Moment] = []
-    moved_begun: list[Begun] = []
-    moved_faults: list[FaultMark] = []
+    by_s: dict[IterationId, float] = {}
     at_s = 0.0
     for identity, moments in by_id.items():
-        by_s = at_s - (moments[0].unix_s - 1.0)
-        moved += [replace(moment, unix_s=moment.unix_s + by_s) for moment in moments]
-        if identity in starts:
-            moved_begun.append(replace(starts[identity], unix_s=starts[identity].unix_s + by_s))
-        moved_faults += [replace(mark, unix_s=mark.unix_s + by_s) for mark in marks if mark.seen.id == identity]
-        at_s = moved[-1].unix_s + APART_S
-    return tuple(moved), tuple(moved_begun), tuple(moved_faults)
+        by_s[identity] = at_s - (moments[0].unix_s - 1.0)
+        at_s = moments[-1].unix_s + by_s[identity] + APART_S
+    return (
+        tuple(replace(one, unix_s=one.unix_s + by_s[key]) for key, moments in by_id.items() for one in moments),
+        tuple(replace(one, unix_s=one.unix_s + by_s[key]) for key, one in starts.items() if key in by_s),
+        tuple(replace(one, unix_s=one.unix_s + by_s[key]) for one in faults if (key := one.seen.id) in by_s),
+    )
 
 
 STALE_S = 3.0

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partialmethod
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
@@ -131,7 +132,7 @@ class Replayed:
         self.closed = False
         self.info = SimpleNamespace(server_version=_number(self.version), transaction_status=0, backend_pid=1)
 
-    def _run(self, name: str, args: tuple[Any, ...]) -> Replayed:
+    def _run(self, name: str, *args: Any, **_: Any) -> Replayed:
         self._exchange = self._conversation.answer(statement_of(name, args, self._prepared))
         self._rows = rows_of(self._exchange)
         raised(self._exchange, self._errors)
@@ -149,14 +150,9 @@ class Replayed:
     def cursor(self, *_: Any, **__: Any) -> Replayed:
         return Replayed(self._conversation, self._errors)
 
-    def execute(self, *args: Any, **_: Any) -> Replayed:
-        return self._run("execute", args)
-
-    def executemany(self, *args: Any, **_: Any) -> None:
-        self._run("executemany", args)
-
-    def parse(self, *args: Any) -> None:
-        self._run("parse", args)
+    execute, executemany = partialmethod(_run, "execute"), partialmethod(_run, "executemany")
+    parse, callproc = partialmethod(_run, "parse"), partialmethod(_run, "callproc")
+    direct_path_load = partialmethod(_run, "direct_path_load")
 
     def prepare(self, text: str, *_: Any) -> None:
         self._prepared = text
@@ -165,14 +161,8 @@ class Replayed:
         """The names of the binds of the prepared text, as python-oracledb gives them."""
         return list(dict.fromkeys(name.upper() for name in re.findall(r"(?<!:):(\w+)", self._prepared)))
 
-    def direct_path_load(self, *args: Any) -> None:
-        self._run("direct_path_load", args)
-
-    def callproc(self, *args: Any) -> None:
-        self._run("callproc", args)
-
     def callfunc(self, *args: Any) -> Any:
-        self._run("callfunc", args)
+        self._run("callfunc", *args)
         return _VALUES.get(self._exchange.columns[0][2])
 
     def var(self, kind: Any, *_: Any) -> _Variable:

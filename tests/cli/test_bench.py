@@ -209,7 +209,7 @@ SCRIPT = r"""
 \set aid random_zipfian(1, :naccounts, 1.1)
 \set delta random(-5000, 5000)
 BEGIN;
-UPDATE pgbench_accounts SET abalance = abalance + :delta
+UPDATE pgbench_accounts SET abalance =  abalance + :delta
   WHERE aid = :aid; SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
 END;
 """
@@ -223,7 +223,7 @@ def test_a_script_is_a_transaction(tmp_path: Path) -> None:
     assert (one.weight, script.is_on_tables_of_pgbench) == (3.0, True)
     assert one.binds == {"aid": {"zipf": [1, 400_000], "theta": 1.1}, "delta": {"uniform": [-5000, 5000]}}
     assert one.sql == [
-        "UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid",
+        "UPDATE pgbench_accounts SET abalance =  abalance + :delta WHERE aid = :aid",
         "SELECT abalance FROM pgbench_accounts WHERE aid = :aid",
     ]
 

@@ -157,6 +157,7 @@ def test_a_script_of_hammerdb_is_tprocc_and_its_password_stays_out(capsys: pytes
     assert ladder.threads == (1, 2, 4)
     text = Path("orders.yaml").read_text()
     assert "warehouses: 10, home: all" in text
+    assert 'dsn: "postgresql://tpcc:${secrets.db}@db.example:5432/tpcc"' in text
     assert "ramp_up: 2m\n      measure: 5m" in text
     assert "hunter2" not in text + capsys.readouterr().err
     assert "orders.tcl:9: pg_vacuum true" in text

@@ -70,7 +70,7 @@ def test_intervals_bounds_and_repeats() -> None:
     assert interval(found | {"chosen_from": 7.0}).endswith("wider as 7 rungs could be it)")
     assert (lower_bound(4_999_000.0), lower_bound(None)) == ("≥ 4.99 s", "-"), "it is rounded down"
     assert bounds(1_204.4, 1_271.3) == "1,204 … 1,271"
-    assert bounds(-0.0312, 0.0041, "change", signed=True) == "-3.1 % … +0.41 %"
+    assert bounds(-0.0312, 0.0041, "change") == "-3.1 % … 0.41 %"
     assert bounds(None, None) == "-"
 
 

@@ -76,16 +76,8 @@ def _print_unit(options: Options, pki: Path) -> None:
 
     state_dir = options.state_dir if os.geteuid() == 0 else Path(STATE)
     found = read_policy(options)
-    words = {
-        "--listen": options.listen,
-        "--pki": pki,
-        "--state-dir": state_dir,
-        "--name": options.name,
-    }
+    words = {"--listen": options.listen, "--pki": pki, "--state-dir": state_dir, "--name": options.name}
     words["--policy"] = found.source
     arguments = ["agent", *(str(part) for word, value in words.items() if str(value) for part in (word, value))]
     program = shutil.which("proveout") or sys.argv[0]
-    typer.echo(
-        unit(str(Path(program).absolute()), arguments, pki=pki, state_dir=state_dir, policy=found),
-        nl=False,
-    )
+    typer.echo(unit(str(Path(program).absolute()), arguments, pki=pki, state_dir=state_dir, policy=found), nl=False)

@@ -100,8 +100,7 @@ WorkloadName: TypeAlias = Annotated[
 Scale: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        "--scale",
-        help="Branches of tpcb, thousands of subscribers of hlr, warehouses of tprocc [default: what fits].",
+        "--scale", help="Branches of tpcb, thousands of subscribers of hlr, warehouses of tprocc [default: what fits]."
     ),
 ]
 Dsn2: TypeAlias = Annotated[

@@ -165,8 +165,7 @@ def trend(
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME",
-            help="A metric, repeatable [default: tps, rate, response.avg_us, response.p99_us].",
+            metavar="NAME", help="A metric, repeatable [default: tps, rate, response.avg_us, response.p99_us]."
         ),
     ] = None,
     allow: Annotated[
@@ -174,8 +173,7 @@ def trend(
         typer.Option(metavar="NAMES", help="Take runs that differ in these too, as in `compare`: `version,kernel`."),
     ] = None,
     fail_if: Annotated[
-        FailIf | None,
-        typer.Option(help="Exit 1 when a change (one for the worse) is shown and not acknowledged."),
+        FailIf | None, typer.Option(help="Exit 1 when a change (one for the worse) is shown and not acknowledged.")
     ] = None,
     acknowledge: Annotated[
         str | None,

@@ -63,8 +63,7 @@ def new(
     ] = None,
     *,
     dsn: Annotated[
-        str | None,
-        typer.Option("--from", metavar="DSN", help="Of `own`: the database, as `proveout bench` takes it."),
+        str | None, typer.Option("--from", metavar="DSN", help="Of `own`: the database, as `proveout bench` takes it.")
     ] = None,
     changes: Annotated[
         bool, typer.Option("--write", help="Of `own`: its statements that change rows too, not reads alone.")

@@ -173,10 +173,7 @@ PlanFile: TypeAlias = Annotated[Path, typer.Argument(metavar="PLAN", help="A pla
 Overrides: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        "-p",
-        metavar="NAME=VALUE",
-        help="Give a parameter of the plan another value.",
-        autocompletion=parameters,
+        "-p", metavar="NAME=VALUE", help="Give a parameter of the plan another value.", autocompletion=parameters
     ),
 ]
 Inventory: TypeAlias = Annotated[

@@ -36,8 +36,7 @@ def prove(
     ],
     *,
     write: Annotated[
-        bool,
-        typer.Option("--write", help="The workloads too: each makes and drops its tables in the user's schema."),
+        bool, typer.Option("--write", help="The workloads too: each makes and drops its tables in the user's schema.")
     ] = False,
     workload: Annotated[
         list[str] | None, typer.Option(metavar="KIND", help="With --write: this workload, repeatable [default: all].")

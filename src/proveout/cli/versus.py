@@ -46,7 +46,7 @@ Variant: TypeAlias = Annotated[
     str,
     typer.Argument(
         help="A database as of `bench`: postgresql://…, a file, postgres, postgres:16; or settings of one that "
-        "proveout starts, with --plan of its system: work_mem=64MB,jit=off, postgres:16:jit=off.",
+        "proveout starts, with --plan of its system: work_mem=64MB,jit=off, postgres:16:jit=off."
     ),
 ]
 
@@ -136,14 +136,7 @@ def derived(path: Path, variants: tuple[str, str], rungs: tuple[int, ...]) -> st
     listed = rungs or ladder.get("threads", ladder.get("processes"))
     last = [] if isinstance(listed, str) else [*listed]  # a parameter has its rungs when the plan is compiled
     own = {key: ladder[key] for key in KEPT if key in ladder} | ({"threads": list(rungs)} if rungs else {})
-    measured = {
-        "id": "duet",
-        "versus": plan_writer.SLICE,
-        "loads": loads,
-        **own,
-        "measure": MEASURE,
-        "repeat": REPEATS,
-    }
+    measured = {"id": "duet", "versus": plan_writer.SLICE, "loads": loads, **own, "measure": MEASURE, "repeat": REPEATS}
     kept = [one for stage in stages[:place] for one in sides.stages(stage)]
     check = "duet.{}.loads.b.versus.tps_ratio.lower >= 1"
     name = plan_writer.plan_name(f"{whole['name']}-versus")

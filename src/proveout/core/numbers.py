@@ -171,7 +171,6 @@ class Notation:
     unit: _Unit
     places: Mapping[float, int]
     padded: frozenset[float]
-    signed: bool = False
 
     def text(self, value: float | None, half: float | None = None) -> str:
         """A number with its unit; `half` is half the width of its interval."""
@@ -180,8 +179,7 @@ class Notation:
         place = self.places.get(value, _place(value, half, self.unit))
         figure = self.unit.rounded(value, place)
         padded = self.unit.padded or _counts(value, half) or (value != 0.0 and value in self.padded)
-        sign = "+" if self.signed and figure > 0 else ""
-        return f"{sign}{_figure(figure, padded=padded)}{self.unit.suffix}"
+        return f"{_figure(figure, padded=padded)}{self.unit.suffix}"
 
     def bounds(self, lower: float | None, upper: float | None) -> str:
         """The ends of an interval: `1,200/s … 1,270/s`, `1,200/s or more`, `below 1,270/s`; `-` without any."""
@@ -230,7 +228,7 @@ def each_repeat(name: str, found: Estimate) -> str:
     return ", ".join(map(Notation(unit, places, frozenset()).text, values))
 
 
-def notation(name: str, *items: _Item, exact: Iterable[float] = (), signed: bool = False) -> Notation:
+def notation(name: str, *items: _Item, exact: Iterable[float] = ()) -> Notation:
     """The notation of numbers of one metric that are compared: numbers, alone or with half the width of their interval,
     and estimates with their bounds.
 
@@ -247,7 +245,7 @@ def notation(name: str, *items: _Item, exact: Iterable[float] = (), signed: bool
     places |= {value: min(places[value], _last_place(value, unit)) for value in exact if value in places}
     _separate(places, unit)
     padded = frozenset(value for value, half in halves.items() if _counts(value, half))
-    return Notation(unit, places, padded, signed)
+    return Notation(unit, places, padded)
 
 
 _Item: TypeAlias = float | tuple[float | None, float | None] | Estimate | None
@@ -438,10 +436,10 @@ def with_interval(estimate: Estimate, name: str = "") -> tuple[str, str]:
     return same.text(estimate.get("mean"), half_width(estimate)), ends
 
 
-def bounds(lower: float | None, upper: float | None, name: str = "", *, signed: bool = False) -> str:
+def bounds(lower: float | None, upper: float | None, name: str = "") -> str:
     """The ends of an interval: `1,200 … 1,270`; `-` when both are missing."""
     ends: Estimate = {"lower": lower, "upper": upper}
-    return notation(name, ends, signed=signed).bounds(lower, upper)
+    return notation(name, ends).bounds(lower, upper)
 
 
 def one_digit(count: int, *, up: bool) -> int:

@@ -96,17 +96,15 @@ def _critical(repeats: int, arms: int, probability: float) -> Floats:
     return np.asarray([t_quantile(one, probability) for one in degrees])
 
 
-def repeats_needed(
-    distance: float, deviation: float, *, arms: int = 1, chance: float = POWER, confidence: float = CONFIDENCE
-) -> int | None:
-    """The fewest repeats (per arm) that show a true `distance` with this chance; None above `REPEATS_MAX`.
+def repeats_needed(distance: float, deviation: float, *, arms: int = 1, confidence: float = CONFIDENCE) -> int | None:
+    """The fewest repeats (per arm) that show a true `distance` with the chance `POWER`; None above `REPEATS_MAX`.
 
     >>> repeats_needed(0.01, 0.03), repeats_needed(0.05, 0.03, arms=2), repeats_needed(0.0, 0.03)
     (73, 7, None)
     """
 
     def enough(repeats: int) -> bool:
-        return power(distance, deviation, repeats, arms=arms, confidence=confidence) >= chance
+        return power(distance, deviation, repeats, arms=arms, confidence=confidence) >= POWER
 
     if distance == 0.0 or not enough(REPEATS_MAX):
         return None
@@ -116,27 +114,25 @@ def repeats_needed(
     return bisect_left(range(high), True, lo=low + 1, key=enough)
 
 
-def detectable(
-    deviation: float, repeats: int, *, arms: int = 1, chance: float = POWER, confidence: float = CONFIDENCE
-) -> float | None:
-    """The smallest true distance that `repeats` (per arm) show with this chance; None with fewer than 2.
+def detectable(deviation: float, repeats: int, *, arms: int = 1, confidence: float = CONFIDENCE) -> float | None:
+    """The smallest true distance that `repeats` (per arm) show with the chance `POWER`; None with fewer than 2.
 
     >>> round(detectable(0.03, 3, arms=2), 4), round(detectable(0.03, 10, arms=2), 4)
     (0.1052, 0.04)
     """
     if repeats < 2:
         return None
-    return deviation * _in_deviations(repeats, arms, chance, confidence) if deviation > 0.0 else 0.0
+    return deviation * _in_deviations(repeats, arms, confidence) if deviation > 0.0 else 0.0
 
 
 @functools.lru_cache(maxsize=1024)
-def _in_deviations(repeats: int, arms: int, chance: float, confidence: float) -> float:
+def _in_deviations(repeats: int, arms: int, confidence: float) -> float:
     low, high = 0.0, 1.0
-    while power(high, 1.0, repeats, arms=arms, confidence=confidence) < chance:
+    while power(high, 1.0, repeats, arms=arms, confidence=confidence) < POWER:
         low, high = high, high * 2.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
-        shown = power(middle, 1.0, repeats, arms=arms, confidence=confidence) >= chance
+        shown = power(middle, 1.0, repeats, arms=arms, confidence=confidence) >= POWER
         low, high = (low, middle) if shown else (middle, high)
     return high
 
@@ -593,13 +589,13 @@ def ratio(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFI
     return result | {"method": "runs" if of_runs else "welch" if pairs is None else "paired"}
 
 
-def difference(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFIDENCE) -> Estimate:
+def difference(a: Estimate | float, b: Estimate | float) -> Estimate:
     """a - b of two estimates, with a confidence interval: as `ratio`, without logarithms, for values of any sign.
 
     `welch`: (mean a - mean b) ± t(ν) √(s_a²/n + s_b²/m); `paired`: of the differences of the pairs. Source: as `ratio`.
     """
     left, right = _as_estimate(a), _as_estimate(b)
-    result = _combined(left, right, confidence)
+    result = _combined(left, right)
     result |= {name: left[name] - right[name] for name in ("mean", "median")}
     if _has_search(left, right):
         return result | _of_ends(left, right, operator.sub)
@@ -620,7 +616,7 @@ def _as_estimate(value: Estimate | float) -> Estimate:
     return {"mean": number, "median": number, "n": 1, "values": [], "method": "exact", "lower": number, "upper": number}
 
 
-def _combined(left: Estimate, right: Estimate, confidence: float) -> Estimate:
+def _combined(left: Estimate, right: Estimate, confidence: float = CONFIDENCE) -> Estimate:
     """The keys of a combination that do not depend on its interval; an exact side does not count as a repeat."""
     measured = [side for side in (left, right) if side["method"] != "exact"] or [left]
     result: Estimate = {"n": min(int(side["n"]) for side in measured), "values": [], "method": "none"}

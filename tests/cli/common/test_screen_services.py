@@ -86,6 +86,7 @@ def test_the_card_of_a_plan_has_its_stages_or_its_errors(tmp_path: Path) -> None
     assert "bad.yaml:3:1: unknown key `stagez`" in wrong.lines
     lab = here.plan(str(ROOT / "plans" / "hlr-cache-lab.yaml"), {}, "")
     assert (lab.remote, lab.tunes_here, card.tunes_here) == (True, False, False)
+    assert (card.group, lab.group) == ("runs here", "needs a lab")
     gone = here.plan(str(tmp_path / "gone.yaml"), {}, "/no/inventory.yaml")
     assert gone.state == "wrong"
     with pytest.raises(PlanError):
