@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -170,6 +170,8 @@ FORMAT = 5
 """Of the cached summaries; changes with `RunSummary`, with what an estimate is, and with the methods of
 `core.statistics`."""
 
+Progress = Callable[[int, int], None]
+
 
 @record
 class RunFolder:
@@ -181,15 +183,20 @@ class RunFolder:
     unreadable: tuple[tuple[str, str], ...]
 
 
-def read_folder(runs: Path) -> RunFolder:
-    """The summaries of all runs of a folder."""
+def read_folder(runs: Path, progress: Progress | None = None) -> RunFolder:
+    """The summaries of all runs of a folder; `progress` is called with the number read and the number of all."""
+    directories = run_directory.all_runs(runs)
     found: list[RunSummary] = []
     unreadable: list[tuple[str, str]] = []
-    for directory in run_directory.all_runs(runs):
+    for index, directory in enumerate(directories):
+        if progress is not None:
+            progress(index, len(directories))
         try:
             found.append(read_summary(directory))
         except JournalFault as fault:
             unreadable.append((directory.name, fault.what))
+    if progress is not None:
+        progress(len(directories), len(directories))
     found.sort(key=lambda run: (run.started_unix_s, run.run))
     return RunFolder(path=runs, runs=tuple(found), unreadable=tuple(unreadable))
 

@@ -241,7 +241,9 @@ def test_a_row_for_each_rung_of_each_run(tmp_path: Path, cache: Path) -> None:
 
 def test_runs_that_have_ended_are_read_once(runs: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(runs, {1: [100.0, 101.0]}, day=1.0, ended=False)
-    first = read_folder(runs)
+    seen: list[tuple[int, int]] = []
+    first = read_folder(runs, lambda done, total: seen.append((done, total)))
+    assert seen == [(0, 2), (1, 2), (2, 2)]
     assert len(list(cache.iterdir())) == 1  # the other one may go on
     opened: list[Path] = []
     real = history_runs.journal.read
