@@ -279,6 +279,18 @@ class Run:
         drawn, _ = figures(self.results, read_timeline(self.results, self.path / "samples"))
         return Named("figure", {figure.slug: Chart(figure) for figure in drawn})
 
+    def _repr_html_(self) -> str:
+        """Title and verdicts, for a notebook."""
+        from html import escape  # noqa: PLC0415
+
+        rows = "".join(
+            f"<tr><td><b>{verdict.outcome}</b></td><td>{escape(verdict.id)}</td><td>{escape(verdict.evidence)}</td></tr>"
+            for verdict in self.results.verdicts
+        )
+        return (
+            f"<p><b>{escape(self.title or self.name)}</b> ({escape(self.id)}, {self.status})</p><table>{rows}</table>"
+        )
+
 
 @dataclass(frozen=True)
 class Chart:

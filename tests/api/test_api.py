@@ -205,7 +205,10 @@ def test_sql_joins_the_tables_and_says_how_to_get_duckdb(run: api.Run, monkeypat
         run.sql("SELECT 1")
 
 
-def test_a_notebook_shows_figures(run: api.Run) -> None:
+def test_a_notebook_shows_runs_and_figures(run: api.Run) -> None:
+    html = run._repr_html_()
+    assert "T &lt;b&gt;" in html
+    assert html.count("<tr>") == 2
     chart = run.figures["relative-tps-latency-ladder"]
     shown = chart._repr_mimebundle_()
     assert ET.fromstring(shown["image/svg+xml"]).tag.endswith("svg")

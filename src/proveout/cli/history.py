@@ -209,10 +209,12 @@ def trend(
 
 
 def _read(folder: Path) -> RunFolder:
+    from proveout.cli.options import counting
     from proveout.coordinator.history.runs import read_folder
     from proveout.core.numbers import safe
 
-    found = read_folder(folder)
+    with counting("runs read") as progress:
+        found = read_folder(folder, progress)
     for name, fault in found.unreadable:
         typer.echo(safe(f"warning: {name} is left out: {fault}"), err=True)
     return found
