@@ -24,7 +24,7 @@ IN_PLACE = {
 
 
 COMPILED = compile_plan(Path(__file__).with_name("plan.yaml"))
-DATABASE = replace(COMPILED.systems[0], dsn=None, provision="embedded")  # the compiler wants its host to be local
+DATABASE = replace(COMPILED.systems[0], dsn=None, provision="embedded")  # the compiler requires a local host for it
 STORING = replace(COMPILED, systems=(DATABASE,), verdicts=(Check(id="v", check=Expression(text="true")),))
 RIVALS = STORING.stages[0].tunings if isinstance(STORING.stages[0], Tune) else ()
 """The tunings of another run."""
