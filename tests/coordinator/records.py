@@ -10,7 +10,7 @@ from proveout.coordinator.measure.load_merge import Observations
 from proveout.coordinator.results.results import ladder_metrics
 from proveout.coordinator.storage.journal import plan_data
 from proveout.dsl.plan.plan import Plan, Workload
-from proveout.dsl.plan.stages import Ladder, Search, Tool, Windows
+from proveout.dsl.plan.stages import Ladder, Search, Stage, Tool, Windows
 from proveout.dsl.plan.topology import Expression, Host, System
 from proveout.proto import events as e
 from proveout.proto.wire.results import CaptureSample, LoadResult, Reading
@@ -18,7 +18,7 @@ from proveout.proto.wire.results import CaptureSample, LoadResult, Reading
 WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
 
 
-def plan_of(*stages: Ladder | Search | Tool, **fields: Any) -> Plan:
+def plan_of(*stages: Stage, **fields: Any) -> Plan:
     """A server `s1` with a PostgreSQL `db` that proveout starts, a client `c1`, a workload `w`."""
     default: dict[str, Any] = {
         "name": "p",

@@ -29,7 +29,8 @@ CANCELLED = results.TaskError(code="cancelled", message="the task does not run h
 def database(version: str = "18.1", **fields: Any) -> results.SystemStarted:
     """The answer of `start:db` and of `inspect:db`."""
     endpoint = tasks.Endpoint(system="db", engine="postgres", dsn="d", version=version)
-    return results.SystemStarted(**({"endpoint": endpoint, "fresh": False} | fields))
+    default: dict[str, Any] = {"endpoint": endpoint, "fresh": False}
+    return results.SystemStarted(**(default | fields))
 
 
 def facts(**values: Any) -> results.FactsRead:

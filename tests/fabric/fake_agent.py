@@ -1,8 +1,8 @@
 """An agent whose handlers run commands that are in their task: `python fake_agent.py --local …`, with the arguments of
 `proveout.agent`.
 
-`RunSql.statements` are commands; see `COMMANDS`. `RunLoad` arms, waits for its start and sends samples; `RunCapture`
-samples until it is finished.
+`RunSql.statements` are commands; see `COMMANDS`. `RunCapture` samples until it is
+finished.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 from proveout.agent.daemon.process import main
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.errors import TaskFault
-from proveout.proto.wire.results import CaptureResult, CaptureSample, Done, LoadResult, Reading, SqlDone
-from proveout.proto.wire.tasks import RunCapture, RunLoad, RunSql, StopSystem
+from proveout.proto.wire.results import CaptureResult, CaptureSample, Reading, SqlDone
+from proveout.proto.wire.tasks import RunCapture, RunSql, StopSystem
 
 PASSWORD = "hunter2-canary"
 FASTER = 50
@@ -105,22 +105,6 @@ async def run_sql(context: TaskContext, spec: RunSql) -> SqlDone:
     return SqlDone(counts=tuple(range(len(spec.statements))))
 
 
-async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
-    context.armed()
-    t0_ns = await context.started()
-    begin_ns = time.monotonic_ns()
-    return LoadResult(
-        transactions=(),
-        ended_in_window=spec.share.count,
-        measure_start_ns=t0_ns,
-        measure_end_ns=begin_ns,
-        client_cpu_fraction=0.0,
-        client_cpu_s=0.0,
-        start_skew_ns=begin_ns - t0_ns,
-        seconds_produced=0,
-    )
-
-
 async def run_capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
     sent = 0
     finished = asyncio.ensure_future(context.finished())
@@ -136,8 +120,7 @@ async def stop_system(_context: TaskContext, _spec: Any) -> Any:
     return "this is no result"
 
 
-TABLE = {RunSql: run_sql, RunLoad: run_load, RunCapture: run_capture, StopSystem: stop_system}
-assert Done not in TABLE
+TABLE = {RunSql: run_sql, RunCapture: run_capture, StopSystem: stop_system}
 
 if __name__ == "__main__":
     main(sys.argv[1:], TABLE, orphan_s=float(os.environ.get("FAKE_ORPHAN_S", "20")))

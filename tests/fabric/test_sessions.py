@@ -146,20 +146,6 @@ async def test_a_session_goes_on_while_its_stream_is_broken(through: Through, tm
     assert missing == list(range(missing[0], missing[-1] + 1)) if missing else True, "those in flight are one gap"
 
 
-async def test_a_lost_reply_has_one_effect_and_one_outcome(through: Through, tmp_path: Path) -> None:
-    proxy, line = await through()
-    proxy.drops_replies = True  # the task arrives, the agent's answers do not
-    line.session.send(task("k", f"append {tmp_path}/f"))
-    await eventually_async(lambda: lines(tmp_path / "f") == ["effect"], "the task ran")
-    proxy.cut()
-    assert isinstance(await line.outcome("k"), TaskDone)
-    line.session.send(task("after", "sleep 0"))
-    await line.outcome("after")
-    counts = Counter((type(message), getattr(message, "key", "")) for message in line.messages())
-    assert counts[TaskAccepted, "k"] == counts[TaskDone, "k"] == 1
-    assert lines(tmp_path / "f") == ["effect"]
-
-
 @pytest.mark.thorough
 async def test_every_task_has_one_outcome_over_a_stream_that_keeps_breaking(through: Through, tmp_path: Path) -> None:
     """The stream breaks before the tasks are sent, after they have run, and after they have run without a reply."""

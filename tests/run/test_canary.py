@@ -179,7 +179,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         dsn = make_conninfo(postgres_roles.administration(started.start()), options="")
         with psycopg.connect(dsn, autocommit=True) as admin:
-            make = "CREATE ADMINISTRATOR {} LOGIN SUPERUSER PASSWORD {}"
+            make = "CREATE ROLE {} LOGIN SUPERUSER PASSWORD {}"
             admin.execute(sql.SQL(make).format(sql.Identifier(ADMINISTRATOR), sql.Literal(CANARY)))
         yield dsn
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +15,7 @@ from proveout.coordinator.certificates import Credentials
 from proveout.coordinator.measure import samples
 from proveout.coordinator.run import RunOptions, run
 from proveout.coordinator.storage import run_directory
-from proveout.coordinator.storage.journal import Journal, StorageFailed, read
+from proveout.coordinator.storage.journal import Journal, read
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto import events
 
@@ -77,27 +76,6 @@ async def test_listeners_receive_the_journalled_events_and_a_warning_of_certific
     assert not agents()
 
 
-async def test_a_journal_that_is_full_ends_the_run_cleanly(tmp_path: Path) -> None:
-    sitting = arrange(tmp_path, PAUSE)
-    with Journal(sitting.directory.path) as journal:
-
-        def fill(stamped: events.Stamped) -> None:
-            if isinstance(stamped.event, events.StageStarted):
-                journal._database.execute("PRAGMA max_page_count=1")  # its present size
-                for size in (5000, 500, 50, 5, 0):
-                    with contextlib.suppress(StorageFailed):
-                        while True:
-                            journal.append(events.Notice(level="info", host="", text="x" * size))
-
-        ended = await run(sitting, journal, [fill])
-    assert (ended.status, ended.exit_code) == ("failed", 4)
-    assert "the journal cannot be written" in ended.reason
-    assert "Free some space" in ended.reason
-    assert not agents()
-    assert any(isinstance(event, events.StageStarted) for event in kept(sitting))
-    assert not any(isinstance(event, events.StageFinished) for event in kept(sitting))
-
-
 async def test_a_bug_is_raised_after_everything_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sitting = arrange(tmp_path, LOAD.replace("MEASURE", "1s"))
 
@@ -115,20 +93,3 @@ async def test_a_bug_is_raised_after_everything_was_stopped(tmp_path: Path, monk
     assert isinstance(ended, events.RunFinished)
     assert ended.exit_code == 4
     assert "ZeroDivisionError" in ended.reason
-
-
-async def test_samples_that_cannot_be_written_fail_the_run_and_keep_it_readable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sitting = arrange(tmp_path, LOAD.replace("MEASURE", "200ms"))
-
-    def full(*arguments: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(samples, "write", full)
-    with Journal(sitting.directory.path) as journal:
-        ended = await run(sitting, journal, [])
-    assert ended.exit_code == 4
-    assert "No space left" in ended.reason
-    assert not [event for event in kept(sitting) if isinstance(event, events.IterationFinished)]
-    assert any(isinstance(event, events.PopulateFinished) for event in kept(sitting))

@@ -258,7 +258,7 @@ class Simulation:
 
         self._at(0.2, answered)
 
-    def _deliver(self, host: str, message: tasks.Task | messages.Finish | messages.Cancel) -> None:
+    def _deliver(self, host: str, message: object) -> None:
         if host not in self.world.hosts:
             return
         match message:

@@ -3,7 +3,7 @@ the machine's owner.
 
 Data flow: the agent's `Tuner` -> the real transaction, revert and undo journal (`sim_undo`) -> `SimHostView` in place
 of `Host`: its files are the real ones over `SimOs`; its kernel attributes, units, programs and databases are tables
-(`sim_kernel`, `sim_database`) -> `Machine`. Each access takes time in `Threads.pause`.
+(`SimTexts`, `sim_database`) -> `Machine`. Each access takes time in `Threads.pause`.
 
 A `Machine` also records the expected state: `owned` is the state without any run, `kept` the changes with `keep` of
 transactions that succeeded. `unexpected()` returns the differences from both.
@@ -16,11 +16,11 @@ import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from sim_database import Settings, SimDatabases
 from sim_disk import Data, Disk
-from sim_kernel import BOOT, SimTexts
 from sim_threads import Killed, Threads, is_dead
 
 from proveout.agent.errors import TaskFault
@@ -35,6 +35,14 @@ if TYPE_CHECKING:
 
 VOLUME = "/opt/lab/volume"
 """A program of the plan that makes and removes volumes."""
+BOOT = {
+    "/proc/sys/vm/swappiness": "60",
+    "/proc/sys/vm/dirty_ratio": "20",
+    "/proc/sys/vm/min_free_kbytes": "67584",
+    "/proc/sys/vm/laptop_mode": "0",
+    "/proc/sys/net/core/somaxconn": "128",
+}
+"""The writable attributes with their values after a boot."""
 UNITS = {
     "tuned.service": UnitFact(active=True, enabled=True),
     "app.service": UnitFact(active=True, enabled=True),
@@ -203,6 +211,28 @@ class Machine:
             raise TaskFault("timeout", f"{name} did not end within {TIMEOUT_S:g} s")
         if self.fails:
             raise TaskFault("fault", f"{name} failed with exit code 1 without output")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimTexts(Attributes):
+    """`Attributes` of a table. A written value has its effect at once."""
+
+    kernel: dict[str, str]
+    wrote: Callable[[str], None]
+
+    def octets(self, path: str) -> bytes | None:
+        value = self.kernel.get(path)
+        return None if value is None else f"{value}\n".encode()
+
+    def write(self, path: str, text: str) -> None:
+        self.wrote(path)
+        self.kernel[path] = text
+
+    def matching(self, pattern: str) -> tuple[str, ...]:
+        return tuple(sorted(path for path in BOOT if fnmatchcase(path, pattern)))
+
+    def link(self, path: str) -> str | None:
+        return None
 
 
 class SimTools:

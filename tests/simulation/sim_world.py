@@ -2,7 +2,7 @@
 change it.
 
 Data flow: the real agent's task runner calls a handler of `table()` -> the handler enters and leaves a `World`, which
-records task, host, time and epoch -> `sim_rules` checks the record. The handlers only take time and return results like
+records task, host, time and epoch -> `sim_history.judge` checks the record. The handlers only take time and return results like
 those of the real ones. Handlers of a killed process end with it: `World.died`.
 """
 

@@ -56,6 +56,11 @@ def test_one_fault_on_a_client_in_the_middle_of_an_iteration(kind: str, tmp_path
     assert [end.status for end in history.ends] == [wanted]
 
 
+def test_a_lease_does_not_follow_a_wall_clock_that_is_set_back() -> None:
+    outcome = play(0, faults=(Fault(14.0, "hold", "client1", 25.0), Fault(15.0, "wall", "client1")))
+    assert not outcome.wrongs, str(outcome)
+
+
 def test_a_healing_that_hangs_ends_the_run_and_the_next_start_of_the_agent_heals(tmp_path: Path) -> None:
     hang = Fault(9.0, "hang", "db1", step=6, at="command")
     history = History(5, tmp_path, (hang,)).run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -27,7 +28,7 @@ SAMPLE = results.CaptureSample(capture="waits", at_ns=1, readings=())
 CLIENTS = ("c1", "c2")
 
 
-def begun(driver: Driver, faults: dict[str, tuple[str, ...]], at_s: float = 3.0) -> None:
+def begun(driver: Driver, faults: Mapping[str, tuple[str, ...]], at_s: float = 3.0) -> None:
     """Arm the loads, the capture, and last the faults on their hosts."""
     driver.inspected()
     for host in CLIENTS:
@@ -236,7 +237,7 @@ def faulty(fault: Fault, *, systems: tuple[System, ...] = PLAN.systems, **change
 
 def healed(*residue: str) -> results.FaultInjected:
     ended = {"residue": residue} if residue else {"healed_ns": 4}
-    one = results.FaultOccurrence(number=1, begins_ns=1, in_place_ns=2, healing_ns=3, **ended)  # type: ignore[arg-type]
+    one = results.FaultOccurrence(number=1, begins_ns=1, in_place_ns=2, healing_ns=3, **ended)
     return results.FaultInjected(fault="crash", occurrences=(one,))
 
 

@@ -147,17 +147,6 @@ def test_the_last_probes_of_a_budget_are_full_length(accepts: bool, outcome: str
     assert ("limit of 14 probes" if accepts else "not confirmed within 14 probes") in answer.reason
 
 
-def test_a_stray_refusal_costs_little() -> None:
-    stray = iter([True])
-
-    def accept(probe: Probe) -> bool:
-        return probe.rate <= 3000.0 and not (probe.phase == "confirm" and next(stray, False))
-
-    _, answer = run(began(), accept)
-    assert answer.rate is not None
-    assert 0.85 * 3000.0 <= answer.rate <= 3000.0
-
-
 def test_a_refusal_for_want_of_evidence_moves_the_search_and_is_no_upper_bound() -> None:
     def accept(probe: Probe) -> Judgement:
         return Judgement(accepted=probe.rate <= 3000.0, evidence="", clear=probe.rate > 3500.0)

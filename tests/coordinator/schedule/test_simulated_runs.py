@@ -455,7 +455,7 @@ def standby() -> Plan:
         System(name="standby", host="db1", standby_of="main", **own),
         System(name="main", host="cache1", settings=(("max_wal_size", "1GB"),), **own),
     )
-    of = {"workload": "hlr", "clients": ("client1",)}
+    of: dict[str, Any] = {"workload": "hlr", "clients": ("client1",)}
     stages = (
         st.Populate(id="load", into=("main",), **of),
         st.Reset(id="back", systems=("main",)),
@@ -482,7 +482,7 @@ def test_a_pgbouncer_starts_after_its_database_and_stops_before_it() -> None:
     """It is looked at again after each start and restore of the database."""
     front = System(name="front", engine="postgres", host="db1", provision="pgbouncer", in_front_of="main")
     whole = standby()
-    load = replace(whole.stages[-1], target="front")
+    load = replace(whole.stages[-1], target="front")  # type: ignore[arg-type]
     plan = replace(whole, systems=(front, whole.systems[1]), stages=(*whole.stages[:-1], load))
     assert changes(completed(plan)) == [
         "start:main", "start:front", "populate:main", "save:main", "start:front", "restore:main", "start:front",

@@ -229,7 +229,7 @@ def test_a_cluster_of_other_hosts_is_replaced() -> None:
 def test_other_pools_need_no_cluster_of_agents() -> None:
     elsewhere = Pool(name="x", kind="ray", address="a:1")
     for changes in ({"pool": Pool()}, {"pool": elsewhere}, {"clients": ("c1",)}):
-        stage = replace(LADDER, **changes)  # type: ignore[arg-type]
+        stage = replace(LADDER, **changes)
         assert not pool_part(turn(), stage)
         assert not needs_cluster(replace(PLAN, stages=(stage,)))
     assert needs_cluster(PLAN)
