@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,8 @@ import typer
 from proveout.core.data_classes import record
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError
 from proveout.core.numbers import count_of, safe_lines
+
+# Text from files, hosts and databases is untrusted: characters that a terminal would act on are shown as escapes.
 
 WIDTH_MAX = 110
 
@@ -85,6 +88,34 @@ def _cut(line: str, column: int) -> tuple[str, int]:
     before = "…" if start else ""
     after = "…" if start + WIDTH_MAX < len(line) else ""
     return f"{before}{line[start : start + WIDTH_MAX]}{after}", max(column - start + len(before), 1)
+
+
+EVERY_S = 0.1
+LATE_S = 0.5
+"""A shorter wait shows no progress."""
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A function that shows `12 of 340 runs read` while the block runs; the line is removed at its end."""
+    moving = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    begun_s = shown_s = time.monotonic()
+    shown = False
+
+    def show(done: int, total: int) -> None:
+        nonlocal shown, shown_s
+        now_s = time.monotonic()
+        if moving and now_s - begun_s >= LATE_S and now_s - shown_s >= EVERY_S:
+            shown, shown_s = True, now_s
+            sys.stderr.write(f"\r\x1b[K{done} of {total} {what}")
+            sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        if shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
 
 Words: TypeAlias = list[str | tuple[str, str]]
