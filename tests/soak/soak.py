@@ -8,6 +8,7 @@ figure at the end; the exit code is 1 when a part failed. The figures are in doc
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import signal
 import subprocess
@@ -26,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC logs each broken connection
 os.environ.setdefault("PROVEOUT_PATIENCE", "240")
 
+import clocks
 import crowds
 import fault_kills
 import full_disks
@@ -91,6 +93,25 @@ def links(count: int) -> Figure:
         f"{count} links disconnected: lost within {lost_s:.1f} s, the load ended within {load_s:.1f} s, run again",
         failures,
     )
+
+
+def jumps(count: int) -> Figure:
+    """Let the wall clock jump during a load and during a lease (promise 3)."""
+    if not clocks.library():
+        return "", ["libfaketime is not installed (Debian: apt-get install faketime)"]
+    with tempfile.TemporaryDirectory() as folder:
+        made, failures = clocks.unnoticed(Path(folder), lease_s=10.0)
+    latest_s = 0.0
+    for number in range(count):
+        with tempfile.TemporaryDirectory() as folder:
+            jump_s = clocks.HOUR_S if number % 2 else -clocks.HOUR_S
+            load_s, _, wrongs = clocks.abandoned(Path(folder), lease_s=10.0, jump_s=jump_s, after_s=5.0)
+        failures += wrongs
+        latest_s = max(latest_s, load_s)
+        _progress("clocks", number + 1, count)
+    failures += [f"the load went on for {latest_s:.1f} s"] if latest_s > 12.0 else []
+    figure = f"{made} jumps in a run, no loss; {count} in a lease, the load ended within {latest_s:.1f} s of the kill"
+    return figure, failures
 
 
 def pauses(count: int) -> Figure:
@@ -182,6 +203,7 @@ def _folders() -> Iterable[Path]:
 
 PARTS: dict[str, tuple[Part, int]] = {
     "links": (links, 3),
+    "clocks": (jumps, 4),
     "stops": (pauses, 1),
     "restarts": (restarted, 20),
     **_in_turn("seeds", 2, _seeds, 5_000),
@@ -191,6 +213,7 @@ PARTS: dict[str, tuple[Part, int]] = {
     "faulty-agent": (lambda count: _die("agents", count, tuned=True, fault=True), 48),
     "tuned-coordinator": (lambda count: _die("coordinator", count, tuned=True), 1000),
     "leaks": (lambda count: leaks.ladders(count, lambda done: _progress("leaks", done, 28 * count)), 3),
+    "lossy": (lambda count: asyncio.run(crowds.lossy(count)), 20_000),
     "idle": (crowds.idle, 10_000),
     "handshakes": (crowds.handshakes, 4_000),
     "disks": (full_disks.disks, 16),
@@ -220,7 +243,7 @@ PARTS: dict[str, tuple[Part, int]] = {
     },
 }
 """Name -> (part, its count): each within `PART_S` on two cores."""
-ALONE = ("links", "stops", "restarts", "seeds", "fault-kills", "random-kills", "marked")
+ALONE = ("links", "clocks", "stops", "restarts", "seeds", "fault-kills", "random-kills", "marked")
 """Parts that measure times, or that use all cores by themselves."""
 
 
