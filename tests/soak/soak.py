@@ -22,11 +22,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fabric"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC logs each broken connection
 os.environ.setdefault("PROVEOUT_PATIENCE", "240")
 
+import agent_kills
 import clocks
 import crowds
 import fault_kills
@@ -35,6 +37,7 @@ import kill_points
 import leaks
 import random_kills
 import restarts
+import screens
 import stops
 from kill_points import Point
 
@@ -212,6 +215,8 @@ PARTS: dict[str, tuple[Part, int]] = {
     "tuned-agent": (lambda count: _die("agents", count, tuned=True), 48),
     "faulty-agent": (lambda count: _die("agents", count, tuned=True, fault=True), 48),
     "tuned-coordinator": (lambda count: _die("coordinator", count, tuned=True), 1000),
+    "kills": (lambda count: asyncio.run(agent_kills.kills(count)), 200),
+    "screens": (lambda count: screens.killed(count, lambda done: _progress("screens", done, count)), 100),
     "leaks": (lambda count: leaks.ladders(count, lambda done: _progress("leaks", done, 28 * count)), 3),
     "lossy": (lambda count: asyncio.run(crowds.lossy(count)), 20_000),
     "idle": (crowds.idle, 10_000),
