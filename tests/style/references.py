@@ -52,7 +52,7 @@ _MEASURED = re.compile(r"_(total|bytes|fraction|per_s|s|us)$")  # names of metri
 _DECISION = re.compile(r"\bADRs? (\d{1,4})\b")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_TRIPLE = re.compile(r'^[ \t]*"""(.*?)"""', re.DOTALL | re.MULTILINE)
+_TRIPLE = re.compile(r'"""(.*?)"""', re.DOTALL)
 
 
 @dataclass
@@ -99,7 +99,8 @@ def _add_code(tree: Tree, path: str) -> None:
     for name in _from_each_folder(str(Path(path).with_suffix("")).removesuffix("/__init__")):
         tree.modules[name].append(path)
     if path.endswith((".py", ".pyi")):
-        triples = list(_TRIPLE.finditer(code))
+        quoted = _TRIPLE.finditer(code)  # docstrings are those with nothing before them in their line
+        triples = [one for one in quoted if not code[code.rfind("\n", 0, one.start()) + 1 : one.start()].strip()]
         tree.prose[path] = [vocabulary.Block(one[1], code.count("\n", 0, one.start()) + 1) for one in triples]
         if re.search(r"#[^\n]*(`|ADR)", code):
             tree.prose[path] += vocabulary.comment_blocks(code)

@@ -141,8 +141,9 @@ except SystemExit as ended:
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
-    """Code in a fresh process."""
+    """Code in a fresh process, without the runs that this checkout may have."""
     variables = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    variables["PROVEOUT_RUNS_DIR"] = "/nowhere"
     argv = [sys.executable, "-c", code]
     return subprocess.run(argv, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=60, check=True)
 
