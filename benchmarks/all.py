@@ -142,13 +142,13 @@ PGBENCH = {
 }
 
 
-def _pgbench(section: str, *options: str) -> Benchmark:
+def _pgbench(section: str, *options: str, rounds: str = "9") -> Benchmark:
     return Benchmark(
         "load/pgbench",
         "{mix}, {connections}, {place}",
         PGBENCH,
         (("--only", section, *options),),
-        ("--seconds", "1"),
+        ("--seconds", "1", "--rounds", rounds),
         _placed,
     )
 
@@ -156,6 +156,7 @@ def _pgbench(section: str, *options: str) -> Benchmark:
 FEW = ("--connections", "4,64")
 BENCHMARKS: dict[str, Benchmark] = {
     "pgbench-closed": _pgbench("closed", *FEW),
+    "pgbench-connections": _pgbench("closed", "--connections", "1,16,256,1000", rounds="3"),
     "pgbench-tpcb": _pgbench("tpcb", *FEW),
     "pgbench-open": _pgbench("open"),
     "pgbench-tls": _pgbench("tls", *FEW),
