@@ -95,7 +95,9 @@ class World:
         return {(i.id.stage, i.id.rung, i.id.repeat): (i.rate, i.metrics["tps"]) for i in valid}
 
     def outcomes(self) -> dict[str, str]:
-        return {event.stage: event.outcome for event in self.all(StageFinished)}
+        ended = [(event.stage, event.outcome) for event in self.all(StageFinished)]
+        assert len(dict(ended)) == len(ended), f"a stage ended twice: {ended}"
+        return dict(ended)
 
     def what(self) -> list[str]:
         """The tasks, without stage, attempt and host."""
