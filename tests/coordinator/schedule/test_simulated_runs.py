@@ -710,7 +710,8 @@ def test_killed_before_any_input_and_resumed_gives_the_same(case: Case) -> None:
     for at in thorough.every(case.kills, range(whole.inputs)):
         first = case.run(Fault(at=at, kind="kill"))
         ended_before = [str(event.id) for event in first.world.all(events.IterationFinished)]
-        assert assert_ended(case.run(world=first.world)).status == "finished", at
+        end = assert_ended(case.run(world=first.world))
+        assert (end.status, end.exit_code) == ("finished", 0), at
         assert (case.found(first.world), first.world.ran()) == (wanted, order), at
         started = [str(event.id) for event in first.world.all(events.IterationStarted)]
         assert len(started) == len(set(started)), "no iteration is run under the same name twice"
