@@ -209,6 +209,14 @@ def test_names_and_arguments_stay_what_they_are(text: str) -> None:
     assert mend(text).faults == ()
 
 
+def test_places_are_those_of_the_text_as_written() -> None:
+    text = "not a.tps = 1,000 and a.p99_us => 4 ms"
+    mended = mend(text)
+    offsets = sorted(fault.offset for fault in mended.faults)
+    assert [text[at:].split(maxsplit=1)[0] for at in offsets] == ["not", "=", "1,000", "and", "=>", "4"]
+    assert mended.written(mended.text.index("p99_us")) == text.index("p99_us")
+
+
 @given(
     st.lists(st.sampled_from(["a.x", "=", "and", "4ms", "100/s", "1,000", "(", ")", "not", "<>", "%", "≥", ".", "5"]))
 )

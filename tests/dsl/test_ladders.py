@@ -319,6 +319,7 @@ def test_cells_with_one_condition_and_plain_ladders_take_turns_with_their_steps(
     ("statement", "repeatable"),
     [
         ("analyze t", True),
+        ("PRAGMA cache_size = 7", True),
         ("VACUUM INTO 'copy.db'", False),
         ("ALTER SYSTEM SET work_mem = '1MB'", True),
         ("SELECT pg_prewarm('t')", True),

@@ -166,6 +166,8 @@ async def test_every_task_has_one_outcome_over_a_stream_that_keeps_breaking(thro
     await line.outcome("last")
     outcomes = Counter(message.key for message in line.messages() if isinstance(message, TaskDone))
     assert len(outcomes) == 5 * batches + len(range(0, batches, 3)) + 1 and set(outcomes.values()) == {1}
+    accepted = Counter(message.key for message in line.messages() if isinstance(message, TaskAccepted))
+    assert accepted <= outcomes, "none is accepted twice, also when the reply was lost"
     assert len(lines(file)) == len(set(lines(file))) == 5 * batches
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -93,3 +94,20 @@ async def test_a_bug_is_raised_after_everything_was_stopped(tmp_path: Path, monk
     assert isinstance(ended, events.RunFinished)
     assert ended.exit_code == 4
     assert "ZeroDivisionError" in ended.reason
+
+
+async def test_samples_that_cannot_be_written_fail_the_run_and_keep_it_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sitting = arrange(tmp_path, LOAD.replace("MEASURE", "200ms"))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(samples, "write", full)
+    with Journal(sitting.directory.path) as journal:
+        ended = await run(sitting, journal, [])
+    assert ended.exit_code == 4
+    assert "No space left" in ended.reason and "Free some space there" in ended.reason
+    assert not [event for event in kept(sitting) if isinstance(event, events.IterationFinished)]
+    assert any(isinstance(event, events.PopulateFinished) for event in kept(sitting))

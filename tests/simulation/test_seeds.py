@@ -74,8 +74,10 @@ def test_a_healing_that_hangs_ends_the_run_and_the_next_start_of_the_agent_heals
 def test_one_fault_on_the_coordinator(kind: str, tmp_path: Path) -> None:
     history = History(2, tmp_path, (Fault(20.0, kind, "", 4.0),)).run()
     assert not history.world.wrongs
-    wanted = {"interrupt": "interrupted", "fill": "failed"}.get(kind, "finished")
-    assert history.ends[-1].status == wanted
+    wanted = {"interrupt": ("interrupted", 130), "fill": ("failed", 4)}.get(kind, ("finished", 0))
+    end = history.ends[-1]
+    assert (end.status, end.exit_code) == wanted
+    assert kind != "fill" or "Free some space there" in end.reason
     assert history.sittings == (2 if kind in ("kill", "ghost") else 1)
 
 

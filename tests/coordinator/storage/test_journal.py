@@ -148,9 +148,10 @@ def test_a_full_disk_raises_storage_failed_and_keeps_stored_events(tmp_path: Pat
     with Journal(tmp_path) as journal:
         journal.append(LOST)
         journal._database.execute("PRAGMA max_page_count=1")  # SQLite's own "disk is full"
-        with pytest.raises(StorageFailed, match="full"):
+        with pytest.raises(StorageFailed, match=r"the journal cannot be written: .*full") as caught:
             for _ in range(100):
                 journal.append(e.Notice(level="info", host="", text="x" * 1000))
+    assert caught.value.way_out.startswith("Free some space there")
     kept = read(tmp_path)
     assert kept[0].event == LOST
     with Journal(tmp_path) as journal:

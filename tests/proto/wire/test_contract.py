@@ -35,11 +35,11 @@ def test_the_committed_files_are_those_that_the_records_give() -> None:
     assert generate.outdated() == []
 
 
-def test_a_field_without_a_comment_is_refused(tmp_path: Path) -> None:
+def test_a_field_a_record_and_an_alias_without_a_comment_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "silent_record.py"
     head = "from dataclasses import dataclass\n@dataclass\n"
     body = "    'Holds a count and a time.'\n    # of rows\n    count: int\n    at_s: float\n"
-    path.write_text(f"{head}class Record:\n{body}")
+    path.write_text(f"{head}class Record:\n{body}\nclass Silent: pass\nSide: type = int\nOther: type = int\n'Said.'\n")
     spec = importlib.util.spec_from_file_location("silent_record", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -51,6 +51,11 @@ def test_a_field_without_a_comment_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProveoutError, match=r"Record\.at_s goes over the wire and has no comment") as caught:
         source.text_of_field(record, at_s)
     assert str(path) + ":7" in str(caught.value)
+    assert source.text_of_alias("Other") == "Said."
+    with pytest.raises(ProveoutError, match="Silent goes over the wire and has no comment"):
+        source.text_of_record(source.record("Silent"))
+    with pytest.raises(ProveoutError, match="Side goes over the wire and has no comment"):
+        source.text_of_alias("Side")
 
 
 def test_a_field_keeps_its_number_a_new_one_gets_the_next_and_that_of_one_that_went_is_reserved() -> None:
