@@ -149,6 +149,10 @@ def test_connections_leave_the_settings_of_the_file(file: Path) -> None:
     session.close()
     sql.run_statements(endpoint(file), ("SELECT count(*) FROM item",))
     sql.checkpoint_file(endpoint(file))
+    with closing(SqliteLoader(str(file), population("stock"))) as loader:
+        loader.prepare()
+        loader.settle()
+        loader.undo()
     assert dump(file) == before
 
 
