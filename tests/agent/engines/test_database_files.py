@@ -149,6 +149,10 @@ def test_connections_leave_the_settings_of_the_file(file: Path) -> None:
     session.close()
     sql.run_statements(endpoint(file), ("SELECT count(*) FROM item",))
     sql.checkpoint_file(endpoint(file))
+    with closing(SqliteLoader(str(file), population("stock"))) as loader:
+        loader.prepare()
+        loader.settle()
+        loader.undo()
     assert dump(file) == before
 
 
@@ -222,6 +226,7 @@ def test_a_table_of_the_user_is_not_replaced_and_one_of_proveout_is(suffix: str,
             for name in names:
                 getattr(loader, name)()
 
+    change(file, "CREATE TABLE kept AS SELECT 9 AS n")
     for kind, made in (
         ("table", "CREATE TABLE Item AS SELECT 7 AS id"),
         ("view", "CREATE VIEW ITEM AS SELECT 1 AS id"),
@@ -236,7 +241,8 @@ def test_a_table_of_the_user_is_not_replaced_and_one_of_proveout_is(suffix: str,
     steps("prepare", "prepare")
     change(file, "ALTER TABLE item ADD COLUMN note TEXT; VACUUM")
     steps("prepare", "undo")
-    change(file, "CREATE TABLE item (id int)")
+    assert change(file, "SELECT name FROM sqlite_master") == [("kept",)]
+    assert change(file, "SELECT n FROM kept") == [(9,)]
 
 
 def test_only_the_tables_of_the_population_are_marked() -> None:

@@ -471,6 +471,18 @@ def test_a_statement_and_a_description_longer_than_the_buffers_of_a_socket(subje
     assert subject.execute(session, wide).rows() == [tuple(range(600))]
 
 
+@on_postgres
+def test_a_server_that_ends_a_session_during_its_statement_says_why(subject: Subject) -> None:
+    session = subject.open()
+    end = session.prepare(subject.statement("SELECT pg_terminate_backend(pg_backend_pid())::int", columns=(int,)))
+    with pytest.raises(StatementFailure) as raised:
+        subject.execute(session, end)
+    assert (raised.value.code, raised.value.kind) == ("57P01", FailureKind.LOST)
+    with pytest.raises(StatementFailure) as raised:
+        subject.execute(session, end)
+    assert raised.value.kind is FailureKind.LOST
+
+
 def test_the_error_for_a_missing_database_quotes_no_password(database: str) -> None:
     with pytest.raises(StatementFailure) as raised:
         PostgresDriver().connect(f"{database} dbname=absent")
