@@ -123,7 +123,7 @@ def _live(server: Server, pooler: Pooler, root: Path) -> None:
 @needs_pgbouncer
 def test_one_without_a_supervisor_is_ended_by_the_next_start(pair: tuple[Server, Pooler], package_folder: Path) -> None:
     """Also where it was stopped (SIGSTOP); its folder goes with it. What ends it with its agent is the supervisor of all
-    servers (tests/agent/engines/test_supervisor.py)."""
+    servers (tests/agent/engines/test_server_cleanup.py)."""
     server, pooler = pair
     pid, supervisor, session = pooler.pid, pooler.supervisor_pid, pooler.session
     assert pid is not None and supervisor is not None
