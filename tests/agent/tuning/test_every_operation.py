@@ -31,7 +31,7 @@ In every case the harness also checks the contract of an operation: after its ch
 compiled plan contains the same operation.
 
 An operation in `STRATEGIES` has generated hosts, each on a real thing or a model (see the modules `any_…`); the hosts of
-the others are those of their cases. Six examples of each run by default and twenty in `make soak`, the same ones each time
+the others are those of their cases; one with `any` before it has both. Six examples of each run by default and twenty in `make soak`, the same ones each time
 as long as the same modules are loaded (hypothesis also draws constants from them); `PROVEOUT_EXAMPLES=300` runs that many
 new ones.
 """
@@ -51,6 +51,7 @@ from typing import Any, cast
 import any_disk
 import any_host
 import any_postgres
+import any_units
 import pytest
 import thorough
 import yaml
@@ -251,10 +252,19 @@ STRATEGIES: Mapping[str, Callable[[], st.SearchStrategy[Case]]] = {
     "partition": any_disk.partition,
     "zero_blocks": any_disk.zero_blocks,
     "filesystem": any_disk.filesystem,
+    "any limits": any_host.limits,
+    "any udev_rules": any_host.udev_rules,
+    "any multipath": any_host.multipath,
+    "any sysctl": any_host.sysctl,
+    "any service": any_units.service,
+    "any mount": any_units.mount,
 }
 ON_A_SERVER = "postgres_settings"
 NEEDS = {"partition": any_disk.PROGRAMS, "filesystem": any_disk.MAKING, "zero_blocks": any_disk.MAKING}
-KINDS = [kind for kind in TUNING_KEYS if kind not in ("package_present", "bond_present")]
+KINDS = [
+    *(kind for kind in TUNING_KEYS if kind not in ("package_present", "bond_present")),
+    *(kind for kind in STRATEGIES if kind not in TUNING_KEYS),
+]
 """All operations but those that only check."""
 STOPPED = ("file", "mount")
 """Operations that are stopped as well: all are reverted in the same way after a stop."""
