@@ -337,17 +337,25 @@ class CaseUnits(StubUnits):
         self.did((verb, unit))
 
 
+SRVCTL_AGAIN = {"stop": "PRCC-1016 : HLR was already stopped", "start": "PRCC-1014 : HLR was already running"}
+
+
 class CaseTools(StubTools):
-    """Programs with the outputs of a case."""
+    """Programs with the outputs of a case; srvctl fails where the database is stopped or runs already."""
 
     def __init__(self, known: Known, did: Callable[[Act], None]) -> None:
         super().__init__()
-        self.known, self.did = known, did
+        self.known, self.did, self.database = known, did, "start"
 
     def run(self, argv: Sequence[str], within_s: float = 60.0) -> Output:
         for of_plan in (False, True):
             if isinstance(found := self.known.get(OutputQuery(tuple(argv), of_plan=of_plan)), Output):
                 return found
+        if argv[0].endswith("/srvctl"):
+            assert within_s > 60.0, "a database is not up within a minute"
+            before, self.database = self.database, argv[1]
+            if before == argv[1]:
+                return Output(code=2, text=SRVCTL_AGAIN[argv[1]])
         self.did(tuple(argv))
         return super().run(argv, within_s)
 
@@ -382,10 +390,10 @@ def _world(react: React, facts: Known, after: Known, changes: Sequence[Change], 
         known.update({**facts, **after} if made == made_by else facts)
         _put({query: fact for query, fact in known.items() if query in after}, host.host.root, units)
 
-    units = CaseUnits(did)
+    units, tools = CaseUnits(did), CaseTools(known, did)
     host = world(
-        folder, react=react, units=units, tools=CaseTools(known, did), databases=CaseDatabases(known, did),
-        seen=lambda: (dict(units.units), dict(known)),
+        folder, react=react, units=units, tools=tools, databases=CaseDatabases(known, did),
+        seen=lambda: (dict(units.units), dict(known), tools.database),
     )  # fmt: skip
     _put(facts, host.host.root, units)
     return host
