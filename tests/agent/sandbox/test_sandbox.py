@@ -232,7 +232,10 @@ async def test_a_file_of_another_user_is_not_read_with_root_privileges(task_cont
 async def test_tuning_calls_databases_in_a_helper_process(database: str) -> None:
     client = SyncClient()
     try:
-        assert await asyncio.to_thread(client.call, "rows", at(database), "SELECT 1, NULL") == [["1", None]]
+        statement = "SELECT 1, NULL, 'it''s; so', true"
+        assert await asyncio.to_thread(client.call, "rows", at(database), statement) == [
+            ["1", None, "it's; so", "True"]
+        ]
         (helper,) = client._helpers.values()
         assert helper.pid is not None
         check(helper.pid, name="proveout-helper")

@@ -299,11 +299,12 @@ def test_before_the_values_are_known_an_argument_passes_when_one_value_would(
 
 
 def test_commands_are_listed_with_their_arguments_apart_from_paths_and_tools(tmp_path: Path) -> None:
-    text = "commands: [{path: /usr/bin/df, arguments: [-k]}, {path: /opt/x/stat, arguments: ['--disk=*'], privileged: true, i_know: it reads}]"
+    text = "commands: [{path: /usr/bin/who}, {path: /usr/bin/df, arguments: [-k]}, {path: /opt/x/stat, arguments: ['--disk=*'], privileged: true, i_know: it reads}]"
     policy = policy_of(tmp_path, text)
     assert policy.command(("df", "-k")) == policy.command(("/usr/bin/df", "-k")) == (("/usr/bin/df", "-k"), False)
     assert policy.command(("stat", "--disk=sda")) == (("/opt/x/stat", "--disk=sda"), True)
-    for argv in (("stat", "-z"), ("df", "-l"), ("/bin/stat",), ("stat", "--disk=../../etc")):
+    assert policy.command(("who",)) == (("/usr/bin/who",), False)
+    for argv in (("stat", "-z"), ("df", "-l"), ("who", "-a"), ("/bin/stat",), ("stat", "--disk=../../etc")):
         with pytest.raises(TaskFault, match="not allowed"):
             policy.command(argv)
     assert ("/opt/x/stat", "it reads") in policy.widened

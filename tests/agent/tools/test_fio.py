@@ -396,6 +396,7 @@ async def test_the_error_without_fio_names_the_package(
     fault = await failure(armed_context, run())
     assert fault.code == "missing"
     assert "apt install fio" in fault.way_out
+    assert fio.version() == ""
 
 
 GOOD = """cat <<'EOF'

@@ -1,6 +1,6 @@
 """Any host to which an operation may be applied: the hosts of its cases, with a model of what a kernel does beside what is
 written; and strategies for operations that own a file, or a part of one: any bytes, mode, owner, extended attributes, access
-list, line endings, lines of other programs.
+list, line endings, lines of other programs (operations on units: any_units).
 
 Data flow: a case, or a strategy -> a `Case`: arguments that the schema permits, and the state of a host before them ->
 `Case.make(folder)` -> a `World`: that host, created each time, and its comparison with an earlier state.
@@ -28,6 +28,7 @@ from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tuning.host import Attributes, Host, Systemd
 from proveout.agent.tuning.programs import Processes
 from proveout.agent.tuning.sql_access import Databases
+from proveout.dsl.operations.facts import UnitFact
 from proveout.dsl.operations.kernel import COUPLED, path_of
 from proveout.dsl.plan.stages import Tuning
 
@@ -38,7 +39,7 @@ OPEN = Policy(
     units=("*",),
     paths=("/etc/sysctl.d", "/etc/app", "/etc/security/limits.d", "/etc/udev/rules.d", "/etc/multipath/conf.d", "/etc/fstab", "/sys"),
     devices=("/dev/disk/by-id/disk", "/dev/disk/by-id/scsi-1", "/dev/disk/by-id/wwn-0x1", "/dev/disk/by-id/wwn-0x2"),
-    udev_devices=("ENV{DM_NAME}==fcion*", "KERNEL==scini*"),
+    udev_devices=("ENV{DM_NAME}==fcion*", "KERNEL==scini*", "ENV{DM_UUID}==data*"),
     tools=tuple(
         Tool(path=path, arguments=("*",))
         for path in (
@@ -147,6 +148,11 @@ def valid_tuning(kind: str, **fields: object) -> Tuning:
 def words(pattern: str, size: int = 12) -> st.SearchStrategy[str]:
     """Texts of a pattern, of limited length."""
     return st.from_regex(pattern, fullmatch=True).filter(lambda text: len(text) <= size)
+
+
+def some(choices: Mapping[str, st.SearchStrategy[object]]) -> st.SearchStrategy[dict[str, object]]:
+    """Some of the fields, at least one."""
+    return st.fixed_dictionaries({}, optional=choices).filter(bool)
 
 
 # ---- kernels ---------------------------------------------------------------------------------------------------------
@@ -291,15 +297,20 @@ OTHERS = st.sampled_from(["absent", "absent", "absent", "link", "directory"]).ma
 STATES = st.one_of(files(), files(), OTHERS)
 
 
-def _of_a_file(one: Tuning, path: str, found: Found) -> Case:
+def _of_a_file(
+    one: Tuning, path: str, found: Found, more: Callable[[World], None] = lambda _made: None, state: object = None
+) -> Case:
+    """A host with a file in some state; `more` makes the rest of it, and `state` says what that is."""
+
     def make(folder: Path) -> World:
         made = world(folder)
         place = made.host.root / path[1:]
         found.put(place)
         (place.parent / "of-others").write_bytes(b"theirs\r\n")
+        more(made)
         return made
 
-    return Case(tuning=one, state=found, make=make)
+    return Case(tuning=one, state=(found, state), make=make)
 
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=60)
@@ -323,6 +334,121 @@ def a_file(draw: st.DrawFn) -> Case:
         validator=draw(st.sampled_from(["", "app-check"])),
     )
     return _of_a_file(one, path, draw(STATES))
+
+
+LIMIT = st.one_of(st.just("unlimited"), st.integers(min_value=-20, max_value=2**63 - 1))
+ITEMS = st.sampled_from(["memlock", "nofile", "nproc", "stack", "core", "nice", "rtprio"])
+LIMITS = st.dictionaries(ITEMS, LIMIT | st.fixed_dictionaries({"soft": LIMIT, "hard": LIMIT}), min_size=1, max_size=3)
+USERS = st.just("*") | words(r"@?[a-z_][a-z0-9_-]{0,8}")
+
+
+@st.composite
+def limits(draw: st.DrawFn) -> Case:
+    """Any limits of any users."""
+    path = f"/etc/security/limits.d/{draw(words(r'[A-Za-z0-9_][A-Za-z0-9_.-]{0,8}'))}.conf"
+    users = draw(st.dictionaries(USERS, LIMITS, min_size=1, max_size=3))
+    return _of_a_file(valid_tuning("limits", file=path, users=users), path, draw(STATES))
+
+
+VALUE = words(r"[ !#$%&'()*+,./0-9:;<=>?@A-Z\[\]^_a-z{|}~-]{1,20}", 20)
+ACCOUNT = words(r"[a-z_][a-z0-9_-]{0,8}")
+MATCH = st.dictionaries(
+    st.sampled_from(["KERNEL", "SUBSYSTEM", "ENV{DM_NAME}", "ATTRS{vendor}", "ATTR{queue/rotational}", "RESULT", "TAG"]),
+    VALUE, min_size=1, max_size=3,
+)  # fmt: skip
+ASSIGN = some({
+    "OWNER": ACCOUNT, "GROUP": ACCOUNT, "MODE": st.sampled_from(["0660", "600", "0640"]),
+    "SYMLINK": words(r"oraudev/[A-Za-z0-9_]{1,5}(/[A-Za-z0-9_]{1,5})?( oraudev/[a-z]{1,4})?"),
+    "ATTR{queue/nr_requests}": VALUE, "ENV{ID_X}": VALUE,
+})  # fmt: skip
+RULE = st.fixed_dictionaries(
+    {"match": MATCH.map(lambda pairs: {**pairs, "ENV{DM_UUID}": "data1"}), "assign": ASSIGN},
+    optional={"unless": MATCH, "program": st.just(["/usr/bin/udevadm", "info"])},
+)
+
+
+@st.composite
+def udev_rules(draw: st.DrawFn) -> Case:
+    path = f"/etc/udev/rules.d/{draw(words(r'[0-9]{2}-[A-Za-z0-9][A-Za-z0-9_.-]{0,8}'))}.rules"
+    rules = draw(st.lists(RULE, min_size=1, max_size=3))
+    return _of_a_file(valid_tuning("udev_rules", file=path, rules=rules), path, draw(STATES))
+
+
+NAA = "008300140103001060021ad00000000100000000{:08x}"
+"""A VPD page 0x83 with one worldwide name."""
+SECTION = st.fixed_dictionaries(
+    {"vendor": st.sampled_from(["FUSIONIO", "3PARdata"])},
+    optional={
+        "product": words(r"[A-Za-z0-9_ .*-]{1,8}"),
+        "features": st.just("3 queue_if_no_path pg_init_retries 50"),
+        "no_path_retry": st.sampled_from(["3", "queue", "fail"]),
+        "dev_loss_tmo": st.integers(min_value=0, max_value=2**31 - 1),
+    },
+)
+ALIASES = st.dictionaries(words(r"[A-Za-z][A-Za-z0-9_.-]{0,8}"), words(r"3[0-9a-f]{7,12}", 13), max_size=3)
+
+
+@st.composite
+def multipath(draw: st.DrawFn) -> Case:
+    """Any sections and names, and an array of any size; multipathd runs or not."""
+    path = f"/etc/multipath/conf.d/{draw(words(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,8}'))}.conf"
+    disks, active = draw(st.integers(min_value=0, max_value=4)), draw(st.sampled_from([True, True, True, False]))
+    numbered = st.just([{"vendor": "FUSIONIO", "prefix": "fcion", "count": disks or 1}])
+    sections = {"devices": st.lists(SECTION, max_size=2)}
+    asks = draw(st.fixed_dictionaries(sections, optional={"aliases": ALIASES, "numbered": numbered}))
+
+    def array(made: World) -> None:
+        made.host.units = units = StubUnits(multipathd=UnitFact(active=active, enabled=True))
+        made.seen = lambda: dict(units.units)
+        for number in range(disks * 2):  # two paths to each
+            device = f"/sys/block/sd{'abcdefgh'[number]}/device"
+            put(made.host.root, f"{device}/vendor", "FUSIONIO\n")
+            put(made.host.root, f"{device}/model", "ION LUN\n")
+            put(made.host.root, f"{device}/vpd_pg83", "").write_bytes(bytes.fromhex(NAA.format(number % disks)))
+
+    return _of_a_file(valid_tuning("multipath", file=path, **asks), path, draw(STATES), array, (disks, active))
+
+
+PARAMETER = st.one_of(
+    st.sampled_from(["vm.swappiness", "kernel.sem", "net.ipv4.tcp_rmem", "net.ipv4.conf.eth0/100.rp_filter"]),
+    words(r"(net|vm|fs)(\.[A-Za-z0-9_/:@-]{1,4}){1,3}", 16),
+)
+SETTING = st.one_of(st.integers(), words(r"[A-Za-z0-9_.:,/%+-]{1,6}( [A-Za-z0-9_.:,/%+-]{1,4}){0,3}", 20))
+NOW = st.one_of(words(r"[0-9]{1,4}([ \t]{1,2}[0-9]{1,3}){0,3}", 20), st.sampled_from(["", "(none)", "1-2,4"]))
+
+
+@st.composite
+def a_couple(draw: st.DrawFn) -> tuple[dict[str, object], dict[str, str]]:
+    """Two parameters of which one sets the other to 0: the settings of a plan, and the values before."""
+    one, other = draw(st.sampled_from([*COUPLED.items()]).flatmap(st.permutations))
+    numbers = st.integers(min_value=1, max_value=99)
+    asked = st.sampled_from(
+        [{one: numbers}, {one: numbers, other: st.just(0)}, {one: numbers, other: numbers}, {one: st.just(0)}]
+    )
+    return draw(asked.flatmap(st.fixed_dictionaries)), draw(
+        st.sampled_from([{one: "7", other: "0"}, {one: "0", other: "7"}])
+    )
+
+
+@st.composite
+def sysctl(draw: st.DrawFn) -> Case:
+    """Any parameters, also in a file; pairs of which one resets the other."""
+    settings: dict[str, object] = dict(draw(st.dictionaries(PARAMETER, SETTING, max_size=3)))
+    values = {name: draw(NOW) for name in settings}
+    if draw(st.booleans()) or not settings:
+        coupled, now = draw(a_couple())
+        settings, values = {**settings, **coupled}, {**values, **now}
+    path = draw(st.sampled_from([None, "/etc/sysctl.d/97-x.conf"]))
+    places = {path_of(name): value for name, value in values.items()}
+    assume(not any(other.startswith(f"{place}/") for place in places for other in places))
+
+    def kernel(made: World) -> None:
+        made.host.react = kernel_of_parameters
+        for place, value in places.items():
+            put(made.host.root, place, f"{value}\n")
+
+    one = valid_tuning("sysctl", settings=settings, **({"file": path} if path else {}))
+    return _of_a_file(one, path or "/etc/sysctl.d/of-another.conf", draw(STATES), kernel, values)
 
 
 INI_LINE = st.sampled_from([

@@ -31,7 +31,7 @@ In every case the harness also checks the contract of an operation: after its ch
 compiled plan contains the same operation.
 
 An operation in `STRATEGIES` has generated hosts, each on a real thing or a model (see the modules `any_…`); the hosts of
-the others are those of their cases. Six examples of each run by default and twenty in `make soak`, the same ones each time
+the others are those of their cases; one with `any` before it has both. Six examples of each run by default and twenty in `make soak`, the same ones each time
 as long as the same modules are loaded (hypothesis also draws constants from them); `PROVEOUT_EXAMPLES=300` runs that many
 new ones.
 """
@@ -51,6 +51,7 @@ from typing import Any, cast
 import any_disk
 import any_host
 import any_postgres
+import any_units
 import pytest
 import thorough
 import yaml
@@ -251,10 +252,19 @@ STRATEGIES: Mapping[str, Callable[[], st.SearchStrategy[Case]]] = {
     "partition": any_disk.partition,
     "zero_blocks": any_disk.zero_blocks,
     "filesystem": any_disk.filesystem,
+    "any limits": any_host.limits,
+    "any udev_rules": any_host.udev_rules,
+    "any multipath": any_host.multipath,
+    "any sysctl": any_host.sysctl,
+    "any service": any_units.service,
+    "any mount": any_units.mount,
 }
 ON_A_SERVER = "postgres_settings"
 NEEDS = {"partition": any_disk.PROGRAMS, "filesystem": any_disk.MAKING, "zero_blocks": any_disk.MAKING}
-KINDS = [kind for kind in TUNING_KEYS if kind not in ("package_present", "bond_present")]
+KINDS = [
+    *(kind for kind in TUNING_KEYS if kind not in ("package_present", "bond_present")),
+    *(kind for kind in STRATEGIES if kind not in TUNING_KEYS),
+]
 """All operations but those that only check."""
 STOPPED = ("file", "mount")
 """Operations that are stopped as well: all are reverted in the same way after a stop."""
@@ -327,17 +337,25 @@ class CaseUnits(StubUnits):
         self.did((verb, unit))
 
 
+SRVCTL_AGAIN = {"stop": "PRCC-1016 : HLR was already stopped", "start": "PRCC-1014 : HLR was already running"}
+
+
 class CaseTools(StubTools):
-    """Programs with the outputs of a case."""
+    """Programs with the outputs of a case; srvctl fails where the database is stopped or runs already."""
 
     def __init__(self, known: Known, did: Callable[[Act], None]) -> None:
         super().__init__()
-        self.known, self.did = known, did
+        self.known, self.did, self.database = known, did, "start"
 
     def run(self, argv: Sequence[str], within_s: float = 60.0) -> Output:
         for of_plan in (False, True):
             if isinstance(found := self.known.get(OutputQuery(tuple(argv), of_plan=of_plan)), Output):
                 return found
+        if argv[0].endswith("/srvctl"):
+            assert within_s > 60.0, "a database is not up within a minute"
+            before, self.database = self.database, argv[1]
+            if before == argv[1]:
+                return Output(code=2, text=SRVCTL_AGAIN[argv[1]])
         self.did(tuple(argv))
         return super().run(argv, within_s)
 
@@ -372,10 +390,10 @@ def _world(react: React, facts: Known, after: Known, changes: Sequence[Change], 
         known.update({**facts, **after} if made == made_by else facts)
         _put({query: fact for query, fact in known.items() if query in after}, host.host.root, units)
 
-    units = CaseUnits(did)
+    units, tools = CaseUnits(did), CaseTools(known, did)
     host = world(
-        folder, react=react, units=units, tools=CaseTools(known, did), databases=CaseDatabases(known, did),
-        seen=lambda: (dict(units.units), dict(known)),
+        folder, react=react, units=units, tools=tools, databases=CaseDatabases(known, did),
+        seen=lambda: (dict(units.units), dict(known), tools.database),
     )  # fmt: skip
     _put(facts, host.host.root, units)
     return host
