@@ -31,9 +31,9 @@ In every case the harness also checks the contract of an operation: after its ch
 compiled plan contains the same operation.
 
 An operation in `STRATEGIES` has generated hosts, each on a real thing or a model (see the modules `any_…`); the hosts of
-the others are those of their cases; one with `any` before it has both. Six examples of each run by default and twenty in `make soak`, the same ones each time
-as long as the same modules are loaded (hypothesis also draws constants from them); `PROVEOUT_EXAMPLES=300` runs that many
-new ones.
+the others are those of their cases; one with `any` before it has both. Six examples of each run by default and twenty in
+`make soak`, the same ones each time as long as the same modules are loaded (hypothesis also draws constants from them);
+`PROVEOUT_EXAMPLES=300` runs that many new ones.
 """
 
 from __future__ import annotations
