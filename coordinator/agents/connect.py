@@ -152,7 +152,7 @@ async def _probe(where: str, address: str, credentials: Credentials) -> bytes:
 
 
 def _diagnosis(error: ValueError | OSError, address: str) -> tuple[str, str]:
-    """The reason why there is no connection, and the way out."""
+    """Return the fault that prevents the connection, and the way out."""
     match error:
         case ssl.SSLCertVerificationError(verify_code=code, verify_message=message):
             ways_out = {

@@ -52,8 +52,8 @@ class Parameter:
 
 @record
 class Field:
-    """A parameter to ask for. `default` "" where every run must give a value; `low`, `high` "" where there is no bound;
-    texts as the plan has them."""
+    """A parameter that a form asks for, its values as the plan writes them. `default` is empty where every run must
+    give a value, `low` and `high` where there is no bound."""
 
     name: str
     type: str

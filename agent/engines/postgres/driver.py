@@ -559,7 +559,7 @@ def encoder(oids: Sequence[int]) -> Encode:
 def decoders(oids: Sequence[int], statement: Statement, *, binary: bool) -> tuple[Callable[[bytes], Any], ...]:
     """A function per column from the bytes of a value to it."""
     if binary:
-        return tuple(_oid if oid == _OID else binary_integer if oid in _INTEGERS else _decode for oid in oids)
+        return tuple(_unsigned if oid == _OID else binary_integer if oid in _INTEGERS else _decode for oid in oids)
     if not statement.columns:
         return described(oids)
     return tuple(int if kind is int else _decode for kind in statement.columns)
@@ -574,7 +574,7 @@ def binary_integer(value: bytes) -> int:
     return int.from_bytes(value, "big", signed=True)
 
 
-def _oid(value: bytes) -> int:
+def _unsigned(value: bytes) -> int:
     return int.from_bytes(value, "big")
 
 
