@@ -244,6 +244,8 @@ def test_a_template_that_is_too_deep_is_refused(template: str) -> None:
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="tuning takes root")
 EXAMPLES = int(os.environ.get("PROVEOUT_EXAMPLES", "0"))
 QUICK, QUICK_ON_A_DISK, QUICK_ON_A_SERVER = thorough.count(20, 6), thorough.count(20, 4), thorough.count(5, 2)
+HOSTS_MAX = 20
+"""The hosts of the cases of an operation, each of which is an example."""
 STEPS_MIN = 2
 """The steps beside the changes: keep the originals, and verify."""
 STRATEGIES: Mapping[str, Callable[[], st.SearchStrategy[Case]]] = {
@@ -278,7 +280,11 @@ def cases(kind: str, request: pytest.FixtureRequest) -> st.SearchStrategy[Case]:
         pytest.skip(f"not on this host: {', '.join(missing)}")
     if kind == ON_A_SERVER:
         return any_postgres.postgres_settings(request.getfixturevalue("dsn"))
-    return STRATEGIES[kind]() if kind in STRATEGIES else st.sampled_from([*_of_the_data(kind)])
+    if kind in STRATEGIES:
+        return STRATEGIES[kind]()
+    hosts = [*_of_the_data(kind)]
+    assert len(hosts) <= HOSTS_MAX, "not all of them would be examples"
+    return st.sampled_from(hosts)
 
 
 def _of_the_data(kind: str) -> Iterator[Case]:
@@ -463,7 +469,7 @@ def test_a_second_application_changes_nothing_and_a_revert_restores_all(
     def any_case(case: Case) -> None:
         seen[_twice_and_back(case, new_folder(tmp_path))] += 1
 
-    for examples in (few if kind in STRATEGIES or kind == ON_A_SERVER else 20, 20):
+    for examples in (few if kind in STRATEGIES or kind == ON_A_SERVER else HOSTS_MAX, HOSTS_MAX):
         if not seen["applied"]:
             profile(examples)(given(case=drawn)(any_case))()
     assert seen["applied"], f"nothing was applied in any example: {seen}"
@@ -549,7 +555,7 @@ def test_a_kill_or_a_stop_before_any_step_restores_all(
     steps: Counter[int] = Counter()
     stride = thorough.count(1, 3) if kind == ON_A_SERVER else 1
 
-    @profile(1 if kind in STRATEGIES or kind == ON_A_SERVER else 20)
+    @profile(1 if kind in STRATEGIES or kind == ON_A_SERVER else HOSTS_MAX)
     @given(case=cases(kind, request))
     def any_case(case: Case) -> None:
         assume(_changes(case, new_folder(tmp_path)))
