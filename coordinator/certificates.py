@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import os
+import re
 import secrets
 import sqlite3
 import ssl
@@ -148,7 +149,10 @@ class Authority:
         """A certificate for the holder of `key`: the role as a URI, the names and IP addresses, and what it may be used
         for."""
         kind = role.partition("/")[0]
-        names = (x509.UniformResourceIdentifier(f"{URI}{role}"), *map(_general_name, addresses))
+        names = (
+            x509.UniformResourceIdentifier(f"{URI}{role}"),
+            *(_ip(address) or x509.DNSName(address) for address in addresses),
+        )
         builder = _builder(f"proveout {kind}", self.certificate.subject, key, self.validity)
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage(USES[kind]), critical=False)
@@ -203,11 +207,10 @@ def cluster_secrets() -> ClusterSecrets:
     )
 
 
-def _general_name(address: str) -> x509.GeneralName:
-    try:
+def _ip(address: str) -> x509.IPAddress | None:
+    with contextlib.suppress(ValueError):
         return x509.IPAddress(ipaddress.ip_address(address))
-    except ValueError:
-        return x509.DNSName(address)
+    return None
 
 
 def _make_private(directory: Path) -> None:
@@ -427,17 +430,17 @@ class Ledger:
 
         Rewrites the file `denied`. PkiError when no member has that name.
         """
-        wanted = [
-            issued
-            for issued in self.issued()
-            if issued.revoked_unix_s is None and who in (issued.member.name, f"{issued.serial:x}")
-        ]
-        if not wanted:
-            raise PkiError(
-                f"nothing of {who} is in force", way_out="`proveout pki list DIR` shows names and serial numbers."
-            )
-        self.audit.note("revoke", who=who, certificates=len(wanted))
-        with self._transaction():
+        with self._transaction():  # what is issued meanwhile, by a renewal, waits and is refused
+            wanted = [
+                issued
+                for issued in self.issued()
+                if issued.revoked_unix_s is None and who in (issued.member.name, f"{issued.serial:x}")
+            ]
+            if not wanted:
+                raise PkiError(
+                    f"nothing of {who} is in force", way_out="`proveout pki list DIR` shows names and serial numbers."
+                )
+            self.audit.note("revoke", who=who, certificates=len(wanted))
             for issued in wanted:
                 query = "UPDATE issued SET revoked_unix_s = ? WHERE serial = ?"
                 self._db.execute(query, (round(time.time()), f"{issued.serial:x}"))
@@ -467,21 +470,28 @@ class Ledger:
         return made
 
 
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
 def check(member: Member) -> None:
     """PkiError when there can be no such member."""
     if member.role not in ROLES:
         raise PkiError(f"there is no role {member.role!r}", way_out=f"One of {', '.join(ROLES)}.")
-    if not member.name or not all(character.isalnum() or character in "._-" for character in member.name):
+    if not _NAME.fullmatch(member.name):
         raise PkiError(
-            f"{member.name!r} is not a valid name", way_out="Letters, digits, dots, hyphens and underscores."
+            f"{member.name!r} is not a valid name", way_out="ASCII letters, digits, dots, hyphens and underscores."
         )
     if member.role == "agent" and not member.addresses:
         raise PkiError(
             "an agent is recognised by the address that it is dialled at",
             way_out="Name it: --address db1.lab --address 10.0.0.5",
         )
-    if any(":" in address and "::" not in address and address.count(":") < 2 for address in member.addresses):
-        raise PkiError("an address of a certificate has no port", way_out="Write --address db1.lab, not db1.lab:7443.")
+    for address in member.addresses:
+        if not _NAME.fullmatch(address) and _ip(address) is None:
+            raise PkiError(
+                f"{address!r} is neither an IP address nor a name of DNS",
+                way_out="Write it without a port, --address db1.lab; a name of other letters in its form xn--….",
+            )
 
 
 def write_member(ledger: Ledger, member: Member, directory: Path) -> tuple[str, ...]:

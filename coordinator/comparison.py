@@ -43,7 +43,7 @@ from proveout.proto.events import IterationFinished, Metrics, Outcome
 TOLERANCE = 0.02
 """The relative difference of two offered rates up to which response times are compared."""
 SAME = 1e-9
-"""The names of numbers that follow the offered rate."""
+"""The relative difference of two offered rates below which they are the same."""
 
 
 @record

@@ -380,7 +380,10 @@ async def test_members_are_renewed_and_fetch_the_list_of_revoked_ones_until_they
         (Member(role="agent", name="a/../b", addresses=("x",)), "is not a valid name"),
         (Member(role="agent", name="", addresses=("x",)), "is not a valid name"),
         (Member(role="agent", name="db1"), "recognised by the address"),
-        (Member(role="agent", name="db1", addresses=("db1:7443",)), "has no port"),
+        (Member(role="agent", name="db\u00e9", addresses=("x",)), "is not a valid name"),
+        (Member(role="agent", name="db1", addresses=("db1:7443",)), "neither an IP address nor a name"),
+        (Member(role="agent", name="db1", addresses=("10.0.0.5", "d\u00fcse.lab")), "neither an IP address nor a name"),
+        (Member(role="agent", name="db1", addresses=("",)), "neither an IP address nor a name"),
     ],
 )
 def test_invalid_members_are_refused(member: Member, message: str, tmp_path: Path) -> None:
