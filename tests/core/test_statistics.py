@@ -198,8 +198,9 @@ def test_ratio_with_zeros_and_by_zero_invents_nothing() -> None:
 
 def test_a_ratio_of_extremes_is_that_of_geometric_means() -> None:
     a, b = estimate([1.0, 100.0, 10.0], kind="extreme"), estimate([1.0, 2.0, 4.0], kind="extreme")
-    found = ratio(a, b)
-    assert (found["mean"], found["of"]) == (pytest.approx(5.0), "geometric mean")
+    shared = {"block": "run/a", "repeats": [1, 2, 3]}
+    for found, method in ((ratio(a, b), "welch"), (ratio(a | shared, b | shared), "paired")):
+        assert (found["mean"], found["of"], found["method"]) == (pytest.approx(5.0), "geometric mean", method)
 
 
 def test_an_estimate_that_was_chosen_is_wider_and_its_spread_the_same() -> None:

@@ -575,12 +575,15 @@ def ratio(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFI
         return result | _of_ends(left, right, operator.truediv)
     pairs = _pairs(left, right)
     of_runs = _pooled_runs(left, right)
-    found = of_runs or (_log_pairs(pairs) if pairs is not None else _welch(_log_centre(left), _log_centre(right)))
+    extreme = any(side["method"] in _EXTREME for side in (left, right))
+    found = of_runs or (
+        _log_pairs(pairs, extreme) if pairs is not None else _welch(_log_centre(left), _log_centre(right))
+    )
     if found is None:
         return result
     half = _half(found, result)
     result |= {"mean": math.exp(found.centre)} | ({} if pairs is None else {"n": len(pairs[0])})
-    if any(side["method"] in _EXTREME for side in (left, right)):
+    if extreme:
         result["of"] = "geometric mean"
     if half > math.log(FACTOR_MAX):
         return result | _no_information(result["n"])
@@ -661,10 +664,12 @@ def _pairs(left: Estimate, right: Estimate) -> tuple[Floats, Floats] | None:
     return np.asarray([first[key] for key in shared], float), np.asarray([second[key] for key in shared], float)
 
 
-def _log_pairs(pairs: tuple[Floats, Floats]) -> _Centre | None:
+def _log_pairs(pairs: tuple[Floats, Floats], extreme: bool) -> _Centre | None:
     a, b = pairs
     if min(a.min(), b.min()) <= 0.0:
         return None
+    if extreme:
+        return _mean_of(np.log(a / b))  # geometric means, as in `_log_centre`
     count = len(a)
     by_logs = float(np.log(a / b).var(ddof=1))
     by_delta = float((a / a.mean() - b / b.mean()).var(ddof=1))
@@ -706,8 +711,7 @@ def _log_centre(side: Estimate) -> _Centre | None:
     if mean <= 0.0 or (len(data) and data.min() <= 0.0):
         return None
     if len(data) > 1 and side["method"] in _EXTREME:
-        logs = np.log(data)  # of an extreme, whose mean is the largest values': geometric means
-        return _Centre(float(logs.mean()), float(logs.var(ddof=1)) / len(data), len(data) - 1)
+        return _mean_of(np.log(data))  # of an extreme, whose mean is the largest values': geometric means
     if len(data) > 1:
         return _Centre(math.log(mean), _log_variance(data), len(data) - 1)
     if side["method"] == "exact":
