@@ -90,6 +90,9 @@ def test_no_event_has_the_rule_of_three() -> None:
     assert estimate([0.0, 1.0], kind="events")["method"] == "t, cut at 0"
     assert estimate([0.0, 0.0], kind="events", trials=0)["method"] == "not estimated"
     assert "lower" not in estimate([0.0], kind="events", trials=10_000)
+    both = difference(share, estimate([0.0, 0.0], kind="events", trials=10_000))
+    assert bounds(both) == pytest.approx((-3.0 / 10_000, 3.0 / 30_000), rel=0.002)
+    assert (both["method"], both["confidence"]) == ("ends", pytest.approx(0.9))
 
 
 def test_an_extreme_has_order_statistics_of_the_median_from_6_repeats_on() -> None:
