@@ -90,7 +90,9 @@ class ComparisonRow:
 
     @property
     def tone(self) -> Tone:
-        """Of the factor: good above 1 with its whole interval, bad below 1."""
+        """Of the factor: good above 1 with its whole interval, bad below 1; of none that repeats lack."""
+        if "missing" in self.factor:
+            return ""
         if self.factor.get("lower", 0.0) > 1.0:
             return "good"
         return "bad" if self.factor.get("upper", 1.0) < 1.0 else ""

@@ -24,6 +24,7 @@ from proveout.core.statistics import (
     confidence_together,
     difference,
     estimate,
+    of_runs,
     ratio,
     spent_levels,
 )
@@ -204,6 +205,16 @@ def test_a_ratio_of_extremes_is_that_of_geometric_means() -> None:
     shared = {"block": "run/a", "repeats": [1, 2, 3]}
     for found, method in ((ratio(a, b), "welch"), (ratio(a | shared, b | shared), "paired")):
         assert (found["mean"], found["of"], found["method"]) == (pytest.approx(5.0), "geometric mean", method)
+
+
+def test_runs_with_the_spread_of_others_have_its_interval_and_nothing_of_another_one() -> None:
+    extreme, incomplete = estimate([5.0, 6.0, 7.0], kind="extreme"), estimate([5.0, 6.0]) | {"missing": 1}
+    found = of_runs([extreme] * 6, (0.01, 5.0))
+    assert (found["method"], "of" in found, "reason" in found) == ("log t", False, False)
+    assert "lower" not in of_runs([estimate([5.0, 6.0])] * 2, (90.0, 5.0))
+    few = of_runs([estimate([5.0, 6.0])] * 2 + [incomplete], None)
+    assert (few["n"], few["missing"]) == (2, 1)
+    assert of_runs([incomplete], (0.01, 5.0))["missing"] == 1
 
 
 def test_an_estimate_that_was_chosen_is_wider_and_its_spread_the_same() -> None:

@@ -234,7 +234,8 @@ SIMULATED = 1000
 
 @functools.lru_cache(maxsize=64)
 def spent_levels(least: int, most: int) -> tuple[float, ...]:
-    """The level of the intervals after `least`, `least` + 1, … `most` repeats. `least` is at least 2.
+    """The level of the intervals after `least`, `least` + 1, … `most` repeats. `least` is at least 3: the density of ρ
+    after 2 repeats has no bound at ± 1, where the levels would be too low.
 
     >>> [round(level, 4) for level in spent_levels(3, 6)]
     [0.9823, 0.9834, 0.9773, 0.9699]
@@ -389,18 +390,23 @@ def of_runs(runs: Sequence[Estimate], between: tuple[float, float] | None = None
     """The mean over several runs of one number, by each run's mean over its repeats, with its interval.
 
     `between`: the variance of the logarithm of a run's mean, and its degrees of freedom, from other runs; with it one
-    run has an interval too. A number of a run without repeats (the answer of a search) counts as its mean. ValueError
-    when empty.
+    run has an interval too. A number of a run without repeats (the answer of a search) counts as its mean. `missing`:
+    the runs in which some repeat lacks it; the others count, if any. ValueError when empty.
     """
+    if lacking := sum(bool(run.get("missing")) for run in runs):
+        whole = [run for run in runs if not run.get("missing")] or [{**run, "missing": 0} for run in runs]
+        return of_runs(whole, between) | {"missing": lacking}
     values = [float(run["mean"]) for run in runs]
     methods = {str(run["method"]) for run in runs}
     if methods == {ZERO_EVENTS}:
         upper = 1.0 / sum(1.0 / float(run["upper"]) for run in runs)  # as of all their trials together
         return {**estimate(values), "lower": 0.0, "upper": upper, "degrees": math.inf, "method": ZERO_EVENTS}
-    result = estimate(values, kind="extreme" if methods & set(_EXTREME) else "signed" if "t" in methods else "level")
     if between is None or min(values) <= 0.0:
-        return result
-    variance, degrees = _pooled([np.asarray(values)], between)
+        return estimate(values, kind="extreme" if methods & {*_EXTREME} else "signed" if "t" in methods else "level")
+    data = np.asarray(values)
+    mean = _mean(data)
+    result = _described(data, mean, _variance_of(data, mean) if len(data) > 1 else None, ())
+    variance, degrees = _pooled([data], between)
     half = t_quantile(degrees) * math.sqrt(variance / len(values))
     if half > math.log(FACTOR_MAX):
         return result | _no_information(len(values))
@@ -562,7 +568,7 @@ def ratio(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFI
     A side without values (a ratio) brings its own variance and degrees of freedom. A plain number is exact. The
     interval's level is the highest of `confidence` and the two sides'; a side that was chosen from k candidates widens
     it to 1 - (1 - confidence)/k. A side of one repeat or without bounds, or a value <= 0, gives a ratio of means
-    without bounds; a denominator of 0 gives no mean either.
+    without bounds; a denominator of 0 gives no mean either. `missing`: that of the side with more of them.
 
     Source: Welch, Biometrika 34 (1947); Kalibera & Jones, Rigorous Benchmarking in Reasonable Time (ISMM 2013).
     """
@@ -627,11 +633,12 @@ def _combined(left: Estimate, right: Estimate, confidence: float = CONFIDENCE) -
     measured = [side for side in (left, right) if side["method"] != "exact"] or [left]
     result: Estimate = {"n": min(int(side["n"]) for side in measured), "values": [], "method": "none"}
     level = max(confidence, *(side.get("confidence", CONFIDENCE) for side in (left, right)))
-    chosen = max(int(side.get("chosen_from", 1)) for side in (left, right))
+    chosen, missing = (max(int(side.get(name, 0)) for side in (left, right)) for name in ("chosen_from", "missing"))
     return (
         result
         | ({"confidence": level} if level != CONFIDENCE else {})
         | ({"chosen_from": chosen} if chosen > 1 else {})
+        | ({"missing": missing} if missing else {})
     )
 
 

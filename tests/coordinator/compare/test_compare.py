@@ -195,6 +195,29 @@ def test_the_levels_are_corrected_over_the_rungs_and_over_the_tables() -> None:
             assert (row.direction in ("better", "worse")) == (row.change["p_value"] <= missed)
 
 
+def lacking(number: str, *repeats: int) -> RunResults:
+    """A run of one rung whose `repeats` have no such response time."""
+    items = [iteration(4, repeat, 3_000.0 + repeat) for repeat in (1, 2, 3)]
+    for item in (one for one in items if one.id.repeat in repeats):
+        item.metrics["response"] = {name: us for name, us in item.metrics["response"].items() if name != number}
+    *begun, ended = records.whole_ladder("ladder", items)
+    facts = FactsTaken(when="start", host="db1", system="", facts=dict(FACTS))
+    started = records.run_started(PLAN, f"run-{next(_NUMBERS)}", version="1.0")
+    return load_results([started, facts, *begun, ended, records.run_finished()])
+
+
+@pytest.mark.parametrize(("repeats", "reason"), [((3,), "missing in 1 repeat"), ((1, 2, 3), "none in B"), ((), "")])
+def test_a_number_that_repeats_lack_is_in_the_table_and_not_judged(repeats: Sequence[int], reason: str) -> None:
+    """It may be missing because these repeats were the worst."""
+    compared = compare(results({4: [2_000.0, 2_001.0, 2_002.0]}), lacking("p99_us", *repeats))
+    row = rows(compared, 4)["response.p99_us"]
+    assert (row.direction, row.reason("B")) == ("unknown" if reason else "better", reason)
+    counted = "3 better" if not reason else "2 better, 1 not judged"
+    assert f"Of 3 main numbers: {counted}" in answer([compared]).text
+    judged = comparison.judge(comparison.check("response.p99_us.ratio.upper < 0.95", PLAN), compared)
+    assert judged.outcome == ("INCONCLUSIVE" if reason else "PASS")
+
+
 # ---- what may be compared ----------------------------------------------------------------------------------------
 
 
