@@ -122,7 +122,8 @@ def test_one_repeat_decides_nothing(check: str) -> None:
 
 def counted(*errors: int) -> list[events.Event]:
     counts = [{"count": count, "fraction": count / 1000.0} for count in errors]
-    return finish("c", [begun("c"), *(iteration("c", 4, n, 100.0, errors=each) for n, each in enumerate(counts, 1))])
+    items = (iteration("c", 4, n, 100.0, errors=each, unfinished=each) for n, each in enumerate(counts, 1))
+    return finish("c", [begun("c"), *items])
 
 
 @pytest.mark.parametrize(
@@ -134,6 +135,7 @@ def counted(*errors: int) -> list[events.Event]:
         ("c.at(4).errors.fraction < 0.001", (2,), "FAIL"),
         ("c.at(4).errors.count == 0", (0, 0, 0), "PASS"),
         ("c.at(4).errors.count <= 2", (0, 0, 3), "FAIL"),
+        ("c.at(4).unfinished.count <= 2", (0, 0, 3), "FAIL"),
         ("c.at(4).errors.count.upper <= 0", (0, 0, 0), "INCONCLUSIVE"),
     ],
 )
