@@ -27,6 +27,7 @@ from proveout.coordinator.verdict.checks import (
     STATISTICS,
     compared_sides,
     is_constant,
+    judge,
     lower_bound,
     reads_points,
     turned,
@@ -49,7 +50,7 @@ from proveout.core.numbers import (
     rung_name,
     seconds,
 )
-from proveout.core.statistics import CONFIDENCE
+from proveout.core.statistics import CONFIDENCE, ZERO_EVENTS
 from proveout.dsl.expr.evaluation import (
     Bare,
     Comparison,
@@ -402,8 +403,12 @@ def claims(verdict: VerdictReached, results: RunResults) -> tuple[Claim, ...]:
     return tuple(claim for leaf, holds in leaves(tree) if (claim := _claim(leaf, scope, holds=holds)))
 
 
-WRONG = (1.0 - CONFIDENCE) / 2.0
-"""The share of runs in which a bound is on the wrong side of the true value."""
+def _wrong(check: str, scope: Mapping[str, Any]) -> float:
+    """The share of runs, at most, in which a check is decided wrongly: of each of its comparisons that in which an end
+    of the interval is on the wrong side of the true value."""
+    found = [value for value, _ in judge(check, scope).deciding if value is not None]
+    missed = ((1.0 - value.get("confidence", CONFIDENCE), value["method"]) for value in found)
+    return sum(of if method == ZERO_EVENTS else of / 2.0 for of, method in missed) or (1.0 - CONFIDENCE) / 2.0
 
 
 def method(results: RunResults) -> Iterator[str]:
@@ -416,10 +421,11 @@ def method(results: RunResults) -> Iterator[str]:
         "population, unless the plan restarts or resets in between, so no interval covers another start or other data."
     )
     judged = [one for one in results.verdicts if any(claim.interval for claim in claims(one, results))]
-    points = sum(reads_points(one.check) for one in judged)
-    bounds = len(judged) - points
-    parts = [f"one that reads a bound is wrong in at most {percent(WRONG)} of runs"] if bounds else []
-    parts += [f"one or more of {bounds} in at most {percent(min(bounds * WRONG, 1.0))}"] if bounds > 1 else []
+    scope = environment(results)
+    bounds = [_wrong(one.check, scope) for one in judged if not reads_points(one.check)]
+    points = len(judged) - len(bounds)
+    parts = [f"one that reads a bound is wrong in at most {percent(max(bounds))} of runs"] if bounds else []
+    parts += [f"one or more of {len(bounds)} in at most {percent(min(sum(bounds), 1.0))}"] if len(bounds) > 1 else []
     text = ", ".join(parts)
     if points:
         text += f"{'; ' if text else ''}one that reads a point estimate such as .mean ({points} here) has no level: "

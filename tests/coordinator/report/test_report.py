@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from proveout.coordinator.report.ci_reports import Remark, remarks
 from proveout.coordinator.report.document import Details, Document, Paragraph, Section, Table
 from proveout.coordinator.report.figures import load_figures
 from proveout.coordinator.report.run_document import run_document, run_summary
-from proveout.coordinator.report.summary import answer, claims, end_sentence, headline, ladder_comparisons
+from proveout.coordinator.report.summary import answer, claims, end_sentence, headline, ladder_comparisons, method
 from proveout.coordinator.report.tables import host_trees, load_rows, validity_notes
 from proveout.coordinator.results import results
 from proveout.coordinator.results.results import RunResults, load_results
@@ -545,6 +546,28 @@ def test_a_claim_has_value_and_limit_in_one_unit(check: str, value: str, limit: 
     if claim.lower is not None:
         assert claim.lower < claim.mean < claim.upper  # type: ignore[operator]
         assert claim.interval.startswith("95 % CI ") and " … " in claim.interval
+
+
+@pytest.mark.parametrize(
+    ("checks", "share", "together"),
+    [
+        (("base.at(4).tps >= 1",) * 2, "2.5 %", "5 %"),
+        (("base.at(4).tps >= 1 && base.at(1).tps >= 1",), "5 %", ""),
+        (("base.at(4).tps >= 1", "cap.rate >= 1"), "5 %", "7.5 %"),
+        (("base.at(4).errors.fraction <= 0.1",), "5 %", ""),
+        (("base.at(4).errors.count == 0", "base.at(4).tps >= 1"), "2.5 %", "5 %"),
+    ],
+)
+def test_a_report_says_in_how_many_runs_verdicts_may_be_wrong(checks: Sequence[str], share: str, together: str) -> None:
+    """By each of their comparisons: either end of a t interval misses in 2.5 %, the upper end of no event and an end of
+    a search in 5 %."""
+    none = {"errors": {"count": 0, "fraction": 0.0}, "ended": {"count": 1_000}}
+    items = [records.iteration("base", at, n, none | {"tps": 1_000.0 + n}) for at in (1, 4) for n in (1, 2, 3)]
+    history = [*records.whole_ladder("base", items), *search(4_000.0, 4_400.0)]
+    verdicts = [replace(made.verdict(check, history), id=f"v{place}") for place, check in enumerate(checks)]
+    (*_, text) = method(run(*history, *verdicts))
+    told = f"one that reads a bound is wrong in at most {share} of runs"
+    assert text == f"Verdicts: {told}{f', one or more of 2 in at most {together}' if together else ''}."
 
 
 def test_a_check_of_several_parts_has_a_claim_each_and_prose_has_none() -> None:
