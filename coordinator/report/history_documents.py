@@ -400,8 +400,10 @@ def _named(run: RunSummary, trend: Trend) -> str:
 
 
 def _levels(trend: Trend) -> Iterator[Block]:
-    rows = []
+    rows, lacking = [], []
     for history in trend.histories:
+        is_last = history.runs[-1].run == trend.selection.runs[-1].run
+        lacking += [] if is_last else [f"{where(history)}: {history.metric}"]
         level = history.levels[-1]
         counted = Counter(history.decisions.statuses)
         name = history.metric.rpartition(".")[2]
@@ -410,7 +412,7 @@ def _levels(trend: Trend) -> Iterator[Block]:
                 f"{where(history)}: {history.metric}",
                 str(len(history.runs)),
                 quantity(level.mean, name),
-                quantity(math.exp(history.points[-1].value), name),
+                quantity(math.exp(history.points[-1].value), name) if is_last else "-",
                 percent(_spread(history)),
                 f"{level.last - level.first + 1}",
                 str(counted["open"]),
@@ -421,6 +423,9 @@ def _levels(trend: Trend) -> Iterator[Block]:
     short = min((len(history.runs) for history in trend.histories), default=0)
     if short < RUNS_MIN:
         yield Notes((f"Fewer than {RUNS_MIN} runs ({short}): a change cannot be shown yet.",), "warn")
+    if lacking:
+        why = "it was not measured, or transactions without an answer leave a lower bound of it"
+        yield Notes((f"Not in the newest run: {', '.join(lacking)}; {why}.",), "warn")
     yield Notes(
         (
             f"A change is shown from {RUNS_MIN} runs on, by at least {metric_history.AFTER_MIN} runs of the new level "
