@@ -143,6 +143,12 @@ def test_checks_of_counts_are_decided_without_an_interval(check: str, errors: tu
     assert verdict(check, counted(*errors)).outcome == outcome
 
 
+def test_a_stage_may_have_the_name_of_a_bound() -> None:
+    named = ladder("at_upper", {4: [298.0, 300.0, 302.0]})
+    assert verdict("at_upper.at(4).tps.lower >= 400", named).outcome == "FAIL"
+    assert verdict("at_upper.at(4).tps.lower >= 300", named).outcome == "INCONCLUSIVE"
+
+
 def test_two_estimates_are_compared_by_the_interval_of_their_ratio() -> None:
     """The two intervals overlap (295 … 305 and 303 … 314); the interval of the ratio does not contain 1."""
     near = [*ladder("base", {4: [298.0, 300.0, 302.0]}), *ladder("fast", {4: [306.5, 308.5, 310.5]})]
