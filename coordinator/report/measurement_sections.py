@@ -184,9 +184,14 @@ def _latency(row: LoadRow, name: str, divisor: float) -> str:
     """
     value, half = row.response_us(name)
     if value is None and (bound := row.at_least_us(name)):
-        unit = 10.0 ** (math.floor(math.log10(bound / divisor)) - 2)
-        return f"≥ {figures(math.floor(bound / divisor / unit) * unit)}"
+        return _at_least(bound / divisor)
     return "-" if value is None else figures(value / divisor, None if half is None else half / divisor)
+
+
+def _at_least(bound: float) -> str:
+    """`≥ 4.99`, rounded down."""
+    unit = 10.0 ** (math.floor(math.log10(bound)) - 2)
+    return f"≥ {figures(math.floor(bound / unit) * unit)}"
 
 
 def _remarks(stage: StageResult, top: RungResult, rungs: Sequence[LoadRow]) -> Iterator[Paragraph]:
@@ -517,11 +522,12 @@ def _phase_cells(label: str, phase: Metrics, at_least: Metrics, divisor: float) 
 
 
 def _bounded(phase: Metrics, at_least: Metrics, *path: str, divisor: float) -> str:
-    """A mean over the repeats, or `≥` and the mean of its lower bounds; "-" without either."""
-    value, bound = number_at(phase, *path), number_at(at_least, *path, "value")
+    """A mean over the repeats, or `≥` and the mean of its lower bounds where that is given; "-" without either."""
+    value, least = number_at(phase, *path), at_path(at_least, *path) or {}
     if value is not None:
         return figures(value / divisor)
-    return "-" if bound is None else f"≥ {figures(bound / divisor)}"
+    bound = number_at(least, "value") if least.get("given") else None
+    return _at_least(bound / divisor) if bound else "-"
 
 
 # ---- statements --------------------------------------------------------------------------------------------------
