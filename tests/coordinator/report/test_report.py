@@ -694,6 +694,10 @@ def test_the_metrics_report_follows_openmetrics() -> None:
     assert all(sample.fullmatch(line) for line in lines if not line.startswith("#"))
 
 
+MAXIMA = (1.0, 2.0, 3.0, 4.0, 5.0, 900.0)
+"""Their interval is that of the median."""
+
+
 def test_benchstat_has_a_line_for_each_valid_repeat_and_bencher_each_rung_with_its_interval() -> None:
     found = load_results(hostile_run.history())
     lines = ci_reports.to_benchstat(found).splitlines()
@@ -701,12 +705,21 @@ def test_benchstat_has_a_line_for_each_valid_repeat_and_bencher_each_rung_with_i
     assert lines[:2] == ["pkg: study", "Unit tx/s better=higher"]
     form = re.compile(r"BenchmarkRung/stage=\S+/threads=\d+/transaction=\S+ [1-9]\d*( \S+ (ns/op|p50-ns|p99-ns|tx/s))+")
     assert [line for line in known if not form.fullmatch(line)] == []
-    every = [row for row in csv_export.rows(found) if row["valid"] and row["tps"] is not None and not row.get("phase")]
+    of_rungs = (row for row in csv_export.rows(found) if found.stages[row["stage"]].climbs and not row.get("phase"))
+    every = [row for row in of_rungs if row["valid"] and row["tps"] is not None]
     assert len(known) == len(every) > 4
     rung = found.stages["slow"].rungs[0]
     throughput = json.loads(ci_reports.to_bencher(found))[f"slow/{rung.threads}"]["throughput"]
     assert throughput["value"] == rung.tree["tps"]["mean"]
     assert throughput.get("lower_value") == rung.tree["tps"].get("lower")
+    probes = [records.iteration("cap", 4, n, {"tps": 1_000.0 * n}) for n in (1, 2)]
+    answer = e.SearchFinished(stage="cap", rate=8.0, probes=2, reason="", over="threads")
+    ladder = [records.iteration("l", 4, n, {"tps": 9.0, "response": {"max_us": us}}) for n, us in enumerate(MAXIMA, 1)]
+    other = run(begun("cap", "search"), *probes, answer, ended("cap"), *records.whole_ladder("l", ladder))
+    assert "stage=cap" not in ci_reports.to_benchstat(other), "probes are no repeats of each other"
+    bencher = json.loads(ci_reports.to_bencher(other))
+    assert bencher["cap"] == {"threads": {"value": 8.0}}
+    assert bencher["l/4"]["latency-max"] == {"value": 3_500.0, "lower_value": 1_000.0, "upper_value": 9e5}
 
 
 def test_conditions_of_a_comparison_that_fail_the_job_have_annotations() -> None:
