@@ -24,6 +24,7 @@ from proveout.coordinator.results.results import RungResult, RunResults, StageRe
 from proveout.coordinator.verdict.checks import (
     NEEDED,
     PERHAPS_NEVER,
+    POINTS,
     STATISTICS,
     compared_sides,
     is_constant,
@@ -474,14 +475,16 @@ def _compared(text: str, operator: str, limit: str, scope: Mapping[str, Any]) ->
 
 
 def _read(text: str, scope: Mapping[str, Any]) -> tuple[Any, str]:
-    """The value of a side, of a statistic of an estimate (`.lower`) the whole estimate; and `median` where the check
-    reads that: the mean stands for its bounds, which are drawn."""
-    node = ungroup(parse(text))
-    if isinstance(node, Member) and node.name in STATISTICS:
-        whole = value_of(text[node.of.start : node.of.end], scope) if node.name not in ("cv", "n") else None
-        if isinstance(whole, dict) and "mean" in whole:
-            return whole, "median" if node.name == "median" else "mean"
-    return value_of(text, scope), "mean"
+    """The value of a side, of a statistic of an estimate (`.lower`) the whole estimate; and the point that is shown:
+    that which the check reads, else that which the bounds are of."""
+    node, whole, read = ungroup(parse(text)), None, ""
+    if isinstance(node, Member) and node.name in STATISTICS and node.name not in ("cv", "n"):
+        whole, read = value_of(text[node.of.start : node.of.end], scope), node.name
+    if not (isinstance(whole, dict) and "mean" in whole):
+        whole, read = value_of(text, scope), ""
+    if read in POINTS:
+        return whole, read
+    return whole, "median" if isinstance(whole, dict) and whole.get("of") == "median" else "mean"
 
 
 def _bounded(text: str, operator: str, limit: str, scope: Mapping[str, Any]) -> Claim:

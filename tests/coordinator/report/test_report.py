@@ -570,6 +570,14 @@ def test_a_report_says_in_how_many_runs_verdicts_may_be_wrong(checks: Sequence[s
     assert text == f"Verdicts: {told}{f', one or more of 2 in at most {together}' if together else ''}."
 
 
+def test_a_claim_on_an_extreme_shows_the_median_that_its_interval_is_of() -> None:
+    items = [records.iteration("base", 4, n, {"response": {"max_us": us}}) for n, us in enumerate(MAXIMA, 1)]
+    history = records.whole_ladder("base", items)
+    for end, value in (("", "3.5 µs"), (".upper", "3.5 µs"), (".mean", "153 µs")):
+        (claim,) = claims(made.verdict(f"base.at(4).response.max_us{end} <= 500", history), run(*history))
+        assert (claim.value, claim.interval) == (value, "95 % CI 1.0 µs … 900 µs")
+
+
 def test_a_check_of_several_parts_has_a_claim_each_and_prose_has_none() -> None:
     both = claims(made.verdict("base.at(1).tps.mean > 1 && base.at(4).tps.mean > 2", BASE), run(*BASE))
     assert [one.limit for one in both] == ["> 1/s", "> 2/s"]
