@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from proveout.coordinator.report import tables
 from proveout.coordinator.report.document import (
@@ -570,11 +571,13 @@ def _statement_ladder(stage: StageResult) -> Iterator[Block]:
 
 def top_statements(rung: RungResult, system: str) -> list[StatementLine]:
     """The statements of a system at a rung, those with the most time first: counts added over the repeats, shares of
-    their sum."""
+    the time of all statements in them."""
+    of_repeats = [[line for line in item.statements if line.system == system] for item in rung.iterations]
+    timed = ([line for line in lines if line.time_fraction > 0.0] for lines in of_repeats)
+    whole_s = sum(lines[0].seconds / lines[0].time_fraction for lines in timed if lines)
     by_id: dict[str, list[StatementLine]] = {}
-    for line in (line for item in rung.iterations for line in item.statements if line.system == system):
+    for line in chain.from_iterable(of_repeats):
         by_id.setdefault(line.id, []).append(line)
-    whole_s = sum(line.seconds for found in by_id.values() for line in found)
     added = []
     for found in by_id.values():
         calls, spent_s, rows = (sum(getattr(line, name) for line in found) for name in ("calls", "seconds", "rows"))
