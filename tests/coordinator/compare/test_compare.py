@@ -24,6 +24,7 @@ from proveout.coordinator.report.comparison_document import ROWS_MAX, answer, co
 from proveout.coordinator.report.comparison_tables import (
     finding,
     forest,
+    heads,
     level_note,
     main_numbers,
     outcome,
@@ -34,6 +35,7 @@ from proveout.coordinator.results.results import RunResults, ladder_metrics, loa
 from proveout.core.numbers import Sought, confirmed
 from proveout.dsl.expr.syntax import ExpressionFault
 from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder
 from proveout.proto.events import Event, FactsTaken, IterationFinished, SearchFinished
 
 HOSTILE = "\x1b[31m<b>|`[bold]\u202e"
@@ -193,6 +195,16 @@ def test_the_levels_are_corrected_over_the_rungs_and_over_the_tables() -> None:
             missed = 1.0 - compared.levels[name not in ("tps", "response.avg_us", "response.p99_us")]
             assert row.change["confidence"] == pytest.approx(1.0 - missed)
             assert (row.direction in ("better", "worse")) == (row.change["p_value"] <= missed)
+
+
+def test_the_higher_level_of_automatic_repeats_is_said() -> None:
+    stages = (replace(one, repeat=10, repeat_min=3) if isinstance(one, Ladder) else one for one in PLAN.stages)
+    auto = replace(PLAN, stages=tuple(stages))
+    compared = compare(*(results(rungs, plan=auto, finished=False) for rungs in (BASE, slower(0.99))))
+    assert rows(compared, 4)["tps"].change["confidence"] > compared.levels[0]
+    assert level_note(compared).endswith("Those of ladders with `repeat: auto` are of up to 99.4 %.")
+    assert heads(compared, main=True)[4] == "CI"
+    assert heads(compare(results(), results(slower(0.99))), main=True)[4].endswith(" % CI")
 
 
 def lacking(number: str, *repeats: int) -> RunResults:
