@@ -209,7 +209,7 @@ def heads(one: ComparedRuns, *, main: bool = False) -> tuple[str, ...]:
 def _of_auto(one: ComparedRuns) -> float:
     """The level of intervals of ladders with `repeat: auto`, where it is above those of the comparison; 0 elsewhere."""
     rows = [row for stage in one.stages for rung in stage.rungs for row in rung.rows]
-    above = [
+    above: list[float] = [
         at for row in rows if (at := row.change.get("confidence", 0.0)) > one.levels[row.of_load[1] not in FAMILIES]
     ]
     return max(above, default=0.0)
