@@ -29,7 +29,7 @@ from proveout.coordinator.verdict import checks
 from proveout.core import statistics
 from proveout.core.data_classes import record
 from proveout.core.json_data import at_path, number_at
-from proveout.core.numbers import ends, notation, percent, rung_name, safe
+from proveout.core.numbers import count_of, ends, notation, percent, rung_name, safe
 from proveout.core.statistics import CONFIDENCE
 from proveout.dsl import metrics
 from proveout.dsl.compile.result_names import run_scope
@@ -206,7 +206,7 @@ class Row:
         if self.offered:
             return "offered"
         found = ends(self.change)
-        if found is None:
+        if found is None or "missing" in self.change:  # the repeats without it may be the worst ones
             return "unknown"
         lower, upper = found
         if self.band and 1.0 + lower >= 1.0 / (1.0 + self.band) and upper <= self.band:
@@ -227,6 +227,8 @@ class Row:
         for name, value in ((REFERENCE, self.base), (other, self.other)):
             if not value:
                 return f"none in {name}" if value is None else f"0 in {name}"
+        if missing := self.change.get("missing"):
+            return f"missing in {count_of(missing, 'repeat')}"
         alone = self.change.get("method") != "single" and self.change.get("n") == 1
         return "1 repeat" if alone else "no interval"
 
@@ -476,12 +478,16 @@ def _few(stages: Sequence[StagePair]) -> Iterator[str]:
 def _paired(
     base: Mapping[str, Any], other: Mapping[str, Any], levels: tuple[float, float], path: tuple[str, ...]
 ) -> Metrics:
-    """Merge two trees of the same names: `{base, other, change, ratio}` in the place of each number that both have.
-    `levels` are those of the main numbers and of all others."""
+    """Merge two trees of the same names: `{base, other, change, ratio}` in the place of each number that both have,
+    `{base, other}` of an estimate that one has. `levels` are those of the main numbers and of all others."""
     result: Metrics = {}
-    for name, left in base.items():
-        right = other.get(name)
-        if right is None or left is None or name == "at_least":  # a change of two lower bounds is not known
+    for name in dict.fromkeys((*base, *other)):
+        left, right = base.get(name), other.get(name)
+        if name == "at_least":  # a change of two lower bounds is not known
+            continue
+        if left is None or right is None:
+            if number_at(left if right is None else right, "mean") is not None:
+                result[name] = {BASE: left, OTHER: right}
             continue
         if isinstance(left, Mapping) != isinstance(right, Mapping):
             continue
@@ -507,7 +513,7 @@ def _changed(name: str, left: Any, right: Any, confidence: float) -> Metrics:
     if "mean" not in quotient:
         return {}
     kept = {key: quotient[key] for key in _KEPT if key in quotient}
-    if "degrees" in quotient:
+    if "degrees" in quotient and "missing" not in quotient:
         kept["p_value"] = statistics.p_value(math.log(quotient["mean"]), quotient["cv"], quotient["degrees"])
     found = {key: quotient[key] for key in _MOVED if key in quotient}
     return {CHANGE: {key: value - 1.0 for key, value in found.items()} | kept, RATIO: found | kept}
@@ -515,7 +521,7 @@ def _changed(name: str, left: Any, right: Any, confidence: float) -> Metrics:
 
 _MOVED = ("mean", "median", "lower", "upper")
 """The keys of an estimate that change by 1 from a ratio to a change."""
-_KEPT = ("n", "method", "confidence", "chosen_from", "p_value")
+_KEPT = ("n", "method", "confidence", "chosen_from", "p_value", "missing")
 
 
 # ---- rows --------------------------------------------------------------------------------------------------------

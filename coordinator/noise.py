@@ -260,14 +260,21 @@ class Remedy:
 
 
 def showing(
-    found: Components, repeats: int, window_s: float, *, paired: bool = False, upper: bool = False
+    found: Components,
+    repeats: int,
+    window_s: float,
+    *,
+    paired: bool = False,
+    upper: bool = False,
+    confidence: float = CONFIDENCE,
 ) -> float | None:
     """The smallest relative increase that so many repeats show in 80 of 100 runs; None with fewer than 2.
 
-    `paired`: interleaved ladders; else two runs. `upper`: by the upper end of the noise's own interval.
+    `paired`: interleaved ladders; else two runs. `upper`: by the upper end of the noise's own interval. `confidence`:
+    the level of the intervals, which is higher with `repeat: auto`.
     """
     deviation = (found.paired_deviation if paired else found.deviation)(window_s, upper=upper)
-    distance = statistics.detectable(deviation, repeats, arms=1 if paired else 2)
+    distance = statistics.detectable(deviation, repeats, arms=1 if paired else 2, confidence=confidence)
     return None if distance is None else math.expm1(min(distance, 50.0))
 
 

@@ -390,8 +390,8 @@ PROPAGATION: Tree = {
 
 _EXTREMES = ("p999_us", "max_us", "max_s", "max_bytes", "max")
 _SIGNED = ("slope", "grown_bytes", "avg", "min", "end", "per_s", "delta")
-_EVENTS = ("errors", "missed", "logical", "retried", "rerun", "connect_failures")
-_COUNTED = ("errors", "missed", "retried", "rerun", "connect_failures")
+_COUNTED = ("errors", "missed", "unfinished", "hung", "retried", "rerun", "connect_failures")
+_EVENTS = (*_COUNTED, "logical")
 
 
 def kind(path: Sequence[str]) -> Kind:

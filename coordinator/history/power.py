@@ -40,7 +40,7 @@ from proveout.dsl.plan.stages import Ladder
 RUNS_MAX, TRIED_MAX = 3, 10
 JOURNAL_MAX_BYTES = 32 << 20
 """Larger journals are not read: `check` stays fast."""
-SHOWN: Mapping[str, str] = {"throughput": "tps", "response p99": "response.p99_us"}
+SHOWN: Mapping[str, tuple[str, ...]] = {"throughput": ("tps",), "response p99": ("response", "p99_us")}
 
 
 @record
@@ -130,14 +130,14 @@ def _ladder(plan: Plan, ladder: Ladder, earlier: Sequence[RunResults]) -> Ladder
     return LadderPower(id=ladder.id, repeats=ladder.repeat, changes=changes, expected=expected)
 
 
-def _change(ladder: Ladder, rung: int, path: str, earlier: Sequence[RunResults]) -> float | None:
+def _change(ladder: Ladder, rung: int, path: Sequence[str], earlier: Sequence[RunResults]) -> float | None:
     """The smallest change of a number of a rung that two ladders or runs of so many repeats show; None without two
     positive values in some run."""
     squares, degrees = 0.0, 0
     for results in earlier:
         of = results.stages[ladder.id].rungs if ladder.id in results.stages else ()
         for one in (one for one in of if one.threads == rung):
-            values = (at_path(one.tree, path) or {}).get("values", ())
+            values = (at_path(one.tree, *path) or {}).get("values", ())
             if len(values) > 1 and min(values) > 0.0:
                 squares += float(np.var(np.log(values), ddof=1)) * (len(values) - 1)
                 degrees += len(values) - 1

@@ -166,7 +166,7 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[
             yield prefix + name, {"mean": float(value)}
 
 
-FORMAT = 5
+FORMAT = 6
 """Of the cached summaries; changes with `RunSummary`, with what an estimate is, and with the methods of
 `core.statistics`."""
 

@@ -180,17 +180,18 @@ def times_of(load: TransactionLoad) -> dict[str, Latency]:
 
 
 def summary(item: TransactionLoad, loads: Mapping[str, LoadResult], load: str = "") -> TransactionSummary:
-    """A transaction type of a load, over all its hosts."""
-    times, length = times_of(item), sum(map(length_s, loads.values())) / len(loads)
+    """A transaction type of a load, over all its hosts; the throughput of each by the length of its own window."""
+    times, name = times_of(item), item.counts.name
+    hosts = [(load.transactions, length) for load in loads.values() if (length := length_s(load)) > 0.0]
     return TransactionSummary(
-        name=item.counts.name,
+        name=name,
         ok=item.counts.ok,
         logical_failures=item.counts.logical_failures,
         errors=dict(item.counts.errors),
         retried=item.counts.retried,
         missed=item.counts.missed,
         unfinished=histogram.count(item.service_at_least),
-        tps=item.ended / length if length > 0.0 else 0.0,
+        tps=sum(one.ended / length for found, length in hosts for one in found if one.counts.name == name),
         response=times["response"].known,
         service=times["service"].known,
         load=load,

@@ -340,7 +340,9 @@ def _other_load(
     used = [float(tree.get("ours", {}).get("cpu_cores", 0.0)) for _, tree in trees]
     # Local agents are one process tree, which each of them reports whole.
     ours = max(used) if machine == LOCAL else sum(used)
-    other = max(float(trees[0][1]["cpu"]["busy_fraction"]) - ours / cores, 0.0)
+    cpu = trees[0][1]["cpu"]
+    here = float(cpu["busy_fraction"]) - float(cpu.get("steal_fraction", 0.0))  # what is stolen: `_steal`
+    other = max(here - ours / cores, 0.0)
     share, limit = together("fraction", other, OTHER_CPU_MAX)
     text = f"{share} of the CPU used by others (limit {limit})"
     yield checked(f"other-load:{name}", other <= OTHER_CPU_MAX, text)

@@ -388,10 +388,10 @@ def _rungs(stage: StageResult) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
 
 def to_benchstat(results: RunResults) -> str:
     """Go's benchmark format: a line for each valid repeat of a rung, and each transaction in it, which `benchstat`
-    makes intervals of. Rates are better higher, times lower."""
+    makes intervals of; not the probes of searches, whose rates differ. Rates are better higher, times lower."""
     lines = [f"pkg: {_word(results.run.name) if results.run else 'proveout'}", "Unit tx/s better=higher", ""]
     for row in rows(results):
-        if not row["valid"] or row.get("phase") or row["tps"] is None:
+        if not results.stages[row["stage"]].climbs or not row["valid"] or row.get("phase") or row["tps"] is None:
             continue
         name = "/".join(f"{key}={_word(str(row[key]))}" for key in ("stage", "threads", "transaction"))
         times = [(name.removesuffix("_us"), row[name]) for name in ("avg_us", "p50_us", "p99_us")]
@@ -412,14 +412,15 @@ def _word(text: str) -> str:
 def to_bencher(results: RunResults) -> str:
     """Bencher Metric Format: JSON with the throughput and the response times of each rung, with their intervals."""
     found: dict[str, dict[str, dict[str, float]]] = {}
-    ends = {"value": "mean", "lower_value": "lower", "upper_value": "upper"}
     for stage in results.stages.values():
         for count, name, estimate in _rungs(stage):
             measure, unit = ("throughput", 1.0) if name == "tps" else (f"latency-{name.removesuffix('_us')}", 1e3)
+            centre = "median" if estimate.get("of") == "median" else "mean"  # of what the interval is
+            ends = {"value": centre, "lower_value": "lower", "upper_value": "upper"}
             known = {word: estimate[end] * unit for word, end in ends.items() if estimate.get(end) is not None}
             found.setdefault(f"{stage.id}/{count}", {})[measure] = known  # Bencher's latency is in ns
         if stage.search is not None and stage.search.rate is not None:
-            found[stage.id] = {"throughput": {"value": stage.search.rate}}
+            found[stage.id] = {"throughput" if stage.search.over == "rate" else "threads": {"value": stage.search.rate}}
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -199,9 +199,20 @@ def values_table(one: ComparedRuns, stage: StagePair) -> Table:
 
 
 def heads(one: ComparedRuns, *, main: bool = False) -> tuple[str, ...]:
-    """The heads over `cells`: `A`, `B`, `B / A`; of a table of `main` numbers with the level of their intervals."""
+    """The heads over `cells`: `A`, `B`, `B / A`; of a table of `main` numbers with the level of their intervals, where
+    all have it."""
     base, other = one.names
-    return ("", base, other, f"{other} / {base}", f"{_level(one.levels[0])} CI" if main else "CI", "")
+    level = f"{_level(one.levels[0])} " if main and not _of_auto(one) else ""
+    return ("", base, other, f"{other} / {base}", f"{level}CI", "")
+
+
+def _of_auto(one: ComparedRuns) -> float:
+    """The level of intervals of ladders with `repeat: auto`, where it is above those of the comparison; 0 elsewhere."""
+    rows = [row for stage in one.stages for rung in stage.rungs for row in rung.rows]
+    above: list[float] = [
+        at for row in rows if (at := row.change.get("confidence", 0.0)) > one.levels[row.of_load[1] not in FAMILIES]
+    ]
+    return max(above, default=0.0)
 
 
 def level_note(one: ComparedRuns) -> str:
@@ -215,6 +226,7 @@ def level_note(one: ComparedRuns) -> str:
     return (
         f"Levels of the intervals: {' and '.join(parts)}, corrected over the numbers (Benjamini–Hochberg) and over the "
         "rungs (Bonferroni): two equal systems differ in none of them in 95 of 100 comparisons."
+        + (f" Those of ladders with `repeat: auto` are of up to {_level(own)}." if (own := _of_auto(one)) else "")
     )
 
 

@@ -24,6 +24,7 @@ from proveout.coordinator.history.runs import RunSummary, Selection
 from proveout.coordinator.noise import (
     CHANGES,
     METRICS,
+    Components,
     NoiseRecord,
     Spread,
     find,
@@ -58,6 +59,7 @@ from proveout.core.data_classes import record
 from proveout.core.distributions import t_quantile
 from proveout.core.json_data import to_plain
 from proveout.core.numbers import count_of, number, percent, quantity, rung_name, safe, seconds, threads
+from proveout.core.statistics import repeats_confidence
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder
@@ -221,6 +223,12 @@ def _known(plan: Plan, records: Sequence[NoiseRecord]) -> Iterator[tuple[Ladder,
         yield from ((ladder, count, record) for count, record in find(records, plan, ladder).items())
 
 
+def _shows(ladder: Ladder, found: Components, *, paired: bool) -> float | None:
+    """The smallest increase that all repeats of a ladder show, with intervals of its own level."""
+    level = repeats_confidence(ladder.repeat, ladder.repeat_min, ladder.repeat)
+    return showing(found, ladder.repeat, ladder.windows.measure_s, paired=paired, confidence=level)
+
+
 def _rung_lines(ladder: Ladder, count: int, record: NoiseRecord, paired: bool) -> Iterator[str]:
     when = datetime.fromtimestamp(record.measured_unix_s).astimezone().strftime("%Y-%m-%d")
     near = "" if record.threads == count else f" at {threads(record.threads)}"
@@ -228,7 +236,7 @@ def _rung_lines(ladder: Ladder, count: int, record: NoiseRecord, paired: bool) -
     turns = ", interleaved" if paired else ""
     yield f"{ladder.id}, {threads(count)}, {repeats} × {seconds(window_s)}{turns} (noise of {record.run}{near}, {when})"
     for name, found in record.metrics.items():
-        least = showing(found, repeats, window_s, paired=paired)
+        least = _shows(ladder, found, paired=paired)
         needed = repeats_for(found, SMALL, window_s, paired=paired)
         shown = "no change" if least is None else f"{_at_least(least)} and more"
         more = f"; {percent(SMALL)} takes {'more than 10,000' if needed is None else f'{needed:,}'} repeats"
@@ -246,13 +254,8 @@ def explain_data(plan: Plan, records: Sequence[NoiseRecord]) -> list[dict[str, o
             "environment": record.environment,
             "repeats": ladder.repeat,
             "measure_s": ladder.windows.measure_s,
-            "shown": {
-                name: showing(one, ladder.repeat, ladder.windows.measure_s) for name, one in record.metrics.items()
-            },
-            "shown_interleaved": {
-                name: showing(one, ladder.repeat, ladder.windows.measure_s, paired=True)
-                for name, one in record.metrics.items()
-            },
+            "shown": {name: _shows(ladder, one, paired=False) for name, one in record.metrics.items()},
+            "shown_interleaved": {name: _shows(ladder, one, paired=True) for name, one in record.metrics.items()},
         }
         for ladder, count, record in _known(plan, records)
     ]
@@ -397,8 +400,10 @@ def _named(run: RunSummary, trend: Trend) -> str:
 
 
 def _levels(trend: Trend) -> Iterator[Block]:
-    rows = []
+    rows, lacking = [], []
     for history in trend.histories:
+        is_last = history.runs[-1].run == trend.selection.runs[-1].run
+        lacking += [] if is_last else [f"{where(history)}: {history.metric}"]
         level = history.levels[-1]
         counted = Counter(history.decisions.statuses)
         name = history.metric.rpartition(".")[2]
@@ -407,7 +412,7 @@ def _levels(trend: Trend) -> Iterator[Block]:
                 f"{where(history)}: {history.metric}",
                 str(len(history.runs)),
                 quantity(level.mean, name),
-                quantity(math.exp(history.points[-1].value), name),
+                quantity(math.exp(history.points[-1].value), name) if is_last else "-",
                 percent(_spread(history)),
                 f"{level.last - level.first + 1}",
                 str(counted["open"]),
@@ -418,6 +423,9 @@ def _levels(trend: Trend) -> Iterator[Block]:
     short = min((len(history.runs) for history in trend.histories), default=0)
     if short < RUNS_MIN:
         yield Notes((f"Fewer than {RUNS_MIN} runs ({short}): a change cannot be shown yet.",), "warn")
+    if lacking:
+        why = "it was not measured, or transactions without an answer leave a lower bound of it"
+        yield Notes((f"Not in the newest run: {', '.join(lacking)}; {why}.",), "warn")
     yield Notes(
         (
             f"A change is shown from {RUNS_MIN} runs on, by at least {metric_history.AFTER_MIN} runs of the new level "

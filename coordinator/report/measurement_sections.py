@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from proveout.coordinator.report import tables
 from proveout.coordinator.report.document import (
@@ -184,9 +185,14 @@ def _latency(row: LoadRow, name: str, divisor: float) -> str:
     """
     value, half = row.response_us(name)
     if value is None and (bound := row.at_least_us(name)):
-        unit = 10.0 ** (math.floor(math.log10(bound / divisor)) - 2)
-        return f"≥ {figures(math.floor(bound / divisor / unit) * unit)}"
+        return _at_least(bound / divisor)
     return "-" if value is None else figures(value / divisor, None if half is None else half / divisor)
+
+
+def _at_least(bound: float) -> str:
+    """`≥ 4.99`, rounded down."""
+    unit = 10.0 ** (math.floor(math.log10(bound)) - 2)
+    return f"≥ {figures(math.floor(bound / unit) * unit)}"
 
 
 def _remarks(stage: StageResult, top: RungResult, rungs: Sequence[LoadRow]) -> Iterator[Paragraph]:
@@ -517,11 +523,12 @@ def _phase_cells(label: str, phase: Metrics, at_least: Metrics, divisor: float) 
 
 
 def _bounded(phase: Metrics, at_least: Metrics, *path: str, divisor: float) -> str:
-    """A mean over the repeats, or `≥` and the mean of its lower bounds; "-" without either."""
-    value, bound = number_at(phase, *path), number_at(at_least, *path, "value")
+    """A mean over the repeats, or `≥` and the mean of its lower bounds where that is given; "-" without either."""
+    value, least = number_at(phase, *path), at_path(at_least, *path) or {}
     if value is not None:
         return figures(value / divisor)
-    return "-" if bound is None else f"≥ {figures(bound / divisor)}"
+    bound = number_at(least, "value") if least.get("given") else None
+    return _at_least(bound / divisor) if bound else "-"
 
 
 # ---- statements --------------------------------------------------------------------------------------------------
@@ -564,11 +571,13 @@ def _statement_ladder(stage: StageResult) -> Iterator[Block]:
 
 def top_statements(rung: RungResult, system: str) -> list[StatementLine]:
     """The statements of a system at a rung, those with the most time first: counts added over the repeats, shares of
-    their sum."""
+    the time of all statements in them."""
+    of_repeats = [[line for line in item.statements if line.system == system] for item in rung.iterations]
+    timed = ([line for line in lines if line.time_fraction > 0.0] for lines in of_repeats)
+    whole_s = sum(lines[0].seconds / lines[0].time_fraction for lines in timed if lines)
     by_id: dict[str, list[StatementLine]] = {}
-    for line in (line for item in rung.iterations for line in item.statements if line.system == system):
+    for line in chain.from_iterable(of_repeats):
         by_id.setdefault(line.id, []).append(line)
-    whole_s = sum(line.seconds for found in by_id.values() for line in found)
     added = []
     for found in by_id.values():
         calls, spent_s, rows = (sum(getattr(line, name) for line in found) for name in ("calls", "seconds", "rows"))

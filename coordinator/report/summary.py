@@ -24,9 +24,11 @@ from proveout.coordinator.results.results import RungResult, RunResults, StageRe
 from proveout.coordinator.verdict.checks import (
     NEEDED,
     PERHAPS_NEVER,
+    POINTS,
     STATISTICS,
     compared_sides,
     is_constant,
+    judge,
     lower_bound,
     reads_points,
     turned,
@@ -49,7 +51,7 @@ from proveout.core.numbers import (
     rung_name,
     seconds,
 )
-from proveout.core.statistics import CONFIDENCE
+from proveout.core.statistics import CONFIDENCE, ZERO_EVENTS
 from proveout.dsl.expr.evaluation import (
     Bare,
     Comparison,
@@ -90,7 +92,9 @@ class ComparisonRow:
 
     @property
     def tone(self) -> Tone:
-        """Of the factor: good above 1 with its whole interval, bad below 1."""
+        """Of the factor: good above 1 with its whole interval, bad below 1; of none that repeats lack."""
+        if "missing" in self.factor:
+            return ""
         if self.factor.get("lower", 0.0) > 1.0:
             return "good"
         return "bad" if self.factor.get("upper", 1.0) < 1.0 else ""
@@ -400,8 +404,12 @@ def claims(verdict: VerdictReached, results: RunResults) -> tuple[Claim, ...]:
     return tuple(claim for leaf, holds in leaves(tree) if (claim := _claim(leaf, scope, holds=holds)))
 
 
-WRONG = (1.0 - CONFIDENCE) / 2.0
-"""The share of runs in which a bound is on the wrong side of the true value."""
+def _wrong(check: str, scope: Mapping[str, Any]) -> float:
+    """The share of runs, at most, in which a check is decided wrongly: of each of its comparisons that in which an end
+    of the interval is on the wrong side of the true value."""
+    found = [value for value, _ in judge(check, scope).deciding if value is not None]
+    missed = ((1.0 - value.get("confidence", CONFIDENCE), value["method"]) for value in found)
+    return sum(of if method == ZERO_EVENTS else of / 2.0 for of, method in missed) or (1.0 - CONFIDENCE) / 2.0
 
 
 def method(results: RunResults) -> Iterator[str]:
@@ -414,10 +422,11 @@ def method(results: RunResults) -> Iterator[str]:
         "population, unless the plan restarts or resets in between, so no interval covers another start or other data."
     )
     judged = [one for one in results.verdicts if any(claim.interval for claim in claims(one, results))]
-    points = sum(reads_points(one.check) for one in judged)
-    bounds = len(judged) - points
-    parts = [f"one that reads a bound is wrong in at most {percent(WRONG)} of runs"] if bounds else []
-    parts += [f"one or more of {bounds} in at most {percent(min(bounds * WRONG, 1.0))}"] if bounds > 1 else []
+    scope = environment(results)
+    bounds = [_wrong(one.check, scope) for one in judged if not reads_points(one.check)]
+    points = len(judged) - len(bounds)
+    parts = [f"one that reads a bound is wrong in at most {percent(max(bounds))} of runs"] if bounds else []
+    parts += [f"one or more of {len(bounds)} in at most {percent(min(sum(bounds), 1.0))}"] if len(bounds) > 1 else []
     text = ", ".join(parts)
     if points:
         text += f"{'; ' if text else ''}one that reads a point estimate such as .mean ({points} here) has no level: "
@@ -466,14 +475,16 @@ def _compared(text: str, operator: str, limit: str, scope: Mapping[str, Any]) ->
 
 
 def _read(text: str, scope: Mapping[str, Any]) -> tuple[Any, str]:
-    """The value of a side, of a statistic of an estimate (`.lower`) the whole estimate; and `median` where the check
-    reads that: the mean stands for its bounds, which are drawn."""
-    node = ungroup(parse(text))
-    if isinstance(node, Member) and node.name in STATISTICS:
-        whole = value_of(text[node.of.start : node.of.end], scope) if node.name not in ("cv", "n") else None
-        if isinstance(whole, dict) and "mean" in whole:
-            return whole, "median" if node.name == "median" else "mean"
-    return value_of(text, scope), "mean"
+    """The value of a side, of a statistic of an estimate (`.lower`) the whole estimate; and the point that is shown:
+    that which the check reads, else that which the bounds are of."""
+    node, whole, read = ungroup(parse(text)), None, ""
+    if isinstance(node, Member) and node.name in STATISTICS and node.name not in ("cv", "n"):
+        whole, read = value_of(text[node.of.start : node.of.end], scope), node.name
+    if not (isinstance(whole, dict) and "mean" in whole):
+        whole, read = value_of(text, scope), ""
+    if read in POINTS:
+        return whole, read
+    return whole, "median" if isinstance(whole, dict) and whole.get("of") == "median" else "mean"
 
 
 def _bounded(text: str, operator: str, limit: str, scope: Mapping[str, Any]) -> Claim:

@@ -182,8 +182,6 @@ def ratios(together: Mapping[str, Any], alone: Mapping[str, Any]) -> Metrics:
         if not left or not right or (fixed and name == "tps_ratio"):
             continue
         found[name] = statistics.ratio(dict(left), dict(right))
-        if lacking := max(left.get("missing", 0), right.get("missing", 0)):
-            found[name]["missing"] = lacking
     return found
 
 

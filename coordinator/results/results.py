@@ -36,6 +36,7 @@ from proveout.coordinator.results.estimates import (
 )
 from proveout.core import statistics
 from proveout.core.data_classes import dataclass, record
+from proveout.core.json_data import number_at
 from proveout.core.numbers import first_pieces, rate_unit
 from proveout.core.statistics import CONFIDENCE
 from proveout.dsl import metrics
@@ -418,7 +419,7 @@ def rung_tree(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One repeat's share in a tree of estimates; `trials`: the transactions that ended in it."""
+    """One repeat's share in a tree of estimates; `trials`: the transactions that ended in it (`_trials`)."""
 
     repeat: int
     tree: Mapping[str, Any]
@@ -438,7 +439,7 @@ class _Stated:
 
 
 def _estimates(parts: Sequence[_Part], path: tuple[str, ...], stated: _Stated) -> Metrics:
-    parts = [replace(one, trials=one.tree["tps"] * one.measure_s) if one.tree.get("tps") else one for one in parts]
+    parts = [one if (trials := _trials(one)) is None else replace(one, trials=trials) for one in parts]
     result: Metrics = {}
     for name in dict.fromkeys(name for part in parts for name in part.tree):
         below = (*path, name)
@@ -456,6 +457,17 @@ def _estimates(parts: Sequence[_Part], path: tuple[str, ...], stated: _Stated) -
         else:
             result[name] = _estimate(having, values, below, stated)
     return result
+
+
+def _trials(part: _Part) -> float | None:
+    """The transactions of a load or of a phase that were answered, of a type those that committed; of a tree without
+    counts (a tool, an older journal) by its throughput; None of any other tree."""
+    ended, late, ok, tps = (
+        number_at(part.tree, *path) for path in (("ended", "count"), ("late", "count"), ("ok",), ("tps",))
+    )
+    if ended is not None:
+        return ended + (late or 0.0)
+    return ok if ok is not None else tps and tps * part.measure_s
 
 
 def _estimate(having: Sequence[_Part], values: Sequence[float], path: tuple[str, ...], stated: _Stated) -> Metrics:

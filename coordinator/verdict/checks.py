@@ -524,12 +524,13 @@ def _repeats(found: Estimate | None, limit: float) -> str:
 
 
 def _deciding(leaf: Comparison, left: Any, right: Any, read: Sequence[_Read]) -> tuple[Estimate | None, float]:
-    """The estimate whose interval decides a comparison, and its limit; None where there is no single one."""
+    """The estimate whose interval decides a comparison, and its limit; None where there is no single one, or none does,
+    as of a count."""
     if isinstance(left, dict) and isinstance(right, dict):
         return compared_sides(left, right)
     for value, text, limit in ((left, leaf.left, right), (right, leaf.right, left)):
         if isinstance(value, dict):
-            return value, float(limit)
+            return None if _is_counted(text, shares=value["n"] == 1) else value, float(limit)
         node = ungroup(parse(text))
         if isinstance(node, Member) and node.name in _OPPOSITE and read and _is_number(limit):
             base = text[node.of.start : node.of.end]

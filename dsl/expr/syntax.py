@@ -338,17 +338,18 @@ def walk(node: Syntax) -> Iterator[Syntax]:
 
 
 def renamed(text: str, rename: Callable[[str], str]) -> str:
-    """The expression with every name and member renamed."""
+    """The expression with the last member of every path renamed: stages and loads may have the names of statistics."""
 
-    def changed(node: Syntax) -> Syntax:
+    def changed(node: Syntax, *, is_last: bool = True) -> Syntax:
         changes: dict[str, Any] = {}
         for item in fields(node):
             value = getattr(node, item.name)
             if isinstance(value, Node):
-                changes[item.name] = changed(value)  # type: ignore[arg-type]  # every concrete Node is in Syntax
+                within = isinstance(node, Member | Index)
+                changes[item.name] = changed(value, is_last=not within)  # type: ignore[arg-type]  # all are in Syntax
             elif isinstance(value, tuple):
                 changes[item.name] = tuple(changed(part) for part in value)
-        if isinstance(node, Member | Name):
+        if isinstance(node, Member) and is_last:
             changes["name"] = rename(node.name)
         return replace(node, **changes)
 

@@ -244,14 +244,14 @@ class StallDetector:
 SUB_BUCKET_BITS = 11
 SUB_BUCKETS = 1 << SUB_BUCKET_BITS
 HALF = SUB_BUCKETS // 2
-HIGHEST_NS = 3_600_000_000_000
+HIGHEST_NS = 7 * 86_400_000_000_000  # no window is longer
 LENGTH = (HIGHEST_NS.bit_length() - SUB_BUCKET_BITS + 2) * HALF
 
 Int64s = npt.NDArray[np.int64]
 
 
 def indices_of(ns: Int64s) -> Int64s:
-    """The bucket index of each value; values outside 0 … 1 h go to the first or the last bucket."""
+    """The bucket index of each value; values outside 0 … 7 d go to the first or the last bucket."""
     values = np.clip(ns, 0, HIGHEST_NS)
     # The exponent of a double (above the 52 bits of its fraction) is the bit length and 1022: exact, because the values
     # stay below 2^53.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -92,6 +93,11 @@ def test_too_few_runs_are_undecidable(tmp_path: Path, capsys: pytest.CaptureFixt
     assert trend(tmp_path) == 0
     assert trend(tmp_path, "--fail-if", "change") == 3
     assert "5 runs; a change can be shown from 10 on" in capsys.readouterr().out
+    record(tmp_path, {4: [1000.0, 1001.0, 1002.0]}, day=5)
+    assert trend(tmp_path, "--metric", "tps") == 0
+    shown = capsys.readouterr().out
+    assert "Not in the newest run: ladder, 1 thread: tps;" in shown
+    assert re.search(r"1 thread: tps +5 +1,001/s +- ", shown), "the last run of a history is not the newest one"
 
 
 def test_runs_that_differ_are_excluded_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

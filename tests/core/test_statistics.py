@@ -24,6 +24,7 @@ from proveout.core.statistics import (
     confidence_together,
     difference,
     estimate,
+    of_runs,
     ratio,
     spent_levels,
 )
@@ -90,6 +91,9 @@ def test_no_event_has_the_rule_of_three() -> None:
     assert estimate([0.0, 1.0], kind="events")["method"] == "t, cut at 0"
     assert estimate([0.0, 0.0], kind="events", trials=0)["method"] == "not estimated"
     assert "lower" not in estimate([0.0], kind="events", trials=10_000)
+    both = difference(share, estimate([0.0, 0.0], kind="events", trials=10_000))
+    assert bounds(both) == pytest.approx((-3.0 / 10_000, 3.0 / 30_000), rel=0.002)
+    assert (both["method"], both["confidence"]) == ("ends", pytest.approx(0.9))
 
 
 def test_an_extreme_has_order_statistics_of_the_median_from_6_repeats_on() -> None:
@@ -198,8 +202,19 @@ def test_ratio_with_zeros_and_by_zero_invents_nothing() -> None:
 
 def test_a_ratio_of_extremes_is_that_of_geometric_means() -> None:
     a, b = estimate([1.0, 100.0, 10.0], kind="extreme"), estimate([1.0, 2.0, 4.0], kind="extreme")
-    found = ratio(a, b)
-    assert (found["mean"], found["of"]) == (pytest.approx(5.0), "geometric mean")
+    shared = {"block": "run/a", "repeats": [1, 2, 3]}
+    for found, method in ((ratio(a, b), "welch"), (ratio(a | shared, b | shared), "paired")):
+        assert (found["mean"], found["of"], found["method"]) == (pytest.approx(5.0), "geometric mean", method)
+
+
+def test_runs_with_the_spread_of_others_have_its_interval_and_nothing_of_another_one() -> None:
+    extreme, incomplete = estimate([5.0, 6.0, 7.0], kind="extreme"), estimate([5.0, 6.0]) | {"missing": 1}
+    found = of_runs([extreme] * 6, (0.01, 5.0))
+    assert (found["method"], "of" in found, "reason" in found) == ("log t", False, False)
+    assert "lower" not in of_runs([estimate([5.0, 6.0])] * 2, (90.0, 5.0))
+    few = of_runs([estimate([5.0, 6.0])] * 2 + [incomplete], None)
+    assert (few["n"], few["missing"]) == (2, 1)
+    assert of_runs([incomplete], (0.01, 5.0))["missing"] == 1
 
 
 def test_an_estimate_that_was_chosen_is_wider_and_its_spread_the_same() -> None:

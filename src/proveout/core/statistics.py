@@ -186,6 +186,8 @@ _GAPS = (28.5, 13.5, 9.1, 7.0, 5.8, 5.1, 4.5, 4.1, 3.8, 3.55, 3.35, 3.2, 3.05, 2
 """99 % quantiles, for 4 to 20 normal repeats, of the largest gap between neighbours over the deviation in the two
 groups that it separates (400,000 simulations each); the last one holds for more repeats too."""
 _EXTREME = ("order statistics", "not estimated")
+ZERO_EVENTS = "zero events"
+"""The method of an estimate of events of which there was none: its upper end alone may be wrong, in 5 % of cases."""
 NO_INFORMATION = "no information"
 """The method of an estimate whose interval reaches beyond a factor of `FACTOR_MAX` to either side."""
 FACTOR_MAX = 1000.0
@@ -232,7 +234,8 @@ SIMULATED = 1000
 
 @functools.lru_cache(maxsize=64)
 def spent_levels(least: int, most: int) -> tuple[float, ...]:
-    """The level of the intervals after `least`, `least` + 1, … `most` repeats. `least` is at least 2.
+    """The level of the intervals after `least`, `least` + 1, … `most` repeats. `least` is at least 3: the density of ρ
+    after 2 repeats has no bound at ± 1, where the levels would be too low.
 
     >>> [round(level, 4) for level in spent_levels(3, 6)]
     [0.9823, 0.9834, 0.9773, 0.9699]
@@ -387,18 +390,23 @@ def of_runs(runs: Sequence[Estimate], between: tuple[float, float] | None = None
     """The mean over several runs of one number, by each run's mean over its repeats, with its interval.
 
     `between`: the variance of the logarithm of a run's mean, and its degrees of freedom, from other runs; with it one
-    run has an interval too. A number of a run without repeats (the answer of a search) counts as its mean. ValueError
-    when empty.
+    run has an interval too. A number of a run without repeats (the answer of a search) counts as its mean. `missing`:
+    the runs in which some repeat lacks it; the others count, if any. ValueError when empty.
     """
+    if lacking := sum(bool(run.get("missing")) for run in runs):
+        whole = [run for run in runs if not run.get("missing")] or [{**run, "missing": 0} for run in runs]
+        return of_runs(whole, between) | {"missing": lacking}
     values = [float(run["mean"]) for run in runs]
     methods = {str(run["method"]) for run in runs}
-    if methods == {"zero events"}:
+    if methods == {ZERO_EVENTS}:
         upper = 1.0 / sum(1.0 / float(run["upper"]) for run in runs)  # as of all their trials together
-        return {**estimate(values), "lower": 0.0, "upper": upper, "degrees": math.inf, "method": "zero events"}
-    result = estimate(values, kind="extreme" if methods & set(_EXTREME) else "signed" if "t" in methods else "level")
+        return {**estimate(values), "lower": 0.0, "upper": upper, "degrees": math.inf, "method": ZERO_EVENTS}
     if between is None or min(values) <= 0.0:
-        return result
-    variance, degrees = _pooled([np.asarray(values)], between)
+        return estimate(values, kind="extreme" if methods & {*_EXTREME} else "signed" if "t" in methods else "level")
+    data = np.asarray(values)
+    mean = _mean(data)
+    result = _described(data, mean, _variance_of(data, mean) if len(data) > 1 else None, ())
+    variance, degrees = _pooled([data], between)
     half = t_quantile(degrees) * math.sqrt(variance / len(values))
     if half > math.log(FACTOR_MAX):
         return result | _no_information(len(values))
@@ -481,7 +489,7 @@ def _no_event(trials: float, confidence: float, chosen_from: int) -> Estimate:
     if trials <= 0.0:
         return {"method": "not estimated", "reason": "there was nothing that could have been such an event"}
     upper = -math.log((1.0 - confidence) / chosen_from) / trials
-    return {"lower": 0.0, "upper": upper, "degrees": math.inf, "method": "zero events"}
+    return {"lower": 0.0, "upper": upper, "degrees": math.inf, "method": ZERO_EVENTS}
 
 
 def _order_statistics(data: Floats, tail: float) -> Estimate:
@@ -560,7 +568,7 @@ def ratio(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFI
     A side without values (a ratio) brings its own variance and degrees of freedom. A plain number is exact. The
     interval's level is the highest of `confidence` and the two sides'; a side that was chosen from k candidates widens
     it to 1 - (1 - confidence)/k. A side of one repeat or without bounds, or a value <= 0, gives a ratio of means
-    without bounds; a denominator of 0 gives no mean either.
+    without bounds; a denominator of 0 gives no mean either. `missing`: that of the side with more of them.
 
     Source: Welch, Biometrika 34 (1947); Kalibera & Jones, Rigorous Benchmarking in Reasonable Time (ISMM 2013).
     """
@@ -575,12 +583,15 @@ def ratio(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFI
         return result | _of_ends(left, right, operator.truediv)
     pairs = _pairs(left, right)
     of_runs = _pooled_runs(left, right)
-    found = of_runs or (_log_pairs(pairs) if pairs is not None else _welch(_log_centre(left), _log_centre(right)))
+    extreme = any(side["method"] in _EXTREME for side in (left, right))
+    found = of_runs or (
+        _log_pairs(pairs, extreme) if pairs is not None else _welch(_log_centre(left), _log_centre(right))
+    )
     if found is None:
         return result
     half = _half(found, result)
     result |= {"mean": math.exp(found.centre)} | ({} if pairs is None else {"n": len(pairs[0])})
-    if any(side["method"] in _EXTREME for side in (left, right)):
+    if extreme:
         result["of"] = "geometric mean"
     if half > math.log(FACTOR_MAX):
         return result | _no_information(result["n"])
@@ -592,12 +603,13 @@ def ratio(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFI
 def difference(a: Estimate | float, b: Estimate | float) -> Estimate:
     """a - b of two estimates, with a confidence interval: as `ratio`, without logarithms, for values of any sign.
 
-    `welch`: (mean a - mean b) ± t(ν) √(s_a²/n + s_b²/m); `paired`: of the differences of the pairs. Source: as `ratio`.
+    `welch`: (mean a - mean b) ± t(ν) √(s_a²/n + s_b²/m); `paired`: of the differences of the pairs; `ends`: as with
+    searches, where a side is `zero events`, whose repeats have no deviation. Source: as `ratio`.
     """
     left, right = _as_estimate(a), _as_estimate(b)
     result = _combined(left, right)
     result |= {name: left[name] - right[name] for name in ("mean", "median")}
-    if _has_search(left, right):
+    if _has_search(left, right) or ZERO_EVENTS in (left["method"], right["method"]):
         return result | _of_ends(left, right, operator.sub)
     pairs = _pairs(left, right)
     found = _mean_of(pairs[0] - pairs[1]) if pairs is not None else _welch(_centre(left), _centre(right))
@@ -621,11 +633,12 @@ def _combined(left: Estimate, right: Estimate, confidence: float = CONFIDENCE) -
     measured = [side for side in (left, right) if side["method"] != "exact"] or [left]
     result: Estimate = {"n": min(int(side["n"]) for side in measured), "values": [], "method": "none"}
     level = max(confidence, *(side.get("confidence", CONFIDENCE) for side in (left, right)))
-    chosen = max(int(side.get("chosen_from", 1)) for side in (left, right))
+    chosen, missing = (max(int(side.get(name, 0)) for side in (left, right)) for name in ("chosen_from", "missing"))
     return (
         result
         | ({"confidence": level} if level != CONFIDENCE else {})
         | ({"chosen_from": chosen} if chosen > 1 else {})
+        | ({"missing": missing} if missing else {})
     )
 
 
@@ -661,10 +674,12 @@ def _pairs(left: Estimate, right: Estimate) -> tuple[Floats, Floats] | None:
     return np.asarray([first[key] for key in shared], float), np.asarray([second[key] for key in shared], float)
 
 
-def _log_pairs(pairs: tuple[Floats, Floats]) -> _Centre | None:
+def _log_pairs(pairs: tuple[Floats, Floats], extreme: bool) -> _Centre | None:
     a, b = pairs
     if min(a.min(), b.min()) <= 0.0:
         return None
+    if extreme:
+        return _mean_of(np.log(a / b))  # geometric means, as in `_log_centre`
     count = len(a)
     by_logs = float(np.log(a / b).var(ddof=1))
     by_delta = float((a / a.mean() - b / b.mean()).var(ddof=1))
@@ -706,8 +721,7 @@ def _log_centre(side: Estimate) -> _Centre | None:
     if mean <= 0.0 or (len(data) and data.min() <= 0.0):
         return None
     if len(data) > 1 and side["method"] in _EXTREME:
-        logs = np.log(data)  # of an extreme, whose mean is the largest values': geometric means
-        return _Centre(float(logs.mean()), float(logs.var(ddof=1)) / len(data), len(data) - 1)
+        return _mean_of(np.log(data))  # of an extreme, whose mean is the largest values': geometric means
     if len(data) > 1:
         return _Centre(math.log(mean), _log_variance(data), len(data) - 1)
     if side["method"] == "exact":

@@ -24,6 +24,7 @@ from proveout.coordinator.report.comparison_document import ROWS_MAX, answer, co
 from proveout.coordinator.report.comparison_tables import (
     finding,
     forest,
+    heads,
     level_note,
     main_numbers,
     outcome,
@@ -34,6 +35,7 @@ from proveout.coordinator.results.results import RunResults, ladder_metrics, loa
 from proveout.core.numbers import Sought, confirmed
 from proveout.dsl.expr.syntax import ExpressionFault
 from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder
 from proveout.proto.events import Event, FactsTaken, IterationFinished, SearchFinished
 
 HOSTILE = "\x1b[31m<b>|`[bold]\u202e"
@@ -193,6 +195,39 @@ def test_the_levels_are_corrected_over_the_rungs_and_over_the_tables() -> None:
             missed = 1.0 - compared.levels[name not in ("tps", "response.avg_us", "response.p99_us")]
             assert row.change["confidence"] == pytest.approx(1.0 - missed)
             assert (row.direction in ("better", "worse")) == (row.change["p_value"] <= missed)
+
+
+def test_the_higher_level_of_automatic_repeats_is_said() -> None:
+    stages = (replace(one, repeat=10, repeat_min=3) if isinstance(one, Ladder) else one for one in PLAN.stages)
+    auto = replace(PLAN, stages=tuple(stages))
+    compared = compare(*(results(rungs, plan=auto, finished=False) for rungs in (BASE, slower(0.99))))
+    assert rows(compared, 4)["tps"].change["confidence"] > compared.levels[0]
+    assert level_note(compared).endswith("Those of ladders with `repeat: auto` are of up to 99.4 %.")
+    assert heads(compared, main=True)[4] == "CI"
+    assert heads(compare(results(), results(slower(0.99))), main=True)[4].endswith(" % CI")
+
+
+def lacking(number: str, *repeats: int) -> RunResults:
+    """A run of one rung whose `repeats` have no such response time."""
+    items = [iteration(4, repeat, 3_000.0 + repeat) for repeat in (1, 2, 3)]
+    for item in (one for one in items if one.id.repeat in repeats):
+        item.metrics["response"] = {name: us for name, us in item.metrics["response"].items() if name != number}
+    *begun, ended = records.whole_ladder("ladder", items)
+    facts = FactsTaken(when="start", host="db1", system="", facts=dict(FACTS))
+    started = records.run_started(PLAN, f"run-{next(_NUMBERS)}", version="1.0")
+    return load_results([started, facts, *begun, ended, records.run_finished()])
+
+
+@pytest.mark.parametrize(("repeats", "reason"), [((3,), "missing in 1 repeat"), ((1, 2, 3), "none in B"), ((), "")])
+def test_a_number_that_repeats_lack_is_in_the_table_and_not_judged(repeats: Sequence[int], reason: str) -> None:
+    """It may be missing because these repeats were the worst."""
+    compared = compare(results({4: [2_000.0, 2_001.0, 2_002.0]}), lacking("p99_us", *repeats))
+    row = rows(compared, 4)["response.p99_us"]
+    assert (row.direction, row.reason("B")) == ("unknown" if reason else "better", reason)
+    counted = "3 better" if not reason else "2 better, 1 not judged"
+    assert f"Of 3 main numbers: {counted}" in answer([compared]).text
+    judged = comparison.judge(comparison.check("response.p99_us.ratio.upper < 0.95", PLAN), compared)
+    assert judged.outcome == ("INCONCLUSIVE" if reason else "PASS")
 
 
 # ---- what may be compared ----------------------------------------------------------------------------------------

@@ -179,7 +179,7 @@ def test_earlier_runs_say_which_changes_and_verdicts_the_plan_can_show(tmp_path:
     assert verdict.outcome == "PASS" and verdict.chance == pytest.approx(1.0, abs=1e-6)
     first, ladder, of_verdict = power.lines(found)
     assert first.startswith(f"by 3 earlier runs of this plan (newest {name})")
-    assert ladder.startswith("  ladder: 3 repeats show changes of at least ")
+    assert ladder.startswith("  ladder: 3 repeats show changes of at least ") and ladder.endswith(" in response p99")
     assert of_verdict == "  v: decided with a chance of 100 % (PASS last time)"
 
 

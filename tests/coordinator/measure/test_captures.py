@@ -25,9 +25,9 @@ from proveout.coordinator.measure.captures import (
 )
 from proveout.coordinator.measure.transaction_cost import Cost, transaction_cost
 from proveout.coordinator.report.document import Details, Notes, Preformatted, Section, Table
-from proveout.coordinator.report.measurement_sections import statement_section
+from proveout.coordinator.report.measurement_sections import statement_section, top_statements
 from proveout.coordinator.results.published import wait_rows, wait_systems
-from proveout.coordinator.results.results import load_results
+from proveout.coordinator.results.results import load_results, rungs
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.compile.result_names import run_scope
 from proveout.dsl.expr.checking import check_expression
@@ -297,6 +297,10 @@ def test_the_report_adds_repeats_up_and_folds_the_plans() -> None:
     assert notes.items[0].startswith("x/4/2/1: the plan of `UPDATE t SET a = ?` changed")
     (shown, *_) = details.blocks
     assert isinstance(shown, Preformatted) and "Seq Scan on a" in shown.text
+    total = {"count": 99, "calls": 99.0, "seconds": 12.0, "rows": 7.0}
+    many = stated(output=json.dumps({"total": total, "statements": [update(), COMMIT]}))
+    lines = top_statements(rungs([many])[0], "db")
+    assert [line.time_fraction for line in lines] == [0.25, 1.0 / 12.0], "of all statements, not of the listed ones"
 
 
 # ---- the cost of a transaction, from counters that grow by known amounts -----------------------------------------

@@ -315,6 +315,10 @@ def test_the_window_is_where_all_clients_measured_and_of_passes_it_ends_with_the
     assert (window.start_ns, window.end_ns) == (start + 10 * MS, end)
     longer = load("client2", measure_end_ns=end + offset + 3 * S)
     assert measure_window({"client1": first, "client2": longer}, CLOCKS, to_last=True).end_ns == end + 3 * S
+    get = transaction("Get", QUICK)
+    both = {"client1": load("client1", get), "client2": load("client2", get, measure_end_ns=end + offset + 3 * S)}
+    found = finished(loads=both, seconds={}).metrics
+    assert found["transactions"]["Get"]["tps"] == found["tps"], "each host by the length of its own window"
 
 
 def test_nothing_ended_is_a_breach_that_counts_and_says_the_first_error() -> None:

@@ -279,6 +279,7 @@ def paused(seconds: float, **about: Any) -> dict[str, Any]:
         case("other load beside local agents", "other-load:local", False, "counts", addresses=LOCAL,
              captures={**os_capture("s1", 3.9, 2.9), **os_capture("c1", 3.9, 2.9)}),
         case("stolen CPU of a client", "steal:c1", False, "counts", captures=os_capture("c1", 1.0, 1.0, steal=0.5)),
+        case("it is no other load", "other-load:c1", True, "counts", captures=os_capture("c1", 1.0, 1.0, steal=0.5)),
         case("stolen CPU of a server", "steal:s1", False, "counts", dsn="host=x",
              captures=os_capture("s1", 1.0, 1.0, steal=0.5)),
         *(

@@ -28,7 +28,7 @@ from proveout.coordinator.noise import (
     remedy,
     showing,
 )
-from proveout.coordinator.report.history_documents import noise_document, summary
+from proveout.coordinator.report.history_documents import explain_data, noise_document, summary
 from proveout.coordinator.results.results import RunResults, ladder_metrics, load_results
 from proveout.coordinator.storage import run_directory
 from proveout.core import statistics
@@ -126,6 +126,10 @@ def test_a_stored_record_is_found_by_the_plan_whatever_its_repeats(tmp_path: Pat
         assert coordinator_noise.find(records, other, ladders(other)[0]) == {1: record, 4: record}
     changed = compile_plan(SMOKE, overrides={"subscribers": "2000"})
     assert coordinator_noise.find(records, changed, ladders(changed)[0]) == {}
+    auto = [dataclasses.replace(one, repeat_min=3) if isinstance(one, Ladder) else one for one in plan(10).stages]
+    both = (explain_data(one, records)[0] for one in (plan(10), dataclasses.replace(plan(10), stages=tuple(auto))))
+    fixed, wider = (one["shown"]["tps"] for one in both)  # type: ignore[index]
+    assert wider > 1.1 * fixed, "the intervals of `auto` have a higher level"
 
 
 def test_explain_shows_what_the_repeats_can_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from proveout.coordinator.report.ci_reports import Remark, remarks
 from proveout.coordinator.report.document import Details, Document, Paragraph, Section, Table
 from proveout.coordinator.report.figures import load_figures
 from proveout.coordinator.report.run_document import run_document, run_summary
-from proveout.coordinator.report.summary import answer, claims, end_sentence, headline, ladder_comparisons
+from proveout.coordinator.report.summary import answer, claims, end_sentence, headline, ladder_comparisons, method
 from proveout.coordinator.report.tables import host_trees, load_rows, validity_notes
 from proveout.coordinator.results import results
 from proveout.coordinator.results.results import RunResults, load_results
@@ -547,6 +548,36 @@ def test_a_claim_has_value_and_limit_in_one_unit(check: str, value: str, limit: 
         assert claim.interval.startswith("95 % CI ") and " … " in claim.interval
 
 
+@pytest.mark.parametrize(
+    ("checks", "share", "together"),
+    [
+        (("base.at(4).tps >= 1",) * 2, "2.5 %", "5 %"),
+        (("base.at(4).tps >= 1 && base.at(1).tps >= 1",), "5 %", ""),
+        (("base.at(4).tps >= 1", "cap.rate >= 1"), "5 %", "7.5 %"),
+        (("base.at(4).errors.fraction <= 0.1",), "5 %", ""),
+        (("base.at(4).errors.count == 0", "base.at(4).tps >= 1"), "2.5 %", "5 %"),
+    ],
+)
+def test_a_report_says_in_how_many_runs_verdicts_may_be_wrong(checks: Sequence[str], share: str, together: str) -> None:
+    """By each of their comparisons: either end of a t interval misses in 2.5 %, the upper end of no event and an end of
+    a search in 5 %."""
+    none = {"errors": {"count": 0, "fraction": 0.0}, "ended": {"count": 1_000}}
+    items = [records.iteration("base", at, n, none | {"tps": 1_000.0 + n}) for at in (1, 4) for n in (1, 2, 3)]
+    history = [*records.whole_ladder("base", items), *search(4_000.0, 4_400.0)]
+    verdicts = [replace(made.verdict(check, history), id=f"v{place}") for place, check in enumerate(checks)]
+    (*_, text) = method(run(*history, *verdicts))
+    told = f"one that reads a bound is wrong in at most {share} of runs"
+    assert text == f"Verdicts: {told}{f', one or more of 2 in at most {together}' if together else ''}."
+
+
+def test_a_claim_on_an_extreme_shows_the_median_that_its_interval_is_of() -> None:
+    items = [records.iteration("base", 4, n, {"response": {"max_us": us}}) for n, us in enumerate(MAXIMA, 1)]
+    history = records.whole_ladder("base", items)
+    for end, value in (("", "3.5 µs"), (".upper", "3.5 µs"), (".mean", "153 µs")):
+        (claim,) = claims(made.verdict(f"base.at(4).response.max_us{end} <= 500", history), run(*history))
+        assert (claim.value, claim.interval) == (value, "95 % CI 1.0 µs … 900 µs")
+
+
 def test_a_check_of_several_parts_has_a_claim_each_and_prose_has_none() -> None:
     both = claims(made.verdict("base.at(1).tps.mean > 1 && base.at(4).tps.mean > 2", BASE), run(*BASE))
     assert [one.limit for one in both] == ["> 1/s", "> 2/s"]
@@ -671,6 +702,10 @@ def test_the_metrics_report_follows_openmetrics() -> None:
     assert all(sample.fullmatch(line) for line in lines if not line.startswith("#"))
 
 
+MAXIMA = (1.0, 2.0, 3.0, 4.0, 5.0, 900.0)
+"""Their interval is that of the median."""
+
+
 def test_benchstat_has_a_line_for_each_valid_repeat_and_bencher_each_rung_with_its_interval() -> None:
     found = load_results(hostile_run.history())
     lines = ci_reports.to_benchstat(found).splitlines()
@@ -678,12 +713,21 @@ def test_benchstat_has_a_line_for_each_valid_repeat_and_bencher_each_rung_with_i
     assert lines[:2] == ["pkg: study", "Unit tx/s better=higher"]
     form = re.compile(r"BenchmarkRung/stage=\S+/threads=\d+/transaction=\S+ [1-9]\d*( \S+ (ns/op|p50-ns|p99-ns|tx/s))+")
     assert [line for line in known if not form.fullmatch(line)] == []
-    every = [row for row in csv_export.rows(found) if row["valid"] and row["tps"] is not None and not row.get("phase")]
+    of_rungs = (row for row in csv_export.rows(found) if found.stages[row["stage"]].climbs and not row.get("phase"))
+    every = [row for row in of_rungs if row["valid"] and row["tps"] is not None]
     assert len(known) == len(every) > 4
     rung = found.stages["slow"].rungs[0]
     throughput = json.loads(ci_reports.to_bencher(found))[f"slow/{rung.threads}"]["throughput"]
     assert throughput["value"] == rung.tree["tps"]["mean"]
     assert throughput.get("lower_value") == rung.tree["tps"].get("lower")
+    probes = [records.iteration("cap", 4, n, {"tps": 1_000.0 * n}) for n in (1, 2)]
+    answer = e.SearchFinished(stage="cap", rate=8.0, probes=2, reason="", over="threads")
+    ladder = [records.iteration("l", 4, n, {"tps": 9.0, "response": {"max_us": us}}) for n, us in enumerate(MAXIMA, 1)]
+    other = run(begun("cap", "search"), *probes, answer, ended("cap"), *records.whole_ladder("l", ladder))
+    assert "stage=cap" not in ci_reports.to_benchstat(other), "probes are no repeats of each other"
+    bencher = json.loads(ci_reports.to_bencher(other))
+    assert bencher["cap"] == {"threads": {"value": 8.0}}
+    assert bencher["l/4"]["latency-max"] == {"value": 3_500.0, "lower_value": 1_000.0, "upper_value": 9e5}
 
 
 def test_conditions_of_a_comparison_that_fail_the_job_have_annotations() -> None:

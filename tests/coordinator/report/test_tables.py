@@ -267,9 +267,10 @@ def phase(tps: float, p99_us: float, **more: object) -> dict[str, object]:
     }  # fmt: skip
 
 
-def phased(*trees: Mapping[str, object], at_least: dict[str, float] | None = None) -> RunResults:
+def phased(*trees: Mapping[str, object], at_least: dict[str, float] | None = None, **more: Any) -> RunResults:
     metrics = [{"tps": 300.0, "phases": tree} for tree in trees]
-    finished = [iteration("run", 8, n, one, rate=300.0, at_least=at_least or {}) for n, one in enumerate(metrics, 1)]
+    more |= {"rate": 300.0, "at_least": at_least or {}}
+    finished = [iteration("run", 8, n, one, **more) for n, one in enumerate(metrics, 1)]
     return load_results([run_started({"stages": []}), begun("run"), *finished])
 
 
@@ -279,12 +280,15 @@ def test_a_phase_is_a_row_with_its_estimates_and_a_recovery_that_is_a_lower_boun
     (row,) = as_dicts(table)
     known = {"phase": "spike", "for": "8 s", "rate": "300/s", "missed": "2", "p99": "5,100", "back": "2.50"}
     assert known.items() <= row.items() and row["TPS"].startswith("3")
-    bounds = {"phases.spike.recovery_s": 16.0, "phases.spike.response.p99_us": 9e6}
+    bounds = {"phases.spike.recovery_s": 15.97, "phases.spike.response.p99_us": 9e6}
     without = [{"spike": phase(tps, p99)} for tps, p99 in ((300.0, 5000.0), (310.0, 5200.0))]
     table, remark = phase_tables(phased(*without, at_least=bounds).stages["run"])
     (row,) = as_dicts(table)
-    assert row["back"] == "≥ 16.0" and row["p99"].startswith("≥ 9")
+    assert row["back"] == "≥ 15.9" and row["p99"].startswith("≥ 9")
     assert isinstance(remark, Paragraph)
+    missed = phased(*without, at_least=bounds, not_given=("phases.spike.response.p99_us",))
+    table, _ = phase_tables(missed.stages["run"])
+    assert as_dicts(table)[0]["p99"] == "-", "of transactions that never began"
 
 
 def test_a_ladder_without_phases_has_no_table_and_no_column() -> None:

@@ -96,6 +96,18 @@ def test_a_metric_that_a_repeat_lacks_is_counted() -> None:
     assert "missing" not in rung["tps"]
 
 
+def test_no_event_has_the_rule_of_three_of_the_transactions_that_were_counted() -> None:
+    """Not of the throughput, which is that of a phase, or of the slices of a load, over the whole window."""
+    none = {"count": 0, "fraction": 0.0}
+    load = {"tps": 1_000.0, "errors": none, "ended": {"count": 990}, "late": {"count": 10}}
+    load["transactions"] = {"Get": {"tps": 1_000.0, "ok": 500, "logical_fraction": 0.0}}
+    whole = load | {"ended": {"count": 59_990}, "phases": {"spike": load}}
+    tree = ladder_metrics([iteration("s", 1, n, whole, measure_s=60.0) for n in (1, 2, 3)])["rungs"]["1"]
+    spike = tree["phases"]["spike"]
+    found = (tree["errors"], spike["errors"], {"fraction": spike["transactions"]["Get"]["logical_fraction"]})
+    assert [3.0 / one["fraction"]["upper"] for one in found] == pytest.approx([180_000, 3_000, 1_500], rel=0.002)
+
+
 # ---- faults: each occurrence is a sample, the repeat is the unit -------------------------------------------------
 
 

@@ -122,7 +122,8 @@ def test_one_repeat_decides_nothing(check: str) -> None:
 
 def counted(*errors: int) -> list[events.Event]:
     counts = [{"count": count, "fraction": count / 1000.0} for count in errors]
-    return finish("c", [begun("c"), *(iteration("c", 4, n, 100.0, errors=each) for n, each in enumerate(counts, 1))])
+    items = (iteration("c", 4, n, 100.0, errors=each, unfinished=each) for n, each in enumerate(counts, 1))
+    return finish("c", [begun("c"), *items])
 
 
 @pytest.mark.parametrize(
@@ -134,11 +135,18 @@ def counted(*errors: int) -> list[events.Event]:
         ("c.at(4).errors.fraction < 0.001", (2,), "FAIL"),
         ("c.at(4).errors.count == 0", (0, 0, 0), "PASS"),
         ("c.at(4).errors.count <= 2", (0, 0, 3), "FAIL"),
+        ("c.at(4).unfinished.count <= 2", (0, 0, 3), "FAIL"),
         ("c.at(4).errors.count.upper <= 0", (0, 0, 0), "INCONCLUSIVE"),
     ],
 )
 def test_checks_of_counts_are_decided_without_an_interval(check: str, errors: tuple[int, ...], outcome: str) -> None:
     assert verdict(check, counted(*errors)).outcome == outcome
+
+
+def test_a_stage_may_have_the_name_of_a_bound() -> None:
+    named = ladder("at_upper", {4: [298.0, 300.0, 302.0]})
+    assert verdict("at_upper.at(4).tps.lower >= 400", named).outcome == "FAIL"
+    assert verdict("at_upper.at(4).tps.lower >= 300", named).outcome == "INCONCLUSIVE"
 
 
 def test_two_estimates_are_compared_by_the_interval_of_their_ratio() -> None:
