@@ -12,7 +12,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -175,12 +175,15 @@ def execute(
 async def _run(options: RunOptions, journal: Journal, show: HeadlessPrinter, metrics: Listening | None) -> int:
     interrupts: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    signals = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup
+        signals.remove(signal.SIGHUP)
 
     def interrupt() -> None:
         interrupts.put_nowait(None)
         show.leave()
-        sys.stderr.write("\nproveout: stopping everything; a second interrupt stops at once\n")
+        with suppress(OSError):  # of a terminal that has gone
+            sys.stderr.write("\nproveout: stopping everything; a second interrupt stops at once\n")
 
     for number in signals:
         loop.add_signal_handler(number, interrupt)
