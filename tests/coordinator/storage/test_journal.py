@@ -151,9 +151,15 @@ def test_a_full_disk_raises_storage_failed_and_keeps_stored_events(tmp_path: Pat
         with pytest.raises(StorageFailed, match=r"the journal cannot be written: .*full") as caught:
             for _ in range(100):
                 journal.append(e.Notice(level="info", host="", text="x" * 1000))
+        journal._database.execute("PRAGMA max_page_count=1000")
+        with pytest.raises(StorageFailed):
+            journal.append(LOST)  # the end of a stage, without its last iteration
+        journal.append(run_finished())
     assert caught.value.way_out.startswith("Free some space there")
     kept = read(tmp_path)
     assert kept[0].event == LOST
+    assert {type(one.event) for one in kept[1:-1]} <= {e.Notice}
+    assert kept[-1].event == run_finished()
     with Journal(tmp_path) as journal:
         assert journal.append(LOST).sequence == kept[-1].sequence + 1
 
