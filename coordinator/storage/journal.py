@@ -176,7 +176,7 @@ def damaged(what: str, where: str, number: int = 0) -> JournalDamaged:
 
 
 def open_head(directory: Path, head: Head) -> int:
-    """A descriptor for `write_head`; the file is durable with this head in it. OSError."""
+    """A descriptor for `write_head`; the file is durable with this head in it, or not made. OSError."""
     path = directory / HEAD_FILE
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -188,6 +188,8 @@ def open_head(directory: Path, head: Head) -> int:
         finally:
             os.close(folder)
     except OSError:
+        if not os.fstat(descriptor).st_size:  # a full disk; an empty one counts as damage
+            path.unlink()
         os.close(descriptor)
         raise
     return descriptor
@@ -301,6 +303,8 @@ class Journal:
         self._pragmas()
         if version == UNCHECKED_VERSION:
             self._add_hashes(rows, epoch)
+        elif epoch != head.epoch:  # of a coordinator that ended here: two of them must not add up
+            os.close(open_head(self._directory, replace(_end(rows), epoch=epoch)))
         self._database.execute("UPDATE about SET epoch = epoch + 1")
         return replace(_end(rows), epoch=epoch + 1)
 
@@ -509,9 +513,7 @@ def _lock(directory: Path) -> int:
     try:
         handle = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as fault:
-        raise storage_failed(
-            directory / LOCK, fault, "the run directory cannot be used", full=is_full(fault)
-        ) from fault
+        raise _unusable(directory, fault) from fault
     if not linux.lock(handle):
         owner = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(handle)
@@ -520,9 +522,17 @@ def _lock(directory: Path) -> int:
             where=str(directory),
             way_out="Wait for its end, or stop it with Ctrl-C.",
         )
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    try:
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    except OSError as fault:
+        os.close(handle)
+        raise _unusable(directory, fault) from fault
     return handle
+
+
+def _unusable(directory: Path, fault: OSError) -> StorageFailed:
+    return storage_failed(directory / LOCK, fault, "the run directory cannot be used", full=is_full(fault))
 
 
 def _failure(directory: Path, fault: sqlite3.Error | OSError | UnicodeError, doing: str = "written") -> ProveoutError:

@@ -4,6 +4,7 @@ bit of a run directory is detected, and every verb that reads a run reports it w
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import random
@@ -27,6 +28,7 @@ from records import iteration, run_finished, run_started, verdict
 
 from proveout.cli import execute
 from proveout.coordinator.measure import samples
+from proveout.coordinator.storage import journal as journal_module
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import (
     DEPTH_MAX,
@@ -349,6 +351,28 @@ def test_a_crash_between_commit_and_head_does_not_count_as_damage(tmp_path: Path
     with Journal(place) as journal:
         assert journal.append(NOTES[1]).sequence == 7
     assert len(read(place)) == 7
+
+
+def test_coordinators_that_cannot_write_the_head_do_not_damage_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    place = a_run(tmp_path)
+    monkeypatch.setattr(journal_module, "write_head", full)
+    for has_head in (True, True, False):
+        if not has_head:
+            (place / HEAD_FILE).unlink()
+        with pytest.raises(StorageFailed):
+            Journal(place)
+    monkeypatch.setattr(os, "pwrite", full)  # into the lock
+    with pytest.raises(StorageFailed, match="the run directory cannot be used"):
+        Journal(place)
+    monkeypatch.undo()
+    assert len(read(place)) == 5
+    with Journal(place) as journal:
+        assert journal.append(NOTES[0]).sequence == 6
 
 
 def test_a_journal_that_was_copied_alone_is_read_and_its_end_is_not_checked(
