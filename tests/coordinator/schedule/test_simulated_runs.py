@@ -573,6 +573,7 @@ def test_a_run_that_leaves_a_host_tuned_does_not_end_as_finished(host: str) -> N
     left = 0
     for at in range(simulate(TUNED).inputs):
         simulation = simulate(TUNED, None, Fault(at=at, kind="lose", host=host))
+        assert simulation._now_s < 60.0, f"lost at {at}: the end waits for the lost agent's revert"
         if not simulation.world.left_tuned:
             continue
         left += 1
