@@ -156,6 +156,8 @@ class Admission:
         current = self._live()
         same_run = current is not None and current.hello.run_id == hello.run_id
         if current is not None and same_run and current.hello.epoch == hello.epoch:
+            if current.is_ending:  # its coordinator has lost it, and begins again after its end
+                return None
             current.verifier = self._config.trust.verifier(hello)
             return current
         if current is not None and not same_run and current.attached:
