@@ -336,7 +336,7 @@ class FactsTaken:
 
 @record
 class StageStarted:
-    """A stage begins; `iterations` it will run at most (0 when it has none)."""
+    """A stage begins, or goes on after a resume; `iterations` it will run at most (0 when it has none)."""
 
     stage: str
     kind: str
@@ -367,11 +367,13 @@ class PopulateFinished:
 
 @record
 class ValuesTaken:
-    """The numbers of one repeat (from 1) of a stage, by name; `elapsed_s` and `wait_s` are among them."""
+    """The numbers of one repeat (from 1) of a stage, by name; `elapsed_s` and `wait_s` are among them. `rows`: those
+    that its statements returned or changed."""
 
     stage: str
     repeat: int
     values: dict[str, float]
+    rows: int = 0
 
 
 @record

@@ -155,7 +155,8 @@ class Admission:
             return Refused(reason="the host reboots: its agent serves again from the next boot")
         current = self._live()
         same_run = current is not None and current.hello.run_id == hello.run_id
-        if current is not None and same_run and current.hello.epoch == hello.epoch:
+        # A coordinator that has lost a session, which is ending now, begins again after its end.
+        if current is not None and same_run and current.hello.epoch == hello.epoch and not current.is_ending:
             current.verifier = self._config.trust.verifier(hello)
             return current
         if current is not None and not same_run and current.attached:
@@ -522,7 +523,8 @@ async def _until_over(admission: Admission, local: bool, orphan_s: float) -> Non
     """Wait for a signal; for a local agent, also for the end of its session, or for `orphan_s` without a session."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    for number in (signal.SIGTERM, signal.SIGINT, *(() if under_nohup else (signal.SIGHUP,))):
         loop.add_signal_handler(number, stop.set)
     waits: set[asyncio.Task[Any]] = {asyncio.create_task(stop.wait())}
     if local:

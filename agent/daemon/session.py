@@ -268,6 +268,11 @@ class Session:
         return self._attachment is not None and self._attachment.open
 
     @property
+    def is_ending(self) -> bool:
+        """Whether it takes no more tasks: its work is being ended, or has ended."""
+        return self._ending is not None
+
+    @property
     def lease_remaining_s(self) -> float:
         """Seconds until the lease ends without another beat."""
         return self._lease.remaining_s(time.monotonic_ns())
@@ -541,11 +546,11 @@ def end_children() -> None:
     children = psutil.Process().children(recursive=True)
     for child in children:
         _log.warning("ending process %d, which a handler has left behind", child.pid)
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.Error):  # it has ended, or is another user's, as of sudo
             child.terminate()
     running = psutil.wait_procs(children, timeout=TERMINATE_S)[1]
     for child in running:
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.Error):
             child.kill()
     psutil.wait_procs(running, timeout=TERMINATE_S)
 

@@ -250,12 +250,13 @@ def _give_up_tasks(turn: Turn, host: str, reason: str) -> None:
 
 
 def _end_step_without_tasks(turn: Turn) -> None:
-    """End a step that waits only for tasks of lost agents."""
+    """Wait for no task of a lost agent any more; end a step that has no other."""
     step = turn.state.step
-    if (isinstance(step, Draining) and not turn.state.tasks) or (
-        isinstance(step, Batch) and not step.pending & set(turn.state.tasks)
-    ):
+    if isinstance(step, Draining) and not turn.state.tasks:
         turn.set(step=None)
+    elif isinstance(step, Batch):
+        pending = step.pending & set(turn.state.tasks)
+        turn.set(step=replace(step, pending=pending) if pending else None)
 
 
 def _tick(turn: Turn) -> None:

@@ -25,7 +25,7 @@ from proveout.core.directories import describe, is_full, is_used_up
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import from_plain, to_plain
 from proveout.dsl.plan.plan import Plan, to_data
-from proveout.proto.events import LIVE_EVENTS, Event, Stamped
+from proveout.proto.events import LIVE_EVENTS, Event, RunFinished, Stamped
 
 VERSION = 2
 """Of the journal's format: events with hashes (`chain`)."""
@@ -176,7 +176,7 @@ def damaged(what: str, where: str, number: int = 0) -> JournalDamaged:
 
 
 def open_head(directory: Path, head: Head) -> int:
-    """A descriptor for `write_head`; the file is durable with this head in it. OSError."""
+    """A descriptor for `write_head`; the file is durable with this head in it, or not made. OSError."""
     path = directory / HEAD_FILE
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -188,6 +188,8 @@ def open_head(directory: Path, head: Head) -> int:
         finally:
             os.close(folder)
     except OSError:
+        if not os.fstat(descriptor).st_size:  # a full disk; an empty one counts as damage
+            path.unlink()
         os.close(descriptor)
         raise
     return descriptor
@@ -266,6 +268,7 @@ class Journal:
 
     def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
         self._directory, self._clock = directory, clock
+        self._failed: ProveoutError | None = None
         self._lock = _lock(directory)
         try:
             self._database = sqlite3.connect(directory / FILE, isolation_level=None, check_same_thread=False)
@@ -300,6 +303,8 @@ class Journal:
         self._pragmas()
         if version == UNCHECKED_VERSION:
             self._add_hashes(rows, epoch)
+        elif epoch != head.epoch:  # of a coordinator that ended here: two of them must not add up
+            os.close(open_head(self._directory, replace(_end(rows), epoch=epoch)))
         self._database.execute("UPDATE about SET epoch = epoch + 1")
         return replace(_end(rows), epoch=epoch + 1)
 
@@ -321,9 +326,12 @@ class Journal:
         self._database.execute("COMMIT")
 
     def append(self, event: Event) -> Stamped:
-        """Make an event part of the run. StorageFailed when it cannot be kept."""
+        """Make an event part of the run. StorageFailed when it cannot be kept; after one that could not, only the end
+        of the run is: smaller events might find room, and a stage would have ended without its last iteration."""
         if isinstance(event, LIVE_EVENTS):
             raise TypeError(f"{type(event).__name__} is live; it is not journalled")
+        if self._failed is not None and not isinstance(event, RunFinished):
+            raise self._failed
         stamped = Stamped(sequence=self._head.sequence + 1, unix_s=float(self._clock()), event=event)
         body = encode(event)
         hashed = link(self._head.hash, stamped.sequence, stamped.unix_s, body)
@@ -334,7 +342,8 @@ class Journal:
             self._head = Head(stamped.sequence, hashed, self.epoch)
             write_head(self._head_file, self._head)
         except (sqlite3.Error, OSError) as fault:
-            raise _failure(self._directory, fault) from fault
+            self._failed = _failure(self._directory, fault)
+            raise self._failed from fault
         return stamped
 
     def live(self, event: Event) -> Stamped:
@@ -504,9 +513,7 @@ def _lock(directory: Path) -> int:
     try:
         handle = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as fault:
-        raise storage_failed(
-            directory / LOCK, fault, "the run directory cannot be used", full=is_full(fault)
-        ) from fault
+        raise _unusable(directory, fault) from fault
     if not linux.lock(handle):
         owner = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(handle)
@@ -515,9 +522,17 @@ def _lock(directory: Path) -> int:
             where=str(directory),
             way_out="Wait for its end, or stop it with Ctrl-C.",
         )
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    try:
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    except OSError as fault:
+        os.close(handle)
+        raise _unusable(directory, fault) from fault
     return handle
+
+
+def _unusable(directory: Path, fault: OSError) -> StorageFailed:
+    return storage_failed(directory / LOCK, fault, "the run directory cannot be used", full=is_full(fault))
 
 
 def _failure(directory: Path, fault: sqlite3.Error | OSError | UnicodeError, doing: str = "written") -> ProveoutError:

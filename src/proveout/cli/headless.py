@@ -121,8 +121,8 @@ class HeadlessPrinter:
         try:
             self._stream.write(text)
             self._stream.flush()
-        except (BrokenPipeError, ValueError):
-            # The reader has closed the pipe; the run continues without output.
+        except (OSError, ValueError):
+            # A closed pipe, a terminal that has gone, a full disk: the run continues without output.
             self._gone = True
 
     def _clock(self) -> str:

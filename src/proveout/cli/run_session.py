@@ -12,7 +12,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -124,6 +124,7 @@ def begin(
         outputs=outputs,
         labels=labels or {},
         noise=noise,
+        preflight=preflight,
     )
     directory = run_directory.create(named.runs_dir, plan, command, datetime.now().astimezone())
     return options(directory=directory, policy=policy, labels=command.labels, preflight=preflight)
@@ -143,7 +144,7 @@ def again(plan: Plan, directory: RunDirectory, command: Command, *, crashed: boo
     """As `begin`, for a run that has its directory and the command line that it was started with."""
     policy = Path(command.policy) if command.policy else None
     options = _options(plan, command.pki)
-    return options(directory=directory, policy=policy, labels=command.labels, crashed=crashed, preflight=True)
+    return options(directory=directory, policy=policy, labels=command.labels, crashed=crashed, preflight=command.preflight)
 
 
 def _options(plan: Plan, pki: Path | str | None) -> partial[RunOptions]:
@@ -175,12 +176,15 @@ def execute(
 async def _run(options: RunOptions, journal: Journal, show: HeadlessPrinter, metrics: Listening | None) -> int:
     interrupts: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    signals = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup
+        signals.remove(signal.SIGHUP)
 
     def interrupt() -> None:
         interrupts.put_nowait(None)
         show.leave()
-        sys.stderr.write("\nproveout: stopping everything; a second interrupt stops at once\n")
+        with suppress(OSError):  # of a terminal that has gone
+            sys.stderr.write("\nproveout: stopping everything; a second interrupt stops at once\n")
 
     for number in signals:
         loop.add_signal_handler(number, interrupt)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import io
-from typing import Any
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import histories
 import pytest
 from histories import tick
 
+from proveout.cli import run_session
 from proveout.cli.headless import HeadlessPrinter, LiveLinePrinter, QuietPrinter, wants_colour
 from proveout.proto import events as e
 
@@ -135,14 +140,34 @@ def test_colour_by_the_terminal(stream: io.StringIO, environment: dict[str, str]
     assert wants_colour(stream, environment) is expected
 
 
-def test_a_closed_pipe_does_not_end_the_run() -> None:
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.EIO, errno.ENOSPC], ids=["pipe", "terminal", "disk"])
+def test_an_output_that_has_gone_does_not_end_the_run(number: int) -> None:
     class Closed(io.StringIO):
         def write(self, text: str) -> int:
-            raise BrokenPipeError
+            raise OSError(number, "gone")
 
     printer = HeadlessPrinter(Closed(), colour=False)
     printed(printer, STARTED, verdict("PASS"))
     assert [item.outcome for item in printer.view.verdicts] == ["PASS"]
+
+
+async def test_a_run_under_nohup_takes_no_hangup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[bool] = []
+
+    async def run(*_: object, **__: object) -> e.RunFinished:
+        taken.append(signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN)
+        return e.RunFinished(status="finished", exit_code=0, reason="", seconds=0.0)
+
+    monkeypatch.setattr(run_session, "run", run)
+    options = cast(Any, SimpleNamespace(directory=SimpleNamespace(path=tmp_path)))
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        for handler in (signal.SIG_DFL, signal.SIG_IGN):
+            signal.signal(signal.SIGHUP, handler)
+            await run_session._run(options, cast(Any, None), HeadlessPrinter(io.StringIO()), None)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert taken == [True, False]
 
 
 def test_quiet_prints_errors_and_the_sentence() -> None:

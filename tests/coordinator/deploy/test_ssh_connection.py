@@ -1,14 +1,23 @@
-"""The hosts of an inventory, the command of a login, and what the end of an `ssh` process means."""
+"""The hosts of an inventory, the command of a login, what the end of an `ssh` process means, records and lock of the host
+program, and what is told of an interruption."""
 
 from __future__ import annotations
 
+import asyncio
+import io
+import json
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from proveout.cli import execute
-from proveout.coordinator.deploy.ssh_connection import Login, Target, reason, split
+from proveout.coordinator.deploy import deployment, host_program
+from proveout.coordinator.deploy.deployment import Access, Outcome
+from proveout.coordinator.deploy.host_program import Host, Refused
+from proveout.coordinator.deploy.ssh_connection import Ending, HostError, Login, Target, reason, split
 
 
 @pytest.mark.parametrize(
@@ -66,3 +75,86 @@ def test_an_inventory_that_cannot_be_used(
     path.write_text(f"topology:\n  hosts:\n    db1: {{roles: [client], address: 'db1:7443', ssh: '{ssh}'}}\n")
     assert execute(["deploy", "-i", str(path), "--host", host]) == 2
     assert what in capsys.readouterr().err
+
+
+def connected() -> Host:
+    return Host(io.BufferedReader(cast(Any, io.BytesIO())))
+
+
+def test_a_deployment_that_is_refused_leaves_the_lock_to_its_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_program, "LOCK", tmp_path / "lock")
+    holder = connected()
+    holder._take_lock()
+    for _ in range(2):
+        other = connected()
+        for _ in range(2):
+            with pytest.raises(Refused, match="another deployment"):
+                other._take_lock()
+        other.close()
+    holder.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_commit_that_was_killed_is_undone_with_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was killed between the new record and the end of the change."""
+    for name in ("DEPLOYMENT", "CHANGE", "CURRENT", "UNIT", "EXAMPLE", "PKI", "STATE", "PID"):
+        monkeypatch.setattr(host_program, name, tmp_path / name)
+    monkeypatch.setattr(host_program, "has_systemd", lambda: False)
+    earlier = {"format": 1, "mode": "process", "listen": "0.0.0.0:7443", "made": []}
+    before = {"release": "", "unit": "", "example": "", "record": earlier, "running": False}
+    settings = {"mode": "process", "listen": "0.0.0.0:7444"}
+    change = {"format": 1, "release": "", "made": [], "before": before, "settings": settings}
+    host_program.CHANGE.write_text(json.dumps(change))
+    host_program.DEPLOYMENT.write_text(json.dumps(earlier | settings))
+    connected().undo()
+    assert json.loads(host_program.DEPLOYMENT.read_text()) == earlier
+    assert not host_program.CHANGE.exists()
+
+
+@pytest.mark.parametrize(
+    ("fault", "interruptions", "told"),
+    [
+        (None, 1, ("deployed", "done")),
+        (HostError("no pip"), 1, ("failed", "no pip; everything was undone")),
+        (
+            HostError("no pip"),
+            2,
+            ("failed", "no pip; the host undoes the change by itself, or the next deployment does"),
+        ),
+        (
+            asyncio.CancelledError(),
+            1,
+            ("interrupted", "the host undoes the change by itself, or the next deployment does"),
+        ),
+    ],
+)
+async def test_what_an_interruption_during_the_end_of_a_connection_leaves_is_told(
+    fault: BaseException | None, interruptions: int, told: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = asyncio.Event()
+
+    async def close() -> Ending:
+        await ends.wait()
+        return Ending(undone=True)
+
+    async def do(work: Any) -> Outcome:
+        work.began = fault is not None
+        if fault is not None:
+            raise fault
+        return Outcome(host="db1", state="deployed", text="done")
+
+    async def opened(*_: object) -> SimpleNamespace:
+        return SimpleNamespace(close=close)
+
+    monkeypatch.setattr(deployment.Connection, "open", opened)
+    target = Target(name="db1", roles=(), address="db1.lab:7443", ssh="db1")
+    working = asyncio.create_task(deployment._guarded(target, Access(login=Login()), lambda _: None, do))
+    for _ in range(interruptions):
+        await asyncio.sleep(0.01)
+        working.cancel()
+    await asyncio.sleep(0.01)
+    ends.set()
+    outcome = await working
+    assert (outcome.state, outcome.text) == told

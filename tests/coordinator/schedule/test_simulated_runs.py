@@ -3,6 +3,7 @@ full disks at any point."""
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -573,6 +574,7 @@ def test_a_run_that_leaves_a_host_tuned_does_not_end_as_finished(host: str) -> N
     left = 0
     for at in range(simulate(TUNED).inputs):
         simulation = simulate(TUNED, None, Fault(at=at, kind="lose", host=host))
+        assert simulation._now_s < 60.0, f"lost at {at}: the end waits for the lost agent's revert"
         if not simulation.world.left_tuned:
             continue
         left += 1
@@ -674,7 +676,8 @@ class Case:
         """Return the contents of a run of the plan at its end, independent of their order."""
         self.check(world)
         values = sorted((event.stage, event.repeat) for event in world.all(events.ValuesTaken))
-        return world.results(), sorted(world.ran()), world.outcomes(), values, world.boots
+        rows = sorted((event.stage, event.metrics.get("rows", 0)) for event in world.all(events.StageFinished))
+        return world.results(), sorted(world.ran()), world.outcomes(), values, rows, world.boots
 
 
 LOSSES: tuple[FaultKind, ...] = ("lose", "interrupt")
@@ -716,6 +719,15 @@ def test_killed_before_any_input_and_resumed_gives_the_same(case: Case) -> None:
         started = [str(event.id) for event in first.world.all(events.IterationStarted)]
         assert len(started) == len(set(started)), "no iteration is run under the same name twice"
         assert all(started.count(name) == 1 for name in ended_before)
+
+
+def test_a_stage_that_a_resume_goes_on_with_begins_again() -> None:
+    """Screen and metrics would show it as waiting, without its progress."""
+    killed = (simulate(VALUES, None, Fault(at=at, kind="kill")).world for at in itertools.count())
+    world = next(one for one in killed if one.all(events.ValuesTaken))
+    length = len(world.events)
+    completed(VALUES, world=world, epoch=2)
+    assert [one.stage for one in world.events[length:] if isinstance(one, events.StageStarted)] == ["grow"]
 
 
 @pytest.mark.thorough

@@ -4,6 +4,7 @@ bit of a run directory is detected, and every verb that reads a run reports it w
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import random
@@ -27,6 +28,7 @@ from records import iteration, run_finished, run_started, verdict
 
 from proveout.cli import execute
 from proveout.coordinator.measure import samples
+from proveout.coordinator.storage import journal as journal_module
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import (
     DEPTH_MAX,
@@ -151,9 +153,15 @@ def test_a_full_disk_raises_storage_failed_and_keeps_stored_events(tmp_path: Pat
         with pytest.raises(StorageFailed, match=r"the journal cannot be written: .*full") as caught:
             for _ in range(100):
                 journal.append(e.Notice(level="info", host="", text="x" * 1000))
+        journal._database.execute("PRAGMA max_page_count=1000")
+        with pytest.raises(StorageFailed):
+            journal.append(LOST)  # the end of a stage, without its last iteration
+        journal.append(run_finished())
     assert caught.value.way_out.startswith("Free some space there")
     kept = read(tmp_path)
     assert kept[0].event == LOST
+    assert {type(one.event) for one in kept[1:-1]} <= {e.Notice}
+    assert kept[-1].event == run_finished()
     with Journal(tmp_path) as journal:
         assert journal.append(LOST).sequence == kept[-1].sequence + 1
 
@@ -343,6 +351,28 @@ def test_a_crash_between_commit_and_head_does_not_count_as_damage(tmp_path: Path
     with Journal(place) as journal:
         assert journal.append(NOTES[1]).sequence == 7
     assert len(read(place)) == 7
+
+
+def test_coordinators_that_cannot_write_the_head_do_not_damage_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    place = a_run(tmp_path)
+    monkeypatch.setattr(journal_module, "write_head", full)
+    for has_head in (True, True, False):
+        if not has_head:
+            (place / HEAD_FILE).unlink()
+        with pytest.raises(StorageFailed):
+            Journal(place)
+    monkeypatch.setattr(os, "pwrite", full)  # into the lock
+    with pytest.raises(StorageFailed, match="the run directory cannot be used"):
+        Journal(place)
+    monkeypatch.undo()
+    assert len(read(place)) == 5
+    with Journal(place) as journal:
+        assert journal.append(NOTES[0]).sequence == 6
 
 
 def test_a_journal_that_was_copied_alone_is_read_and_its_end_is_not_checked(
