@@ -550,7 +550,8 @@ class Mount(Operation):
             yield f"this host has no {MOUNT_NFS}: install nfs-utils (rpm) or nfs-common (dpkg)"
         if real is None:
             yield f"{self.device} is not there"
-        if mounted and (real or self._is_nfs) and mounted not in (real, self.device):
+        own = {real, self.device, ""}
+        if mounted not in own and (self._is_nfs or (real and facts.link(mounted) != real)):
             yield f"{mounted} is mounted at {self.at}, not {self.device}"
         if sum(_place(line) == self.at for line in fstab.content.split(b"\n")) > 1:
             yield f"{FSTAB} has {self.at} more than once"
