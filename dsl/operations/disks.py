@@ -80,6 +80,8 @@ def in_use(device: str, facts: Facts, tree: str = BLOCK, own: str | None = None,
     numbers = {facts.text(f"{disk}/dev"), *(facts.text(path) for path in facts.paths(f"{disk}/*/dev"))}
     mounted = [line.split() for line in (facts.text(DISK_MOUNTS) or "").splitlines()]
     yield from (f"{device} is mounted at {words[4]}" for words in mounted if words[2:3] and words[2] in numbers)
+    if facts.paths(f"/sys/fs/btrfs/*/devices/{disk.rpartition('/')[2]}"):  # mountinfo has another number for these
+        yield f"{device} is mounted (btrfs)"
     # A device and its partitions: after a name that ends in a number the kernel puts a `p` before the partition's
     node = facts.link(device) or ""
     between = "p" if node[-1:].isdigit() else ""
