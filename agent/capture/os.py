@@ -128,12 +128,16 @@ class Counters:
 
     def read(self) -> list[Reading]:
         """All readings now."""
-        found = [
-            reading
-            for descriptor, parse in self._files
-            for reading in parse(os.pread(descriptor, FILE_BYTES_MAX, 0).decode())
-        ]
+        found = [reading for descriptor, parse in self._files for reading in parse(_whole(descriptor).decode())]
         return found + self._namespace
+
+
+def _whole(descriptor: int) -> bytes:
+    """An open /proc file from its beginning: the kernel gives a page (4 KiB) of a list of records at a time."""
+    found = b""
+    while part := os.pread(descriptor, FILE_BYTES_MAX, len(found)):
+        found += part
+    return found
 
 
 def _open(path: str) -> int | None:
@@ -318,13 +322,13 @@ def _threads(pid: int) -> list[str]:
 
 
 def _read(path: str) -> bytes:
-    """A small /proc file, empty when its process is gone."""
+    """A /proc file, empty when its process is gone."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:
         return b""
     try:
-        return os.read(descriptor, 65_536)
+        return _whole(descriptor)
     except OSError:
         return b""
     finally:

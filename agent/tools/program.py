@@ -72,6 +72,9 @@ class Program:
         assert process.stdin is not None and process.stdout is not None  # noqa: S101 - PIPE
         self._process, self._stdin, self._stdout = process, process.stdin, process.stdout
         self._words: deque[str] = deque(maxlen=WORDS_MAX)
+        self._killed = False
+        self.pid = 0
+        """The process id of the program; of its launcher in mode `repeat`."""
         self._reader = asyncio.create_task(self._read_stderr())
 
     @classmethod
@@ -103,7 +106,9 @@ class Program:
         program = cls(process)
         try:
             async with asyncio.timeout(ARM_S):
-                if await program._stdout.readline() != READY:
+                ready, _, pid = (await program._stdout.readline()).partition(b" ")
+                program.pid = int(pid) if ready == READY.split()[0] else 0
+                if not program.pid:
                     await process.wait()
                     await program._reader
                     raise TaskFault("fault", f"cannot start {argv[0]}: {program.words or 'it wrote no message'}")
@@ -114,11 +119,6 @@ class Program:
             await program.kill()
             raise
         return program
-
-    @property
-    def pid(self) -> int:
-        """The process id, which the launcher and the program share."""
-        return self._process.pid
 
     @property
     def words(self) -> str:
@@ -170,12 +170,19 @@ class Program:
     async def ended(self) -> int:
         """Wait for the end; the exit code, or minus the number of the signal that ended the program."""
         code = await self._process.wait()
+        self._kill_group()
         await self._reader
         return code
 
+    def _kill_group(self) -> None:
+        """Kill the program and its children; once after its end: its number may be that of another program later."""
+        if not self._killed:
+            self._killed = self._process.returncode is not None
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
     async def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._kill_group()
         with contextlib.suppress(ConnectionError, RuntimeError):
             self._stdin.close()
         await self._process.wait()
@@ -218,9 +225,14 @@ class ToolFolder:
                 descriptor = _lock(path)
                 if descriptor is None:  # another agent removed it before it was locked
                     continue
-                if uid is not None:
-                    os.fchown(descriptor, uid, uid)
-                return cls(path, descriptor, is_last=is_last)
+                made = cls(path, descriptor, is_last=is_last)
+                try:
+                    if uid is not None:
+                        os.fchown(descriptor, uid, uid)
+                except OSError:  # as on NFS that knows no root
+                    made.leave()
+                    raise
+                return made
         except OSError as error:
             code = "disk_full" if error.errno == 28 else "invalid"
             way_out = "name an existing folder that the agent may write"

@@ -291,7 +291,6 @@ def _number_of(look: Callable[[str], Sequence[Any]], what: str, name: str) -> in
 # Symbolic links are followed here, unlike elsewhere (/sys/block consists of links): the kernel makes them, and their
 # targets must lie below /proc or /sys.
 
-ATTRIBUTE_BYTES_MAX = 64 * 1024
 KERNEL = ("proc", "sys")
 
 
@@ -310,11 +309,14 @@ class Attributes:
         """The bytes; None if the attribute does not exist or is not readable."""
         try:
             with Path(self._real(path)).open("rb") as stream:
-                return stream.read(ATTRIBUTE_BYTES_MAX)
+                found = stream.read(SIZE_MAX_BYTES + 1)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except OSError as error:
             raise TaskFault("refused", f"cannot read {path}: {error.strerror}") from error
+        if len(found) > SIZE_MAX_BYTES:  # a part of the list of mounts would not show whether a disk is mounted
+            raise TaskFault("refused", f"{path} is larger than {SIZE_MAX_BYTES >> 20} MiB")
+        return found
 
     def write(self, path: str, text: str) -> None:
         """Write the text in one call, as the kernel requires."""

@@ -80,6 +80,8 @@ def in_use(device: str, facts: Facts, tree: str = BLOCK, own: str | None = None,
     numbers = {facts.text(f"{disk}/dev"), *(facts.text(path) for path in facts.paths(f"{disk}/*/dev"))}
     mounted = [line.split() for line in (facts.text(DISK_MOUNTS) or "").splitlines()]
     yield from (f"{device} is mounted at {words[4]}" for words in mounted if words[2:3] and words[2] in numbers)
+    if facts.paths(f"/sys/fs/btrfs/*/devices/{disk.rpartition('/')[2]}"):  # mountinfo has another number for these
+        yield f"{device} is mounted (btrfs)"
     # A device and its partitions: after a name that ends in a number the kernel puts a `p` before the partition's
     node = facts.link(device) or ""
     between = "p" if node[-1:].isdigit() else ""
@@ -550,7 +552,8 @@ class Mount(Operation):
             yield f"this host has no {MOUNT_NFS}: install nfs-utils (rpm) or nfs-common (dpkg)"
         if real is None:
             yield f"{self.device} is not there"
-        if mounted and (real or self._is_nfs) and mounted not in (real, self.device):
+        own = {real, self.device, ""}
+        if mounted not in own and (self._is_nfs or (real and facts.link(mounted) != real)):
             yield f"{mounted} is mounted at {self.at}, not {self.device}"
         if sum(_place(line) == self.at for line in fstab.content.split(b"\n")) > 1:
             yield f"{FSTAB} has {self.at} more than once"

@@ -94,6 +94,11 @@ def test_the_open_files_agree_with_psutil() -> None:
     assert readings["network.namespace", ""] == Path("/proc/self/ns/net").stat().st_ino
 
 
+def test_a_list_of_the_kernel_is_read_beyond_its_first_page() -> None:
+    """As /proc/diskstats, /proc/net/dev and `children` are with some dozens of disks or interfaces, or 600 connections."""
+    assert len(capture_os._read("/proc/self/smaps")) > 2 * capture_os.PAGE_BYTES
+
+
 PIECES = """
 import os, sys, time
 from pathlib import Path

@@ -25,10 +25,11 @@ from fabric_bench import is_gone
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import INHERITED
 from proveout.agent.security.policy import Policy
 from proveout.agent.tools import fio
 from proveout.agent.tools.fio import Documents, FioRun, check_devices, lay_out_argv, run_argv, snapshot
-from proveout.agent.tools.program import PREFIX, ToolFolder
+from proveout.agent.tools.program import PREFIX, Program, ToolFolder
 from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
@@ -148,6 +149,12 @@ def test_bins_become_our_histogram_with_the_exact_mean_and_extremes() -> None:
     assert (failed.errors, failed.first_error) == (3, "Input/output error")
 
 
+@pytest.mark.parametrize(("counts", "errors", "succeeded"), [({1000: 7}, 3, 7), ({}, 10, 0), ({}, 0, 10)])
+def test_failed_operations_are_not_counted_as_done(counts: dict[int, int], errors: int, succeeded: int) -> None:
+    """fio has them in `total_ios`; in its ramp there are no latencies."""
+    assert snapshot(document(side(10, counts, 1000), total_err=errors), ["read"]).ios == succeeded
+
+
 def test_a_second_has_the_new_operations_and_counts_restart_with_the_window() -> None:
     it = FioRun(WINDOWS, t0_ns=100 * S)
     ramp = it.take(snapshot(document(side(5, {}, 700)), ["read"]), 101 * S + S // 5)
@@ -193,6 +200,16 @@ def test_a_second_without_completed_operations_is_sent_and_a_repeated_report_is_
 
 
 # ---- folders and devices -------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_cannot_be_given_to_its_user_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchown", refuse)
+    with pytest.raises(TaskFault, match="Operation not permitted"):
+        ToolFolder.enter(tmp_path, 60_001)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unlocked_folder_is_removed_and_a_locked_one_stays(tmp_path: Path) -> None:
@@ -482,6 +499,19 @@ async def test_files_that_do_not_fit_are_not_created(armed_context: Any, stand_i
     assert not armed_context.is_armed
 
 
+@pytest.mark.server
+async def test_the_number_of_an_ended_program_is_not_used_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It may be that of a program of the host by then, as of the one for the ramp-up after a long window."""
+    program = await Program.arm(("/bin/true",), tmp_path, INHERITED)
+    await program.go()
+    assert await program.ended() == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "killpg", lambda *_: pytest.fail("a signal to another program"))
+        await program.kill()
+
+
 AGENT = """
 import asyncio, sys
 from pathlib import Path
@@ -489,9 +519,9 @@ from proveout.agent.sandbox.privileges import INHERITED
 from proveout.agent.tools.program import Program
 
 async def main():
-    program = await Program.arm(("/bin/sleep", "1000"), Path("/"), INHERITED)
+    program = await Program.arm((sys.argv[1],), Path("/"), INHERITED)
     await program.go()
-    print(program._process.pid, flush=True)
+    print(program.pid, await anext(program.lines()), flush=True)
     await asyncio.sleep(1000)
 
 asyncio.run(main())
@@ -499,10 +529,16 @@ asyncio.run(main())
 
 
 @pytest.mark.server
-async def test_fio_ends_when_its_agent_is_killed() -> None:
-    with subprocess.Popen([sys.executable, "-P", "-c", AGENT], stdout=subprocess.PIPE, text=True) as agent:
+async def test_a_program_ends_with_its_children_when_its_agent_is_killed(tmp_path: Path) -> None:
+    """As a load generator that a script starts."""
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\nsleep 1000 &\necho $!\nwait\n")
+    script.chmod(0o755)
+    argv = [sys.executable, "-P", "-c", AGENT, str(script)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as agent:
         assert agent.stdout is not None
-        pid = int(agent.stdout.readline())
-        assert psutil.pid_exists(pid)
+        pids = [int(word) for word in agent.stdout.readline().split()]
+        assert all(map(psutil.pid_exists, pids))
         agent.kill()
-    await eventually_async(lambda: is_gone(pid), "it is gone")
+    for pid in pids:
+        await eventually_async(lambda pid=pid: is_gone(pid), "it is gone")

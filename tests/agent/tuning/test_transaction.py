@@ -20,7 +20,7 @@ from tuning_bench import POLICY, StubTools, StubUnits, full, host_in, picture, p
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Policy, Tool
 from proveout.agent.tuning import transaction as tuning_transaction
-from proveout.agent.tuning.host import Files, Host
+from proveout.agent.tuning.host import Attributes, Files, Host
 from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Stopped, Transaction
 from proveout.agent.tuning.tuner import Tuner
@@ -219,6 +219,13 @@ def test_a_tuning_with_keep_is_reported_and_reverted_only_where_its_transaction_
     assert (root / DIRTY).read_text() == "20\n"
 
 
+def test_a_failed_tuning_names_a_program_that_nothing_undoes(root: Path, journal: UndoJournal) -> None:
+    one = tuning("command", keep=True, verify={"exists": ["/dev/none"]}, apply=[["/usr/bin/reload", "all"]])
+    failed, left = apply(host_in(root), journal, one)
+    assert (failed.outcome, left.outcome) == ("failed", "kept")
+    assert left.lines == ("what /usr/bin/reload all has done stays: the plan has no program that undoes it",)
+
+
 def test_a_dependent_unit_is_restarted_after_the_change_and_after_its_revert(root: Path, journal: UndoJournal) -> None:
     seen: list[str] = []
     units = StubUnits(tuned=UnitFact(active=True, enabled=True))
@@ -285,6 +292,20 @@ def test_fewer_huge_pages_than_requested_are_reverted_and_more_are_drift(
     assert revert(host_in(root), journal) == [("huge_pages", "drifted")], "it had as many as it was to have"
 
 
+@pytest.mark.parametrize("name", ["vm.nr_hugepages", "vm.nr_hugepages_mempolicy"])
+def test_fewer_huge_pages_than_a_parameter_requests_are_reverted(name: str, root: Path, journal: UndoJournal) -> None:
+    pages = put(root, f"/proc/sys/{name.replace('.', '/')}", "4\n")
+
+    def watch(step: str) -> None:
+        if step.endswith("verify"):
+            pages.write_text("20\n")
+
+    transaction = Transaction(host=host_in(root), journal=journal, run="r", watch=watch)
+    states = transaction.apply((tuning("sysctl", settings={name: "32"}),))
+    assert [state.outcome for state in states] == ["failed", "reverted"]
+    assert pages.read_text() == "4\n"
+
+
 def test_a_second_change_of_the_same_run_is_not_drift_and_is_reverted_alone_by_name(
     root: Path, journal: UndoJournal
 ) -> None:
@@ -302,6 +323,60 @@ def test_a_second_change_of_the_same_run_is_not_drift_and_is_reverted_alone_by_n
     apply(host, journal, LATER)
     assert {outcome for _, outcome in revert(host, journal)} == {"reverted"}
     assert picture(root) == before
+
+
+def test_what_a_later_change_covers_is_undone_after_it(root: Path, journal: UndoJournal) -> None:
+    """Of a file, an attribute, a unit and a setting of a database; what is not covered is undone at once, with the
+    restart that follows, which comes again at the end."""
+    units = StubUnits(tuned=UnitFact(active=True, enabled=True))
+    databases = Stored()
+    host = host_in(root, units=units)
+    host.databases = databases
+    first, second = (
+        (
+            tuning("file", f"file {n}", path="/etc/app/a.conf", content=f"{n}\n", restart="irqbalance.service"),
+            tuning("sysctl", f"kernel {n}", settings={"vm.swappiness": n, **({} if n == "2" else {"vm.dirty_ratio": "5"})}),
+            tuning("service", f"unit {n}", unit="tuned", state="running" if n == "2" else "stopped"),
+            replace(tuning("postgres_settings", f"db {n}", system="db", settings={"work_mem": f"{n}MB"}), system="db"),
+        )
+        for n in ("1", "2")
+    )  # fmt: skip
+    units.units["irqbalance.service"] = UnitFact(active=True, enabled=True)
+    before = picture(root)
+    for some in (first, second):
+        assert {state.outcome for state in apply(host, journal, *some)} == {"applied"}
+    covered = picture(root)
+    units.done.clear()
+    states = tuning_transaction.revert(host, journal, tunings=frozenset(one.name for one in first))
+    assert {state.outcome for state in states} == {"in_place", "reverted"}
+    assert (databases.stored, units.done) == ("2MB", [])
+    assert picture(root) == covered | {DIRTY: before[DIRTY]}
+    states = tuning_transaction.revert(host, journal, tunings=frozenset(one.name for one in second))
+    assert {state.outcome for state in states} == {"reverted"}
+    assert (databases.stored, units.units["tuned.service"].active) == (None, True)
+    assert picture(root) == before
+    assert journal.outstanding() == ()
+
+
+class Stored(Databases):
+    """A PostgreSQL with one setting."""
+
+    stored: str | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def of(self, run: str) -> Databases:
+        return self
+
+    def rows(self, system: str, statement: str) -> Rows:
+        if "pg_file_settings" in statement:
+            return (("work_mem", self.stored),) if self.stored else ()
+        return (("work_mem", self.stored or "4MB", "kB", "string", "user", "configuration file"),)
+
+    def run(self, system: str, statement: str) -> None:
+        if statement.startswith("ALTER SYSTEM"):
+            self.stored = statement.partition("'")[2].rstrip("'") or None
 
 
 @pytest.mark.parametrize(
@@ -491,6 +566,32 @@ async def test_a_queued_transaction_does_not_block_the_next(root: Path, tmp_path
     assert [state.outcome for state in await tuner.revert()] == ["reverted"]
     assert picture(root) == before
     assert tuner.is_idle
+
+
+async def test_a_cancelled_transaction_is_undone_also_when_the_next_waits_already(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on, before = threading.Event(), threading.Event(), picture(root)
+    write = Attributes.write
+
+    def slow(self: Attributes, path: str, text: str) -> None:
+        begun.set()
+        assert goes_on.wait(60.0)
+        write(self, path, text)
+
+    monkeypatch.setattr(Attributes, "write", slow)
+    tuner = Tuner(tmp_path / "undo", prepare=lambda _: host_in(root))
+    first = asyncio.ensure_future(tuner.apply("r", (SYSCTLS,), (), tmp_path))
+    assert await asyncio.to_thread(begun.wait, 60.0)
+    first.cancel()
+    await asyncio.sleep(0)
+    second = asyncio.ensure_future(tuner.apply("r", (FILE,), (), tmp_path))
+    await asyncio.sleep(0)
+    goes_on.set()
+    assert [state.outcome for state in await second] == ["applied"]
+    assert first.cancelled()
+    await tuner.revert(tunings=frozenset({FILE.name}))
+    assert picture(root) == before
 
 
 async def test_a_revert_continues_after_its_close_is_cancelled(root: Path, tmp_path: Path) -> None:

@@ -64,6 +64,19 @@ def test_attributes_must_be_below_proc_and_sys_after_resolving_links(tmp_path: P
     assert (tmp_path / "etc/shadow").read_text() == "secret"
 
 
+def test_a_list_of_mounts_is_read_to_its_end_or_not_at_all(tmp_path: Path) -> None:
+    """Disks are judged by it: the last line counts on a host with thousands of containers."""
+    put(
+        tmp_path,
+        "/proc/self/mountinfo",
+        "29 1 0:26 / /x rw - tmpfs x rw\n" * 5000 + "30 1 8:16 / /data rw - xfs /dev/sdb rw\n",
+    )
+    assert (Attributes(tmp_path).read("/proc/self/mountinfo") or "").endswith("- xfs /dev/sdb rw")
+    put(tmp_path, "/proc/self/mountinfo", "x" * (host_module.SIZE_MAX_BYTES + 1))
+    with pytest.raises(TaskFault, match="mountinfo is larger than 8 MiB"):
+        Attributes(tmp_path).read("/proc/self/mountinfo")
+
+
 def test_programs() -> None:
     tools = Processes()
     assert tools.run(("/bin/echo", "$(id)", ";", "`x`")) == Output(code=0, text="$(id) ; `x`\n")
