@@ -77,13 +77,13 @@ class ThreadedLoop(LoadLoop):
             self._cut = True
             self.seen_ns = time.monotonic_ns()
             self.unfinished = under_way_with_times(self._all)
+            for terminal in self._all:
+                if terminal.busy and terminal.session is not None:  # it may commit before it is cancelled
+                    self.unknown.append(terminal.kind.number)
+                    terminal.doubt()
         cancel_statements(
             lambda: [terminal.session for terminal in self._alive() if terminal.session is not None], self._join
         )
-        self.unknown += [terminal.kind.number for terminal in self._alive() if terminal.busy]
-        for terminal in self._all:
-            if terminal.busy:
-                terminal.doubt()
         for terminal, thread in zip(self._all, self._threads, strict=True):
             if terminal.session is not None and not thread.is_alive():
                 terminal.session.close()
@@ -214,7 +214,7 @@ class ThreadedLoop(LoadLoop):
             terminal.ended_ns = now
             session.close()
             terminal.lost(terminal.started_ns)
-            if failure.kind is FailureKind.LOST:
+            if failure.kind is FailureKind.LOST and not self._cut:  # else it is unknown already
                 self.unknown.append(number)
                 terminal.doubt()
         policy = self._sessions.on_disconnect
