@@ -172,9 +172,9 @@ class ThreadedLoop(LoadLoop):
                 failure = failed
             if failure is not None:
                 outcome, failure = self._failed(terminal, failure, last=attempt == RETRIES_MAX), None
-            if outcome != RETRY or self.failure is not None:
+            if outcome != RETRY:
                 break
-            if self._cut or (self._over.is_set() and terminal.session is None):
+            if self._cut or self.failure is not None or (self._over.is_set() and terminal.session is None):
                 return
         now = time.monotonic_ns()
         if now >= self._timeline.end_ns:

@@ -23,8 +23,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from eventually import PATIENCE_S
-from in_memory import LOST, Fails, LoopOf, Ran, Sent, Session, both_loops, drawn, lent, polled, run
+from eventually import PATIENCE_S, eventually
+from in_memory import LOST, Fails, LoopOf, Ran, Sent, Session, both_loops, drawn, lent, polled, run, threaded
 
 from proveout.agent.engines.driver_contract import PURE_PYTHON, FailureKind, StatementFailure
 from proveout.agent.load.loop import arrival_schedule as schedule_module
@@ -289,6 +289,24 @@ def test_fail_ends_the_load_with_the_reason(loop_of: LoopOf) -> None:
     policy = Sessions(on_disconnect="fail")
     ran = run(loop_of, HLR, [Session(once(LOST))], lambda _: False, policy=policy, connect=Server().connect)
     assert ran.loop.failure is LOST
+
+
+def test_a_transaction_that_is_to_be_retried_when_the_load_fails_is_left() -> None:
+    loops: list[Any] = []
+
+    def kept(**common: Any) -> Any:
+        loops.append(threaded(**common))
+        return loops[0]
+
+    def late_deadlock(_: Statement) -> StatementFailure:
+        eventually(lambda: loops[0].failure is not None, "the load has failed")
+        return DEADLOCK
+
+    sessions = [Session(once(LOST)), Session(late_deadlock)]
+    policy = Sessions(on_disconnect="fail")
+    ran = run(kept, HLR, sessions, lambda _: False, policy=policy, connect=Server().connect)
+    assert ran.loop.failure is LOST
+    assert ran.loop._bugs == []
 
 
 @both_loops
