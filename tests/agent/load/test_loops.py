@@ -309,6 +309,20 @@ def test_a_transaction_that_is_to_be_retried_when_the_load_fails_is_left() -> No
     assert ran.loop._bugs == []
 
 
+def test_a_deadlock_whose_rollback_is_lost_is_one_retry() -> None:
+    fails = {"commit": iter([DEADLOCK]), "rollback": iter([LOST])}
+    server = Server(refusals=0)
+    ran = run(
+        polled,
+        HLR,
+        [Session(lambda statement: next(fails.get(statement.name, iter(())), None))],
+        lambda _: any(len(session.sent) > ENOUGH for session in server.sessions),
+        connect=server.connect,
+        policy=Sessions(on_disconnect="retry"),
+    )
+    assert [(one.what, one.code) for one in ran.recorder.take_incidents()] == [("retry", "40P01")]
+
+
 @both_loops
 def test_a_primary_that_has_become_a_standby_is_left(loop_of: LoopOf) -> None:
     """Where the load is for a member that accepts changes, the refusal of a change is like a lost connection, but its
