@@ -158,7 +158,9 @@ def _append(descriptor: int, head: Head, what: str, fields: dict[str, Any]) -> H
     line: dict[str, Any] = {"n": head.number + 1, "at_unix_s": round(time.time(), 3), "what": what, **cut}
     line |= {"log": head.log, "previous": head.hash}
     line["hash"] = _hash(line)
-    os.write(descriptor, json_line(line))
+    data = json_line(line)
+    if os.write(descriptor, data) < len(data):  # the next note removes the part
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     return Head(log=head.log, number=head.number + 1, hash=line["hash"])
 
 

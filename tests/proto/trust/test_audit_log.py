@@ -122,6 +122,20 @@ def test_a_line_torn_by_a_crash_is_recorded_and_the_log_continues(tmp_path: Path
     assert json.loads(lines(path)[6])["what"] == "torn"
 
 
+def test_a_line_torn_by_a_full_disk_is_an_error_and_the_log_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "audit.log"
+    log, whole = written(path), os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: whole(descriptor, data[:40]))
+    with pytest.raises(OSError, match="No space left"):
+        log.note("task", key="lost")
+    monkeypatch.undo()
+    log.note("task", key="after")
+    assert verify(path).head.number == 8
+    assert json.loads(lines(path)[6])["what"] == "torn"
+
+
 def test_processes_that_write_concurrently_make_one_chain(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     code = f"from pathlib import Path; from proveout.proto.audit_log import AuditLog; log = AuditLog(Path({str(path)!r}))\n"
