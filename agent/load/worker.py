@@ -118,7 +118,7 @@ class ChunkWriter:
         """Write a chunk without blocking. The rest waits for the next call, or is dropped and counted."""
         if self._bytes > CHUNK_WAITING_MAX:
             records = sum(length for code, length in chunk.codes if code >= 0)
-            self.lost += records // (INT64_BYTES * TRIPLE)
+            self.lost += records // (INT64_BYTES * TRIPLE) + sum(one.what == "error" for one in chunk.incidents)
         else:
             self._keep(worker_messages.encode(chunk))
         os.set_blocking(self._fd, False)
