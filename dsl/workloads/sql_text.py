@@ -12,7 +12,8 @@ comments, MySQL's backquotes. Source: PostgreSQL documentation, "Lexical Structu
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass
@@ -145,10 +146,11 @@ def positional(text: str, order: Sequence[str] = ()) -> tuple[str, tuple[str, ..
     return "".join((*parts, rest)).strip(), tuple(names)
 
 
-def placed(text: str, write: Callable[[int], str]) -> tuple[str, tuple[int, ...]]:
-    """(the text with `write(n)` in place of each `$n`, these numbers in the order of their places).
+@lru_cache(maxsize=1024)  # each connection of a load prepares the same texts
+def placed(text: str, form: str) -> tuple[str, tuple[int, ...]]:
+    """(the text with `form`, that has n in place of `{}`, for each `$n`, these numbers in the order of their places).
 
-    >>> placed("SELECT a /* it's b */ FROM t WHERE a = $2 AND b = $1 AND c = '$3'", lambda number: f":p{number}")
+    >>> placed("SELECT a /* it's b */ FROM t WHERE a = $2 AND b = $1 AND c = '$3'", ":p{}")
     ("SELECT a /* it's b */ FROM t WHERE a = :p2 AND b = :p1 AND c = '$3'", (2, 1))
     """
     parts: list[str] = []
@@ -157,7 +159,7 @@ def placed(text: str, write: Callable[[int], str]) -> tuple[str, tuple[int, ...]
     for token in scan(text):
         if token.kind == "positional":
             numbers.append(int(token.text[1:]))
-            parts += (text[at : token.start], write(numbers[-1]))
+            parts += (text[at : token.start], form.format(numbers[-1]))
             at = token.start + len(token.text)
     return "".join((*parts, text[at:])), tuple(numbers)
 

@@ -46,7 +46,7 @@ _DATES, _TIME = frozenset({7, 10, 12}), 11
 
 def placeholders(text: str) -> tuple[str, tuple[int, ...]]:
     """`$1 … $n` written as `?`, and which argument each stands for, from 0."""
-    written, numbers = sql_text.placed(text, lambda _: "?")
+    written, numbers = sql_text.placed(text, "?")
     return written, tuple(number - 1 for number in numbers)
 
 
