@@ -159,7 +159,7 @@ def _append(descriptor: int, head: Head, what: str, fields: dict[str, Any]) -> H
     line |= {"log": head.log, "previous": head.hash}
     line["hash"] = _hash(line)
     data = json_line(line)
-    if os.write(descriptor, data) < len(data):  # the next reader removes the part
+    if os.write(descriptor, data) < len(data):  # the next note removes the part
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     return Head(log=head.log, number=head.number + 1, hash=line["hash"])
 

@@ -309,10 +309,6 @@ def of_failure(engine: str, failure: StatementFailure) -> Kind:
     return "server" if failure.kind is FailureKind.LOST else rules_of(engine).kind_of(failure.code, failure.what)
 
 
-PLACEHOLDER = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`|\$(\d+)")
-"""`$1` of a statement, its number as the group; or a literal or a quoted name, which hold none."""
-
-
 def line_of(text: str, offset: int | None) -> int:
     """The line of the character `offset` (from 0) of a text, from 1; 0 where it is not known."""
     return 0 if offset is None or offset < 0 else text.count("\n", 0, offset) + 1

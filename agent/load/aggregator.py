@@ -61,7 +61,7 @@ class Accumulator:
         low, high = int(ns.min()), int(ns.max())
         self._min_ns = min(self._min_ns, low) if self._filled else low
         self._max_ns = max(self._max_ns, high)
-        self._sum_ns += int(ns.sum())
+        self._sum_ns += histogram.sum_of(ns)
         self._filled = True
 
     def compact(self) -> None:

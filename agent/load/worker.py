@@ -118,7 +118,7 @@ class ChunkWriter:
         """Write a chunk without blocking. The rest waits for the next call, or is dropped and counted."""
         if self._bytes > CHUNK_WAITING_MAX:
             records = sum(length for code, length in chunk.codes if code >= 0)
-            self.lost += records // (INT64_BYTES * TRIPLE)
+            self.lost += records // (INT64_BYTES * TRIPLE) + sum(one.what == "error" for one in chunk.incidents)
         else:
             self._keep(worker_messages.encode(chunk))
         os.set_blocking(self._fd, False)
@@ -354,10 +354,9 @@ class Load:
     def _arm_lent(self) -> None:
         """Open the connections of the pool. Without a pool only try one: each terminal makes its own when it needs
         it."""
-        if self._sessions.pool:
-            self._connections = [Connection(number) for number in range(max(self._arm.connections, 1))]
-        else:
-            self._connections = [Connection(number) for number in self._arm.numbers]
+        count = max(self._arm.connections, 1) if self._sessions.pool else len(self._arm.numbers)
+        # of its own numbers, so that the workers together use the members in turn
+        self._connections = [Connection(number) for number in self._arm.numbers[:count]]
         kept = self._connections if self._sessions.pool and not self._sessions.connect_every else []
         if kept:
             opened = self._open_all([connection.number for connection in kept])

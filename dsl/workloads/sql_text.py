@@ -2,8 +2,8 @@
 parser.
 
 Flow: text -> `scan` -> tokens, in which literals, comments and casts cannot be mistaken for binds -> questions about
-them: `binds`, `positional` (`:name` -> `$1`), `reads`, `writes`, `columns`, `table`. Text that is not understood gives
-no answer rather than a wrong one.
+them: `binds`, `positional` (`:name` -> `$1`), `placed` (`$1` -> the form of an engine), `reads`, `writes`, `columns`,
+`table`. Text that is not understood gives no answer rather than a wrong one.
 
 The lexical rules are those of SQL-92 with what the engines add: PostgreSQL's `E'…'`, `$tag$…$tag$` and `::type`, nested
 comments, MySQL's backquotes. Source: PostgreSQL documentation, "Lexical Structure".
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass
@@ -143,6 +144,24 @@ def positional(text: str, order: Sequence[str] = ()) -> tuple[str, tuple[str, ..
     if tokens and tokens[-1].text == ";" and not _is_block(tokens):
         rest = text[at : tokens[-1].start]
     return "".join((*parts, rest)).strip(), tuple(names)
+
+
+@lru_cache(maxsize=1024)  # each connection of a load prepares the same texts
+def placed(text: str, form: str) -> tuple[str, tuple[int, ...]]:
+    """(the text with `form`, that has n in place of `{}`, for each `$n`, these numbers in the order of their places).
+
+    >>> placed("SELECT a /* it's b */ FROM t WHERE a = $2 AND b = $1 AND c = '$3'", ":p{}")
+    ("SELECT a /* it's b */ FROM t WHERE a = :p2 AND b = :p1 AND c = '$3'", (2, 1))
+    """
+    parts: list[str] = []
+    numbers: list[int] = []
+    at = 0
+    for token in scan(text):
+        if token.kind == "positional":
+            numbers.append(int(token.text[1:]))
+            parts += (text[at : token.start], form.format(numbers[-1]))
+            at = token.start + len(token.text)
+    return "".join((*parts, text[at:])), tuple(numbers)
 
 
 def reads(tokens: Sequence[Token]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import select
 import ssl
 from collections.abc import Callable, Sequence
@@ -12,8 +11,8 @@ from struct import Struct
 from typing import Any, Protocol
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
-from proveout.agent.engines.statement_errors import PLACEHOLDER
 from proveout.core.data_classes import dataclass
+from proveout.dsl.workloads import sql_text
 from proveout.dsl.workloads.base import Row, Statement
 
 # Integers travel as 64-bit ones, all else as text, which the server converts as it does a literal; a NULL is a bit. A
@@ -46,16 +45,9 @@ _DATES, _TIME = frozenset({7, 10, 12}), 11
 
 
 def placeholders(text: str) -> tuple[str, tuple[int, ...]]:
-    """`$1 … $n` written as `?`, and which argument each stands for, from 0; quoted text stays."""
-    order: list[int] = []
-
-    def put(match: re.Match[str]) -> str:
-        if not match[1]:
-            return match[0]
-        order.append(int(match[1]) - 1)
-        return "?"
-
-    return PLACEHOLDER.sub(put, text), tuple(order)
+    """`$1 … $n` written as `?`, and which argument each stands for, from 0."""
+    written, numbers = sql_text.placed(text, "?")
+    return written, tuple(number - 1 for number in numbers)
 
 
 def packet(payload: bytes) -> bytes:

@@ -14,9 +14,9 @@ import oracledb
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.recording import tapped
-from proveout.agent.engines.statement_errors import PLACEHOLDER
 from proveout.core.data_classes import dataclass, record
 from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads import sql_text
 from proveout.dsl.workloads.base import Row, Statement
 
 NO_LISTENER = "ORA-12541"
@@ -313,14 +313,14 @@ def parts(dsn: str) -> tuple[str, str, str]:
 
 
 def binds(text: str) -> str:
-    """`$1` written as `:p1`; literals and quoted names stay."""
-    return PLACEHOLDER.sub(lambda match: f":p{match[1]}" if match[1] else match[0], text)
+    """`$1` written as `:p1`."""
+    return sql_text.placed(text, ":p{}")[0]
 
 
 def positions(text: str) -> tuple[int, ...] | None:
     """The arguments of a text in the order in which it uses them, from 0; None if it uses one more often than once, as
     SQL and PL/SQL then differ in what a position is."""
-    order = tuple(int(match[1]) - 1 for match in PLACEHOLDER.finditer(text) if match[1])
+    order = tuple(number - 1 for number in sql_text.placed(text, ":p{}")[1])
     return order if len(set(order)) == len(order) else None
 
 

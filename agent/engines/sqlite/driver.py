@@ -9,9 +9,10 @@ from typing import Any, Literal
 import apsw
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
-from proveout.agent.engines.statement_errors import PLACEHOLDER, line_of
+from proveout.agent.engines.statement_errors import line_of
 from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads import sql_text
 from proveout.dsl.workloads.base import Row, Statement
 
 # SQLite runs inside the process that opens the file, so SQL of a plan can name other files of the host: `ATTACH`,
@@ -186,8 +187,8 @@ class SqliteDriver:
 
 
 def placeholders(text: str) -> str:
-    """`$1` written as `?1`: SQLite takes `$1` for a name, numbered by where it first stands. Literals stay."""
-    return PLACEHOLDER.sub(lambda match: f"?{match[1]}" if match[1] else match[0], text)
+    """`$1` written as `?1`: SQLite takes `$1` for a name, numbered by where it first stands."""
+    return sql_text.placed(text, "?{}")[0]
 
 
 def error_name(error: Any) -> str:

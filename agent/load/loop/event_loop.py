@@ -453,7 +453,8 @@ class PolledLoop(LoadLoop):
         if self._sessions.on_disconnect == "fail":
             self._fail(failure, now)
         elif self._sessions.on_disconnect == "retry" and self._may_retry(terminal, rolling_back=rolling_back):
-            self._recorder.retry(terminal.kind.number, failure.code, terminal.intended_ns, now)
+            if not rolling_back:  # else its failure has counted the retry
+                self._recorder.retry(terminal.kind.number, failure.code, terminal.intended_ns, now)
             self._recorder.note(failure.code, failure.what)
             if unknown:
                 self._recorder.reruns.extend((terminal.intended_ns, now, terminal.kind.number))

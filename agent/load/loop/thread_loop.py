@@ -77,13 +77,13 @@ class ThreadedLoop(LoadLoop):
             self._cut = True
             self.seen_ns = time.monotonic_ns()
             self.unfinished = under_way_with_times(self._all)
+            for terminal in self._all:
+                if terminal.busy and terminal.session is not None:  # it may commit before it is cancelled
+                    self.unknown.append(terminal.kind.number)
+                    terminal.doubt()
         cancel_statements(
             lambda: [terminal.session for terminal in self._alive() if terminal.session is not None], self._join
         )
-        self.unknown += [terminal.kind.number for terminal in self._alive() if terminal.busy]
-        for terminal in self._all:
-            if terminal.busy:
-                terminal.doubt()
         for terminal, thread in zip(self._all, self._threads, strict=True):
             if terminal.session is not None and not thread.is_alive():
                 terminal.session.close()
@@ -172,9 +172,9 @@ class ThreadedLoop(LoadLoop):
                 failure = failed
             if failure is not None:
                 outcome, failure = self._failed(terminal, failure, last=attempt == RETRIES_MAX), None
-            if outcome != RETRY or self.failure is not None:
+            if outcome != RETRY:
                 break
-            if self._cut or (self._over.is_set() and terminal.session is None):
+            if self._cut or self.failure is not None or (self._over.is_set() and terminal.session is None):
                 return
         now = time.monotonic_ns()
         if now >= self._timeline.end_ns:
@@ -214,7 +214,7 @@ class ThreadedLoop(LoadLoop):
             terminal.ended_ns = now
             session.close()
             terminal.lost(terminal.started_ns)
-            if failure.kind is FailureKind.LOST:
+            if failure.kind is FailureKind.LOST and not self._cut:  # else it is unknown already
                 self.unknown.append(number)
                 terminal.doubt()
         policy = self._sessions.on_disconnect

@@ -196,8 +196,9 @@ def test_a_full_pipe_to_the_agent_loses_records_and_does_not_block(monkeypatch: 
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb", buffering=0) as end, os.fdopen(writing, "wb"):
         out = ChunkWriter(writing)
+        errors = tuple(Incident(what, 0, "XX000", 1, 2) for what in ("error", "retry"))
         for _ in range(100):
-            out.offer(chunk(0, *((0, 1, 2, 3) for _ in range(100))))
+            out.offer(chunk(0, *((0, 1, 2, 3) for _ in range(99)), incidents=errors))
         assert 0 < out.lost < 100 * 100
         os.set_blocking(reading, False)
         got = bytearray()
@@ -212,7 +213,8 @@ def test_a_full_pipe_to_the_agent_loses_records_and_does_not_block(monkeypatch: 
             length = 4 + int.from_bytes(got[:4], "big")
             parts.append(bytes(got[4:length]))
             del got[:length]
-        arrived += sum(size for _, size in worker_messages.decode(*parts).codes) // 24
+        came = worker_messages.decode(*parts)
+        arrived += sum(size for _, size in came.codes) // 24 + len(came.incidents) // 2
     assert arrived + out.lost == 100 * 100
 
 

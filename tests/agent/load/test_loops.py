@@ -23,8 +23,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from eventually import PATIENCE_S
-from in_memory import LOST, Fails, LoopOf, Ran, Sent, Session, both_loops, drawn, lent, polled, run
+from eventually import PATIENCE_S, eventually
+from in_memory import LOST, Fails, LoopOf, Ran, Sent, Session, both_loops, drawn, lent, polled, run, threaded
 
 from proveout.agent.engines.driver_contract import PURE_PYTHON, FailureKind, StatementFailure
 from proveout.agent.load.loop import arrival_schedule as schedule_module
@@ -291,6 +291,38 @@ def test_fail_ends_the_load_with_the_reason(loop_of: LoopOf) -> None:
     assert ran.loop.failure is LOST
 
 
+def test_a_transaction_that_is_to_be_retried_when_the_load_fails_is_left() -> None:
+    loops: list[Any] = []
+
+    def kept(**common: Any) -> Any:
+        loops.append(threaded(**common))
+        return loops[0]
+
+    def late_deadlock(_: Statement) -> StatementFailure:
+        eventually(lambda: loops[0].failure is not None, "the load has failed")
+        return DEADLOCK
+
+    sessions = [Session(once(LOST)), Session(late_deadlock)]
+    policy = Sessions(on_disconnect="fail")
+    ran = run(kept, HLR, sessions, lambda _: False, policy=policy, connect=Server().connect)
+    assert ran.loop.failure is LOST
+    assert ran.loop._bugs == []
+
+
+def test_a_deadlock_whose_rollback_is_lost_is_one_retry() -> None:
+    fails = {"commit": iter([DEADLOCK]), "rollback": iter([LOST])}
+    server = Server(refusals=0)
+    ran = run(
+        polled,
+        HLR,
+        [Session(lambda statement: next(fails.get(statement.name, iter(())), None))],
+        lambda _: any(len(session.sent) > ENOUGH for session in server.sessions),
+        connect=server.connect,
+        policy=Sessions(on_disconnect="retry"),
+    )
+    assert [(one.what, one.code) for one in ran.recorder.take_incidents()] == [("retry", "40P01")]
+
+
 @both_loops
 def test_a_primary_that_has_become_a_standby_is_left(loop_of: LoopOf) -> None:
     """Where the load is for a member that accepts changes, the refusal of a change is like a lost connection, but its
@@ -399,7 +431,7 @@ def test_transactions_without_an_answer_and_arrivals_that_never_began_have_their
     unfinished = sorted(intended - ran.t0_ns for _, intended, _ in ran.loop.unfinished)
     assert unfinished == DUE_NS[len(answered) : len(answered) + TERMINALS]
     assert len(ran.loop.waiting) == TERMINALS
-    assert len(ran.loop.unknown) == (TERMINALS if loop_of is polled else 0)
+    assert len(ran.loop.unknown) == TERMINALS, "one that is cancelled may have committed before"
     ((missed,),) = ran.loop.missed()
     _, _, counts, sum_ns, least_ns, most_ns = missed
     left = [ran.loop.seen_ns - ran.t0_ns - due for due in DUE_NS[len(answered) + TERMINALS :]]

@@ -24,6 +24,7 @@ from proveout.agent.engines.sessions import cancel_statements
 from proveout.agent.load import worker, worker_messages
 from proveout.agent.load.loop import event_loop, thread_loop
 from proveout.agent.load.loop.recorder import Recorder
+from proveout.agent.load.loop.terminal import dealt
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.worker import ChunkWriter, open_all
 from proveout.dsl.plan.phases import Level
@@ -124,6 +125,29 @@ def test_a_session_that_connects_after_stop_arming_sends_no_statement(arming: Ar
 
 
 # ---- opening connections ---------------------------------------------------------------------------------------------
+
+
+def test_a_pool_of_several_workers_uses_the_members_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    reached: list[str] = []
+
+    class Members:
+        dialect, waits = "postgres", "polled"
+
+        def members(self, dsn: str) -> tuple[str, ...]:
+            return (dsn,)
+
+        def open(self, dsn: str, **_: Any) -> Session:
+            reached.append(dsn)
+            return Session()
+
+    monkeypatch.setattr(worker, "driver", lambda engine: Members())
+    task = load_task("-", terminals=8, sessions=Sessions(pool=4, access="any"))
+    task = replace(task, endpoint=replace(task.endpoint, instances=("one", "two")))
+    for hand in dealt(0, 8, 4):
+        load = worker.Load(worker_messages.Arm(spec=task, numbers=tuple(hand), connections=1))
+        assert load.arm() == worker_messages.Armed()
+        load.abandon()
+    assert reached == ["one", "two"] * 2
 
 
 def test_every_number_is_opened_once_and_several_at_a_time_and_a_failure_of_the_first_is_the_only_attempt() -> None:

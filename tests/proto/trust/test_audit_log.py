@@ -122,12 +122,14 @@ def test_a_line_torn_by_a_crash_is_recorded_and_the_log_continues(tmp_path: Path
     assert json.loads(lines(path)[6])["what"] == "torn"
 
 
-def test_a_line_that_a_full_disk_has_taken_in_part_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_torn_by_a_full_disk_is_an_error_and_the_log_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "audit.log"
-    log, write = written(path), os.write
-    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:20]))
+    log, whole = written(path), os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: whole(descriptor, data[:40]))
     with pytest.raises(OSError, match="No space left"):
-        log.note("task", key="half")
+        log.note("task", key="lost")
     monkeypatch.undo()
     log.note("task", key="after")
     assert verify(path).head.number == 8
