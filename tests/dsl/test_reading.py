@@ -60,6 +60,17 @@ def test_values_and_positions() -> None:
     assert (root and plain(root), problems) == ({"a": {"b": [1]}, "c": {"b": [1]}}, [])
 
 
+def test_a_character_that_cannot_be_seen_or_read_is_a_problem_at_its_column() -> None:
+    assert loaded("title: äö\uffff\n")[1] == ["1:10 a hidden character: U+FFFF (control character)"]
+    assert loaded("title: a\u00adb\nname: b\U000e0041\n")[1] == [
+        "1:9 a hidden character: U+00AD (soft hyphen)",
+        "2:8 a hidden character: U+E0041 (tag latin capital letter a)",
+    ]
+    problems = Problems()
+    assert loads("title: äö".encode() + b"\xff\n", "p.yaml", problems) is None
+    assert texts(problems) == ["1:10 not valid UTF-8"]
+
+
 def test_a_file_that_is_too_large_is_not_parsed_and_a_pipe_does_not_block(tmp_path: Path) -> None:
     with (tmp_path / "large").open("wb") as file:
         file.truncate(50 << 20)
