@@ -186,16 +186,6 @@ def _check_head(document: Map, problems: Problems) -> Map:
         entries.append((dataclasses.replace(key, value=meant, text=meant), value))
     document = dataclasses.replace(document, entries=tuple(entries))
     head = [entry for entry in document.entries if entry[0].text in _Head.model_fields]
-    version = document.entry("proveout")
-    if (
-        version
-        and isinstance(number := version[1], Scalar)
-        and number.value != 1
-        and isinstance(number.value, int | float)
-    ):
-        message = f"format version {number.text} is not known"
-        problems.add(number.where, message, key="proveout", hint="proveout: 1")
-        head[head.index(version)] = (version[0], dataclasses.replace(number, value=1))
     validate(_Head, dataclasses.replace(document, entries=tuple(head)), "", problems)
     return document
 

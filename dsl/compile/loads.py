@@ -350,7 +350,7 @@ def _table(names: StageNames, text: str, *at: str | int) -> tuple[Of, list[tuple
     It is relative to the file that names it and stays in the plan's own folder, symlinks resolved.
     """
     name = str(Path(names.where(*at).file).parent / text)
-    target = Path(name).resolve()
+    target = Path(os.path.realpath(name))
     objection, hint = _objection(text, target, names.scope.folder)
     content = "" if objection else _content(target)
     if content is None:

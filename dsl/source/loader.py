@@ -159,9 +159,10 @@ def _files_like(path: Path, name: str) -> str:
     """A hint for a file that is missing: files beside it with a similar name; for a folder, some of its files."""
     if re.match(r"[a-z][a-z0-9+]+:/", name):
         return "this is an address: `proveout bench DSN` measures a database without a plan"
-    folder, shown = (path, Path(name)) if path.is_dir() else (path.parent, Path(name).parent)
+    whole = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir() raises for a name that is too long
+    folder, shown = (path, Path(name)) if whole else (path.parent, Path(name).parent)
     files = sorted(one.name for suffix in ("*.yaml", "*.yml") for one in folder.glob(suffix))
-    found = files if path.is_dir() else get_close_matches(path.name, files)
+    found = files if whole else get_close_matches(path.name, files)
     return f"did you mean {' or '.join(f'`{shown / one}`' for one in found[:3])}?" if found else ""
 
 

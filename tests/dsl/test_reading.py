@@ -219,6 +219,35 @@ def test_the_plan_has_precedence_over_its_includes_and_an_extending_one_replaces
     assert [stage.id for stage in again] == ["populate", "pause"], "what it drops it can state again"
 
 
+@pytest.mark.parametrize(
+    ("part", "found"),
+    [
+        ('verdicts: {v: {check: "w.rows > 1"}}', "1:11 `verdicts` must be a list"),
+        ("tuning: {sysctl: {vm.swappiness: 10}}", "1:9 `tuning` must be a list"),
+        ("topology: {host: {db2: {address: local}}}", "1:12 unknown key `host`"),
+        ("topology: [db2]", "1:11 expected a mapping of hosts, systems and equipment"),
+        ("proveout: 2", "1:11 format version 2 is not known"),
+        ("include: loop.yaml", "1:10 there is no file `loop.yaml`"),
+        (f"include: {'a' * 300}.yaml", f"1:10 there is no file `{'a' * 300}.yaml`"),
+    ],
+)
+def test_nothing_in_an_include_is_left_out_without_a_problem(part: str, found: str, folder: Path) -> None:
+    (folder / "part.yaml").write_text(f"{part}\n")
+    (folder / "loop.yaml").symlink_to("loop.yaml")
+    with pytest.raises(PlanError) as caught:
+        compile_plan(folder / "p.yaml")
+    assert found in [f"{one.where.line}:{one.where.column} {one.message}" for one in caught.value.problems]
+
+
+def test_two_entries_of_one_id_that_extend_a_plan_are_a_problem(folder: Path) -> None:
+    """The last one took the place of the base's, and the others were gone."""
+    stage = "{populate: {workload: w, into: db}}"
+    (folder / "q.yaml").write_text(f"proveout: 1\nname: q\nextends: p.yaml\nstages: [{stage}, {stage}]\n")
+    with pytest.raises(PlanError) as caught:
+        compile_plan(folder / "q.yaml")
+    assert "this populate stage needs an `id`" in [one.message for one in caught.value.problems]
+
+
 def test_an_inventory_replaces_hosts_and_equipment_and_lays_systems_over(folder: Path) -> None:
     """Equipment belongs to another lab."""
     assert declared(folder, "p.yaml", f"topology: {{{HOSTS}, {SYSTEMS}}}\n") == []
