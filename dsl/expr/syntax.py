@@ -337,22 +337,25 @@ def walk(node: Syntax) -> Iterator[Syntax]:
         yield from walk(part)
 
 
+def rebuilt(node: Syntax, change: Callable[[Syntax], Syntax]) -> Syntax:
+    """The tree with `change(part)` in the place of each part, the parts below it first."""
+    changes: dict[str, Any] = {}
+    for item in fields(node):
+        value = getattr(node, item.name)
+        if isinstance(value, Node):
+            changes[item.name] = rebuilt(value, change)  # type: ignore[arg-type]  # every concrete Node is in Syntax
+        elif isinstance(value, tuple):
+            changes[item.name] = tuple(rebuilt(part, change) for part in value)
+    return change(replace(node, **changes))
+
+
 def renamed(text: str, rename: Callable[[str], str]) -> str:
     """The expression with every name and member renamed."""
 
     def changed(node: Syntax) -> Syntax:
-        changes: dict[str, Any] = {}
-        for item in fields(node):
-            value = getattr(node, item.name)
-            if isinstance(value, Node):
-                changes[item.name] = changed(value)  # type: ignore[arg-type]  # every concrete Node is in Syntax
-            elif isinstance(value, tuple):
-                changes[item.name] = tuple(changed(part) for part in value)
-        if isinstance(node, Member | Name):
-            changes["name"] = rename(node.name)
-        return replace(node, **changes)
+        return replace(node, name=rename(node.name)) if isinstance(node, Member | Name) else node
 
-    return render(changed(parse(text)))
+    return render(rebuilt(parse(text), changed))
 
 
 def ungroup(node: Syntax) -> Syntax:
