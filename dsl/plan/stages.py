@@ -183,7 +183,7 @@ class Cell:
 
 def written(value: Label) -> str:
     """A label as a plan writes it."""
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0" * isinstance(value, float))
 
 
 def label_text(labels: Iterable[tuple[str, Label]]) -> str:

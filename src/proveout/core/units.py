@@ -33,7 +33,7 @@ PERCENTAGE_PATTERN = rf"^{_NUMBER}%$"
 
 def duration_s(text: object) -> float:
     """Seconds of `1h30m`; the units come in falling order, each once."""
-    wrong = ValueError(f"expected a duration such as 10s, 500ms or 1h30m, not {_shown(text)}{_unit_hint(text, 's')}")
+    wrong = ValueError(f"expected a duration such as 10s, 500ms or 1h30m, not {shown(text)}{_unit_hint(text, 's')}")
     if not isinstance(text, str) or not _DURATION.fullmatch(text):
         raise wrong
     parts = [(float(number.replace("_", "")), _DURATION_UNITS[unit]) for number, unit in _DURATION_PART.findall(text)]
@@ -48,7 +48,7 @@ def size_bytes(text: object) -> int:
     match = _SIZE.fullmatch(text) if isinstance(text, str) else None
     factor = _SIZE_UNITS.get(match[2].lower()) if match else None
     if match is None or factor is None:
-        raise ValueError(f"expected a size such as 8k, 1MiB or 15GB, not {_shown(text)}{_unit_hint(text, 'MiB')}")
+        raise ValueError(f"expected a size such as 8k, 1MiB or 15GB, not {shown(text)}{_unit_hint(text, 'MiB')}")
     return round(float(match[1].replace("_", "")) * factor)
 
 
@@ -56,7 +56,7 @@ def rate_per_s(text: object) -> float:
     """Transactions a second of `220_000/s` (or `/m`, `/h`)."""
     match = _RATE.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise ValueError(f"expected a rate such as 500/s, not {_shown(text)}{_unit_hint(text, '/s')}")
+        raise ValueError(f"expected a rate such as 500/s, not {shown(text)}{_unit_hint(text, '/s')}")
     return float(match[1].replace("_", "")) / _DURATION_UNITS[match[2]]
 
 
@@ -64,7 +64,7 @@ def fraction(text: object) -> float:
     """The fraction that `5%` is."""
     match = _PERCENTAGE.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise ValueError(f"expected a percentage such as 5%, not {_shown(text)}{_unit_hint(text, '%')}")
+        raise ValueError(f"expected a percentage such as 5%, not {shown(text)}{_unit_hint(text, '%')}")
     return float(match[1].replace("_", "")) / 100.0
 
 
@@ -95,7 +95,8 @@ def format_size(size_bytes: int) -> str:
     return f"{size_bytes // 1024}k" if size_bytes and size_bytes % 1024 == 0 else f"{size_bytes}b"
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value of another type in a message."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
