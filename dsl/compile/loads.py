@@ -271,7 +271,8 @@ def check_loads(names: StageNames, loads: Loads, lowest: int, key: str, *, proce
     single = {name: engine for name, engine in sorted(used.items()) if engines.of(engine).one_process}
     if single and processes > 1:
         message = f"a load on {single[min(single)]} is one process, with a thread for each terminal"
-        names.problem(message, "workers" if key == "threads" else key, hint="threads: [1, 2, 4]")
+        at, hint = ("workers", "leave `workers` out") if key == "threads" else (key, "threads: [1, 2, 4]")
+        names.problem(message, at, hint=hint)
     for name, engine in single.items():
         if Counter(loads.targets)[name] > 1:
             message = f"several loads on `{name}` are several processes, and one at a time can use {engine}"

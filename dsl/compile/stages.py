@@ -433,7 +433,8 @@ class _Stages(StageNames):
         if stage.probes_max <= stage.confirmations:
             message = f"{stage.probes_max} probes leave none to search with: {stage.confirmations} confirm the answer"
             self.problem(message, "probes_max", hint="a higher `probes_max`, or fewer `confirm.times`")
-        check_loads(self, loads, stage.threads, "threads", processes=1)
+        lowest = sought.from_ if isinstance(sought, stage_models.ThreadRange) else stage.threads
+        check_loads(self, loads, lowest, "threads", processes=stage.workers or 1)
         return replace(stage, accept=replace(stage.accept, where=self.where("accept")))
 
     def pool(self, entry: stage_models.Measured, loads: Loads | None) -> Pool | None:
