@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias, cast
 from proveout.core.data_classes import record
 from proveout.core.errors import Where
 from proveout.core.numbers import threads
-from proveout.core.units import length
+from proveout.core.units import written_duration
 from proveout.dsl import engines
 from proveout.dsl.compile.symbols import StageNames
 from proveout.dsl.plan import slices
@@ -328,7 +328,7 @@ def check_versus(names: StageNames, entry: LadderKeys, loads: Loads, ladder: Lad
     least_s = slices.BLOCKS_MIN * ladder.versus_s * of
     if ladder.windows.measure_s < least_s:
         message = f"{blocks} blocks of {of} slices tell little"
-        names.problem(message, "measure", hint=f"measure: {length(least_s)} or more")
+        names.problem(message, "measure", hint=f"measure: {written_duration(least_s)} or more")
     elif blocks * of > SLICES_MAX:
         names.problem(f"more than {SLICES_MAX:,} slices", "measure", hint="a shorter `measure`, and more repeats")
 

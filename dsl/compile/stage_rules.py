@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Collection, Mapping, Sequence
 
 from proveout.core.data_classes import dataclass, field
-from proveout.core.units import length
+from proveout.core.units import written_duration
 from proveout.dsl import engines
 from proveout.dsl.compile.symbols import Draft, Scope
 from proveout.dsl.compile.topology import leads_back
@@ -365,7 +365,7 @@ class _Walk:
         """`ramp_up: auto(…)` needs seconds that show whether the system is steady."""
         if why := no_end_of_ramp_up(self.scope.workloads.__getitem__, stage):
             message = f"`ramp_up: auto` ends where the measured seconds are steady, and {why}"
-            self.problem(stage, message, f"ramp_up: {length(stage.windows.ramp_up_s)}")
+            self.problem(stage, message, f"ramp_up: {written_duration(stage.windows.ramp_up_s)}")
 
     def outside(self, stage: Ladder | Search) -> None:
         """An outside program runs ladders, with its own arrival and its own connections."""

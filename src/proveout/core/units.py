@@ -71,7 +71,7 @@ def fraction(text: object) -> float:
 def format_duration(seconds: float) -> str:
     """Seconds as people say them: `350ms`, `7.5s`, `2m 5s`, `1h 30m`."""
     if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
+        return f"{seconds * 1000:.3g}ms" if seconds < 0.01 else f"{seconds * 1000:.0f}ms"
     if seconds < 60:
         return f"{seconds:.3g}s"
     minutes, rest = divmod(round(seconds), 60)
@@ -79,6 +79,24 @@ def format_duration(seconds: float) -> str:
     days, hours = divmod(hours, 24)
     parts = [(days, "d"), (hours, "h"), (minutes, "m"), (rest, "s")]
     return " ".join([f"{number}{unit}" for number, unit in parts if number][:2])
+
+
+def written_duration(seconds: float) -> str:
+    """Seconds as a plan writes them, to the microsecond: `350ms`, `7.5s`, `1m30s`.
+
+    >>> written_duration(0.25), written_duration(31.92), written_duration(90.5), written_duration(7200.0)
+    ('250ms', '31.92s', '1m30.5s', '2h')
+    """
+    if seconds < 1.0:
+        return f"{_decimal(seconds * 1e3)}ms"
+    minutes, rest = divmod(round(seconds, 6), 60)
+    hours, minutes = divmod(int(minutes), 60)
+    parts = ((str(hours), "h"), (str(minutes), "m"), (_decimal(rest), "s"))
+    return "".join(f"{number}{unit}" for number, unit in parts if number != "0")
+
+
+def _decimal(number: float) -> str:
+    return f"{number:.6f}".rstrip("0").rstrip(".")
 
 
 def length(seconds: float) -> str:
@@ -178,12 +196,25 @@ def _unit_hint(value: object, unit: str) -> str:
         return ""
     if isinstance(value, (int, float)):
         is_fraction = unit == "%" and isinstance(value, float) and 0 < value < 1
-        return f"; did you mean {f'{value * 100:.6g}' if is_fraction else value}{unit}?"
+        number = f"{value * 100:.6g}" if is_fraction else str(value)
+        return f"; did you mean {_with_unit(number, unit)}?" if re.fullmatch(_NUMBER, number) else ""
     if not isinstance(value, str):
         return ""
     text = value.strip()
     meant = _MEANT[unit](text)
     if not meant and re.fullmatch(_LOOSE_NUMBER, text):
-        meant = f"{plain_number(text)}{unit}"
+        meant = _with_unit(plain_number(text), unit)
     readable = meant and meant != value and not set(",'") & set(meant)
     return f"; did you mean {meant}?" if readable else ""
+
+
+_BYTES_MEANT = 512
+"""From this number on, a size without a unit is likely in bytes."""
+
+
+def _with_unit(number: str, unit: str) -> str:
+    """A number with the unit that is likely."""
+    whole = number.replace("_", "")
+    if unit == "MiB" and whole.isdecimal() and int(whole) >= _BYTES_MEANT:
+        return format_size(int(whole))
+    return f"{number}{unit}"
