@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from proveout.core.numbers import SOUGHT, count_of, percent, threads, threads_by_rung
 from proveout.core.statistics import repeats_expected
-from proveout.core.units import format_duration, format_size, length
+from proveout.core.units import format_duration, format_rate, format_size, length
 from proveout.dsl import engines
 from proveout.dsl.operations.table import fault_key, operation_of
 from proveout.dsl.plan import slices
@@ -382,7 +382,7 @@ def _arrival(arrival: Arrival) -> str:
 
 def _rate(rate: float | Expression) -> str:
     if not isinstance(rate, Expression):
-        return f"{rate:,.6g}/s"
+        return format_rate(rate)
     known = f", known when {' and '.join(rate.needs)} has ended" if rate.needs else ""
     return f"${{{rate.text}}}{known}"
 

@@ -208,6 +208,11 @@ def test_durations_as_people_say_them(seconds: float, text: str) -> None:
     assert units.format_duration(seconds) == text
 
 
+def test_rates_have_no_exponent() -> None:
+    found = {rate: units.format_rate(rate) for rate in (1 / 60, 1500.0, 1_000_000.0, 1_234_567.0, 1e9)}
+    assert list(found.values()) == ["0.0166667/s", "1,500/s", "1,000,000/s", "1,234,567/s", "1,000,000,000/s"]
+
+
 @given(st.integers(1, 7 * 86_400 * 10**6))
 def test_a_way_out_has_a_duration_that_a_plan_can_have(microseconds: int) -> None:
     assert units.duration_s(units.written_duration(microseconds / 1e6)) == pytest.approx(microseconds / 1e6, abs=2e-9)

@@ -104,6 +104,11 @@ def length(seconds: float) -> str:
     return "0s" if seconds <= 0.0 else format_duration(seconds)
 
 
+def format_rate(per_s: float) -> str:
+    """A rate of a plan: `0.5/s`, `1,234,567/s`."""
+    return f"{per_s:,.6g}/s" if per_s < 1e6 else f"{per_s:,.0f}/s"
+
+
 def format_size(size_bytes: int) -> str:
     """Bytes in the largest unit that says them exactly: `8k`, `1MiB`, `5GB`."""
     for power, letter in ((4, "T"), (3, "G"), (2, "M")):
