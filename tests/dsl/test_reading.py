@@ -332,6 +332,17 @@ def test_groups_ranges_and_precedence_of_an_ansible_inventory(name: str, text: s
     }
 
 
+def test_a_group_has_precedence_over_the_one_that_it_is_in_wherever_it_stands(tmp_path: Path) -> None:
+    text = "[lab]\ndb\n[lab:vars]\nuser=lab\nport=1\n[b]\ndb\n[b:vars]\nuser=b\nport=2\n[a]\ndb\n[a:vars]\nport=3\n"
+    (tmp_path / "hosts").write_text(f"{text}[lab:children]\nb\na\n")
+    problems = Problems()
+    (db,) = hosts(read(tmp_path / "hosts", problems), problems)
+    assert {name: value for name, (value, _) in db.variables.items()} == {"user": "b", "port": "2"}
+    (tmp_path / "hosts").write_text("h" * (1 << 20) + "\nlost\n")
+    assert read(tmp_path / "hosts", problems) == {}
+    assert texts(problems) == ["1:1 the file is larger than 1 MiB"]
+
+
 def test_ranges_of_an_ansible_inventory() -> None:
     known = {
         "db[01:03]": ("db01", "db02", "db03"),
