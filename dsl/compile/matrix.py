@@ -120,6 +120,9 @@ class _Expansion:
             message = "a ladder with a `matrix` needs an `id`: its cells are addressed by it"
             self.problem(matrix.where, "id", message)
             return []
+        if named.text in self.members:
+            self.problem(named.where, "id", f"another stage has the id `{named.text}`")
+            return []
         entry = validate(MatrixEntry, _long_form(matrix), f"{self.path}.matrix", self.problems)
         axes = self.axes(_long_form(matrix).get("axes")) if entry is not None else None
         if entry is None or axes is None or not self.fits(axes, entry.combine, matrix):

@@ -103,7 +103,12 @@ def compile_stages(scope: Scope, section: Node | None, root: Map, places: Sequen
         named = node.get("id")
         stage_id = named.text if isinstance(named, Scalar) else kind
         if place.alone:
-            drafts.append(Draft(id=stage_id, kind=kind, body=node, stage=_alone(stage_id, place, drafts)))
+            alone = _alone(stage_id, place, drafts)
+            if any(draft.id == stage_id for draft in drafts):
+                message = f"another stage has the id `{stage_id}`, which a load that runs alone has"
+                scope.problems.add(node.where, message, key=f"stages.{place.index}.{kind}", hint="another id for it")
+                alone = None
+            drafts.append(Draft(id=stage_id, kind=kind, body=node, stage=alone))
             continue
         path = f"stages.{place.index}.{kind}"
         maker = _Stages(scope=scope, kind=kind, body=node, path=path, name=stage_id, start=node.where, cell=place.cell)
@@ -169,12 +174,16 @@ class _Stages(StageNames):
         entry = validate(model, node, self.path, self.scope.problems)
         broken = entry is None or node is not self.body
         unnamed = named is None and of_kind > 1
-        doubled = not unnamed and bool(self.name) and any(draft.id == self.name for draft in before)
+        # a matrix has its own id in expressions, beside those of its cells
+        names = (self.name,) if self.cell is None else (self.name, self.cell.of)
+        taken = {draft.id for draft in before}
+        taken |= {draft.cell.of for draft in before if draft.cell is not None and self.cell is None}
+        doubled = "" if unnamed else next((name for name in names if name in taken), "")
         if unnamed:
             hint = f"there are {of_kind} {self.kind} stages; expressions tell them apart by id"
             self.note(f"this {self.kind} stage needs an `id`", hint=hint)
         elif doubled:
-            self.note(f"another stage has the id `{self.name}`", "id")
+            self.note(f"another stage has the id `{doubled}`", "id")
         self.partial = broken
         if entry is None:
             entry = salvage(model, node)
