@@ -16,7 +16,7 @@ from proveout.dsl.compile.symbols import Draft, Scope
 from proveout.dsl.compile.topology import leads_back
 from proveout.dsl.expr.evaluation import ExpressionFault, evaluate
 from proveout.dsl.plan.iteration_order import groups
-from proveout.dsl.plan.loads import parts, threads_most
+from proveout.dsl.plan.loads import highest, parts, threads_most
 from proveout.dsl.plan.stages import (
     OWN_SESSIONS,
     Closed,
@@ -435,9 +435,8 @@ class _Walk:
             hint = f"settings: {{max_client_conn: {threads + 100}}} of `{system.name}`"
             message = f"stage `{stage.id}` needs {threads} clients, but `{system.name}` takes {clients}"
             self.problem(stage, message, hint)
-        highest = max(stage.threads) if isinstance(stage, Ladder) else stage.threads
         kept = sum(
-            part.stage.sessions.pool or part.threads(highest)
+            part.stage.sessions.pool or part.threads(highest(stage))
             for part in parts(stage)
             if part.stage.target == system.name and not part.stage.sessions.connect_every
         )

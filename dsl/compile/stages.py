@@ -30,6 +30,7 @@ from proveout.dsl.compile.symbols import Draft, Scope, StageNames, fields, not_d
 from proveout.dsl.compile.tuning import check_faults, compile_faults, compile_tunings
 from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.keys import made
+from proveout.dsl.plan.loads import highest
 from proveout.dsl.plan.scalars import THREADS_MAX, WEEK_S
 from proveout.dsl.plan.stages import (
     KINDS,
@@ -439,6 +440,12 @@ class _Stages(StageNames):
         if stage.around is not None and over == "rate":
             hint = "threads: {from: …, to: …}, and no `rate`"
             self.problem("the ladder around an answer is one of threads", "then", hint=hint)
+        elif (most := highest(stage)) > THREADS_MAX:
+            message = f"the ladder around an answer would have up to {most:,} threads; at most {THREADS_MAX:,} may be"
+            self.problem(message, "then", hint="a lower `to`, or lower shares")
+        if over == "threads" and self.body.get("arrival") is not None:
+            hint = "leave `arrival` out, or rate: {from: …, to: …}"
+            self.problem("a search for threads has closed arrival", "arrival", hint=hint)
         if stage.probes_max <= stage.confirmations:
             message = f"{stage.probes_max} probes leave none to search with: {stage.confirmations} confirm the answer"
             self.problem(message, "probes_max", hint="a higher `probes_max`, or fewer `confirm.times`")
