@@ -248,9 +248,11 @@ def _type(field: Mapping[str, Any]) -> str:
         return " or ".join(dict.fromkeys(_type(each) for each in union if not _is_noise(each)))
     if field.get("type") == "array":
         return f"list of {_type(field.get('items', {}))}"
-    if isinstance(field.get("additionalProperties"), dict):
-        return f"names to {_type(field['additionalProperties'])}"
-    return str(field.get("format") or field.get("type", "any"))
+    named = field.get("additionalProperties") or next(iter(field.get("patternProperties", {}).values()), None)
+    if isinstance(named, dict):
+        return f"names to {_type(named)}"
+    kind = field.get("format") or field.get("type", "any")
+    return " or ".join(kind) if isinstance(kind, list) else str(kind)
 
 
 def _is_noise(kind: Mapping[str, Any]) -> bool:

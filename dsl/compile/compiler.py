@@ -21,7 +21,7 @@ from proveout.core.data_classes import dataclass
 from proveout.core.errors import NOWHERE, PlanProblem, Where
 from proveout.core.numbers import percent
 from proveout.dsl.compile.matrix import expand, interleave, whole_ladder
-from proveout.dsl.compile.notes import old_servers, unknown_recoveries, unused
+from proveout.dsl.compile.notes import empty, old_servers, unknown_recoveries, unused
 from proveout.dsl.compile.result_names import iteration, live_scope, run_scope, stop_scope
 from proveout.dsl.compile.sections import add_captures, add_pools, add_workloads
 from proveout.dsl.compile.stage_rules import check_conditions, check_stages, condition, in_order, left_out, needs_of
@@ -126,7 +126,8 @@ def _compile(
         whole, charts=checker.charts(report.charts), positions=tuple(_positions(root, drafts, whole, problems))
     )
     _tell_left_out(problems, draft, parameters, overrides)
-    notes = (*unused(original, root, problems), *unknown_recoveries(whole.stages, problems), *old_servers(whole))
+    of_text = (*unused(original, root, problems), *empty(original, problems))
+    notes = (*of_text, *unknown_recoveries(whole.stages, problems), *old_servers(whole))
     return one_agent_per_machine(whole), notes
 
 
@@ -186,16 +187,6 @@ def _check_head(document: Map, problems: Problems) -> Map:
         entries.append((dataclasses.replace(key, value=meant, text=meant), value))
     document = dataclasses.replace(document, entries=tuple(entries))
     head = [entry for entry in document.entries if entry[0].text in _Head.model_fields]
-    version = document.entry("proveout")
-    if (
-        version
-        and isinstance(number := version[1], Scalar)
-        and number.value != 1
-        and isinstance(number.value, int | float)
-    ):
-        message = f"format version {number.text} is not known"
-        problems.add(number.where, message, key="proveout", hint="proveout: 1")
-        head[head.index(version)] = (version[0], dataclasses.replace(number, value=1))
     validate(_Head, dataclasses.replace(document, entries=tuple(head)), "", problems)
     return document
 

@@ -18,6 +18,7 @@ from pydantic.json_schema import models_json_schema
 from proveout.dsl.compile.matrix import STEPS, TAKEN_BACK
 from proveout.dsl.compile.tuning import TuningEntry
 from proveout.dsl.operations.table import FAULT_KEYS, OPERATIONS, TUNING_KEYS
+from proveout.dsl.plan.scalars import NAME_PATTERN
 from proveout.dsl.schema import models as schema
 from proveout.dsl.schema import stage_models
 from proveout.dsl.schema.stage_models import FaultEntry
@@ -28,6 +29,12 @@ IDENTIFIER = "https://json-schema.org/draft/2020-12/schema"
 TEMPLATE = {"type": "string", "pattern": r"\$\{.+\}", "description": "${params.name}"}
 GROUPED = {"type": "string", "pattern": r"^-?\d+(_\d+)+(\.\d+)?$", "description": "a number, as 20_000"}
 
+OTHER_KIND = {
+    "type": "object",
+    "properties": {"kind": {"type": "string", "not": {"enum": [*BUILT_IN]}}},
+    "required": ["kind"],
+    "description": "a kind of another package",
+}
 NOTHING = {"type": "null", "description": "drops what the plan that is extended has"}
 
 _REFERENCE = re.compile(r'"#/\$defs/([^"]+)"')
@@ -41,7 +48,8 @@ def plan_schema() -> dict[str, Any]:
     )
     document = definitions.pop(schema.Document.__name__)
     document["properties"]["stages"]["items"] = {"anyOf": [_stage(kind) for kind in stage_models.STAGES]}
-    document["properties"]["workloads"]["additionalProperties"] = _one_of(_workloads())
+    workloads = {"anyOf": [*map(_ref, _workloads()), OTHER_KIND]}
+    document["properties"]["workloads"]["patternProperties"] = {NAME_PATTERN: workloads}
     for side, kinds in (("before", (*STEPS, *TAKEN_BACK)), ("after", STEPS)):
         steps = {"anyOf": [_stage(kind) for kind in kinds]}
         _array(definitions[stage_models.LadderEntry.__name__]["properties"][side])["items"] = steps
@@ -79,8 +87,7 @@ def _let_drop(sections: dict[str, Any], topology: dict[str, Any]) -> None:
     """Let a plan that extends another drop entries of its sections by null."""
     for section in (*(sections[name] for name in BY_NAME), *topology.values()):
         section["patternProperties"] = {
-            pattern: {"anyOf": [entry, NOTHING]} if entry else entry
-            for pattern, entry in section["patternProperties"].items()
+            pattern: {"anyOf": [entry, NOTHING]} for pattern, entry in section["patternProperties"].items()
         }
     dropped = {"type": "object", "additionalProperties": NOTHING, "minProperties": 1}
     for name in LISTED:
@@ -179,6 +186,8 @@ def _tidy(node: Any, *, templates: bool) -> Any:
         result["properties"] = {name: _value(value, templates) for name, value in node["properties"].items()}
     if "items" in node:
         result["items"] = _value(node["items"], templates)
+    if "prefixItems" in node:
+        result["prefixItems"] = [_value(item, templates) for item in node["prefixItems"]]
     return result
 
 
@@ -187,7 +196,10 @@ def _value(node: Any, templates: bool) -> Any:
     node = _tidy(node, templates=templates)
     options = _options(node)
     default = node.get("default")
-    if default is None or isinstance(default, dict) or (_is_typed(options) and not isinstance(default, str)):
+    items = [one for option in options for one in _options(option.get("items", {}))]
+    of_items = [one for one in items if one not in (GROUPED, TEMPLATE)]
+    texts = all(isinstance(one, str) for one in (default if isinstance(default, list) else [default]))
+    if default is None or isinstance(default, dict) or (_is_typed([*options, *of_items]) and not texts):
         node.pop("default", None)  # no default, or one in base units, which a plan cannot write
     extra = [GROUPED] if any(option.get("type") in ("integer", "number") for option in options) else []
     if templates and (

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias, cast
 from proveout.core.data_classes import record
 from proveout.core.errors import Where
 from proveout.core.numbers import threads
-from proveout.core.units import length
+from proveout.core.units import written_duration
 from proveout.dsl import engines
 from proveout.dsl.compile.symbols import StageNames
 from proveout.dsl.plan import slices
@@ -271,7 +271,8 @@ def check_loads(names: StageNames, loads: Loads, lowest: int, key: str, *, proce
     single = {name: engine for name, engine in sorted(used.items()) if engines.of(engine).one_process}
     if single and processes > 1:
         message = f"a load on {single[min(single)]} is one process, with a thread for each terminal"
-        names.problem(message, "workers" if key == "threads" else key, hint="threads: [1, 2, 4]")
+        at, hint = ("workers", "leave `workers` out") if key == "threads" else (key, "threads: [1, 2, 4]")
+        names.problem(message, at, hint=hint)
     for name, engine in single.items():
         if Counter(loads.targets)[name] > 1:
             message = f"several loads on `{name}` are several processes, and one at a time can use {engine}"
@@ -327,7 +328,7 @@ def check_versus(names: StageNames, entry: LadderKeys, loads: Loads, ladder: Lad
     least_s = slices.BLOCKS_MIN * ladder.versus_s * of
     if ladder.windows.measure_s < least_s:
         message = f"{blocks} blocks of {of} slices tell little"
-        names.problem(message, "measure", hint=f"measure: {length(least_s)} or more")
+        names.problem(message, "measure", hint=f"measure: {written_duration(least_s)} or more")
     elif blocks * of > SLICES_MAX:
         names.problem(f"more than {SLICES_MAX:,} slices", "measure", hint="a shorter `measure`, and more repeats")
 
@@ -350,7 +351,7 @@ def _table(names: StageNames, text: str, *at: str | int) -> tuple[Of, list[tuple
     It is relative to the file that names it and stays in the plan's own folder, symlinks resolved.
     """
     name = str(Path(names.where(*at).file).parent / text)
-    target = Path(name).resolve()
+    target = Path(os.path.realpath(name))
     objection, hint = _objection(text, target, names.scope.folder)
     content = "" if objection else _content(target)
     if content is None:

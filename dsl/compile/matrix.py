@@ -14,6 +14,7 @@ from itertools import product
 from proveout.core.data_classes import dataclass, field, record
 from proveout.core.errors import Where
 from proveout.dsl.compile.symbols import Draft, Scope, put
+from proveout.dsl.expr.checking import FUNCTIONS
 from proveout.dsl.expr.evaluation import evaluate
 from proveout.dsl.expr.syntax import ExpressionFault
 from proveout.dsl.plan.iteration_order import groups
@@ -38,7 +39,7 @@ TAKEN_BACK = tuple(sorted(kind for kind, record in KINDS.items() if record.aroun
 """Stages that can be a step before a ladder, and are taken back after it."""
 
 _ALONE = re.compile(r"\$\{\s*params\.([A-Za-z_][A-Za-z0-9_]*)\s*\}")
-_TAKEN = frozenset({*RESERVED, "at", "peak", "knee", "ratio", "us", "ms", "s", "abs", "min", "max", "axes", "combine"})
+_TAKEN = frozenset({*RESERVED, *FUNCTIONS, "peak", "knee", "axes", "combine"})
 
 EACH_REPEAT = {"reload": ("reset", "systems"), "restart": ("restart", "system")}
 """Keys of a ladder -> the kind of the step that runs before each of its repeats, and its key for a target."""
@@ -118,6 +119,9 @@ class _Expansion:
         if not isinstance(named, Scalar):
             message = "a ladder with a `matrix` needs an `id`: its cells are addressed by it"
             self.problem(matrix.where, "id", message)
+            return []
+        if named.text in self.members:
+            self.problem(named.where, "id", f"another stage has the id `{named.text}`")
             return []
         entry = validate(MatrixEntry, _long_form(matrix), f"{self.path}.matrix", self.problems)
         axes = self.axes(_long_form(matrix).get("axes")) if entry is not None else None

@@ -1,5 +1,5 @@
-"""Notes on valid plans: names that are declared and not used, times to recover that a rate cannot show, servers that
-are too old."""
+"""Notes on valid plans: names that are declared and not used, keys without a value, times to recover that a rate cannot
+show, servers that are too old."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Open, Phased, Stage
 from proveout.dsl.plan.topology import Declared
 from proveout.dsl.rules.host_rules import noted
+from proveout.dsl.source.loader import maps_below
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq
 
 _SECTIONS = {
@@ -95,6 +96,20 @@ def _texts(node: Node, without: Node | None) -> Iterator[str]:
         for key, value in node.entries:
             if key.text not in _NO_NAMES or not isinstance(value, Scalar | Seq):
                 yield from _texts(value, without)
+
+
+def empty(document: Map, problems: Problems) -> Iterator[PlanProblem]:
+    """A note for each key without a value: it says nothing, where its author may have meant to say something."""
+    for node in maps_below(document):
+        for key, value in node.entries:
+            if isinstance(value, Scalar) and value.value is None and not value.text:
+                yield PlanProblem(
+                    message=f"note: `{key.text}` has no value, which is as if it were not there",
+                    where=key.where,
+                    key=key.text,
+                    hint="give it a value, or leave it out",
+                    source_line=problems.line(key.where),
+                )
 
 
 _HINT = "a higher rate, a longer time before it, or `arrival: constant`"

@@ -10,13 +10,13 @@ import contextlib
 from collections.abc import Collection, Mapping, Sequence
 
 from proveout.core.data_classes import dataclass, field
-from proveout.core.units import length
+from proveout.core.units import written_duration
 from proveout.dsl import engines
 from proveout.dsl.compile.symbols import Draft, Scope
 from proveout.dsl.compile.topology import leads_back
 from proveout.dsl.expr.evaluation import ExpressionFault, evaluate
 from proveout.dsl.plan.iteration_order import groups
-from proveout.dsl.plan.loads import parts, threads_most
+from proveout.dsl.plan.loads import highest, parts, threads_most
 from proveout.dsl.plan.stages import (
     OWN_SESSIONS,
     Closed,
@@ -365,7 +365,7 @@ class _Walk:
         """`ramp_up: auto(…)` needs seconds that show whether the system is steady."""
         if why := no_end_of_ramp_up(self.scope.workloads.__getitem__, stage):
             message = f"`ramp_up: auto` ends where the measured seconds are steady, and {why}"
-            self.problem(stage, message, f"ramp_up: {length(stage.windows.ramp_up_s)}")
+            self.problem(stage, message, f"ramp_up: {written_duration(stage.windows.ramp_up_s)}")
 
     def outside(self, stage: Ladder | Search) -> None:
         """An outside program runs ladders, with its own arrival and its own connections."""
@@ -435,9 +435,8 @@ class _Walk:
             hint = f"settings: {{max_client_conn: {threads + 100}}} of `{system.name}`"
             message = f"stage `{stage.id}` needs {threads} clients, but `{system.name}` takes {clients}"
             self.problem(stage, message, hint)
-        highest = max(stage.threads) if isinstance(stage, Ladder) else stage.threads
         kept = sum(
-            part.stage.sessions.pool or part.threads(highest)
+            part.stage.sessions.pool or part.threads(highest(stage))
             for part in parts(stage)
             if part.stage.target == system.name and not part.stage.sessions.connect_every
         )

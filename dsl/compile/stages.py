@@ -30,6 +30,7 @@ from proveout.dsl.compile.symbols import Draft, Scope, StageNames, fields, not_d
 from proveout.dsl.compile.tuning import check_faults, compile_faults, compile_tunings
 from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.keys import made
+from proveout.dsl.plan.loads import highest
 from proveout.dsl.plan.scalars import THREADS_MAX, WEEK_S
 from proveout.dsl.plan.stages import (
     KINDS,
@@ -103,7 +104,12 @@ def compile_stages(scope: Scope, section: Node | None, root: Map, places: Sequen
         named = node.get("id")
         stage_id = named.text if isinstance(named, Scalar) else kind
         if place.alone:
-            drafts.append(Draft(id=stage_id, kind=kind, body=node, stage=_alone(stage_id, place, drafts)))
+            alone = _alone(stage_id, place, drafts)
+            if any(draft.id == stage_id for draft in drafts):
+                message = f"another stage has the id `{stage_id}`, which a load that runs alone has"
+                scope.problems.add(node.where, message, key=f"stages.{place.index}.{kind}", hint="another id for it")
+                alone = None
+            drafts.append(Draft(id=stage_id, kind=kind, body=node, stage=alone))
             continue
         path = f"stages.{place.index}.{kind}"
         maker = _Stages(scope=scope, kind=kind, body=node, path=path, name=stage_id, start=node.where, cell=place.cell)
@@ -169,12 +175,16 @@ class _Stages(StageNames):
         entry = validate(model, node, self.path, self.scope.problems)
         broken = entry is None or node is not self.body
         unnamed = named is None and of_kind > 1
-        doubled = not unnamed and bool(self.name) and any(draft.id == self.name for draft in before)
+        # a matrix has its own id in expressions, beside those of its cells
+        names = (self.name,) if self.cell is None else (self.name, self.cell.of)
+        taken = {draft.id for draft in before}
+        taken |= {draft.cell.of for draft in before if draft.cell is not None and self.cell is None}
+        doubled = "" if unnamed else next((name for name in names if name in taken), "")
         if unnamed:
             hint = f"there are {of_kind} {self.kind} stages; expressions tell them apart by id"
             self.note(f"this {self.kind} stage needs an `id`", hint=hint)
         elif doubled:
-            self.note(f"another stage has the id `{self.name}`", "id")
+            self.note(f"another stage has the id `{doubled}`", "id")
         self.partial = broken
         if entry is None:
             entry = salvage(model, node)
@@ -430,10 +440,17 @@ class _Stages(StageNames):
         if stage.around is not None and over == "rate":
             hint = "threads: {from: …, to: …}, and no `rate`"
             self.problem("the ladder around an answer is one of threads", "then", hint=hint)
+        elif (most := highest(stage)) > THREADS_MAX:
+            message = f"the ladder around an answer would have up to {most:,} threads; at most {THREADS_MAX:,} may be"
+            self.problem(message, "then", hint="a lower `to`, or lower shares")
+        if over == "threads" and self.body.get("arrival") is not None:
+            hint = "leave `arrival` out, or rate: {from: …, to: …}"
+            self.problem("a search for threads has closed arrival", "arrival", hint=hint)
         if stage.probes_max <= stage.confirmations:
             message = f"{stage.probes_max} probes leave none to search with: {stage.confirmations} confirm the answer"
             self.problem(message, "probes_max", hint="a higher `probes_max`, or fewer `confirm.times`")
-        check_loads(self, loads, stage.threads, "threads", processes=1)
+        lowest = sought.from_ if isinstance(sought, stage_models.ThreadRange) else stage.threads
+        check_loads(self, loads, lowest, "threads", processes=stage.workers or 1)
         return replace(stage, accept=replace(stage.accept, where=self.where("accept")))
 
     def pool(self, entry: stage_models.Measured, loads: Loads | None) -> Pool | None:

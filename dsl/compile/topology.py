@@ -24,6 +24,8 @@ _OWN_GROUP = "a replicated database of your own is one system, with its dsn"
 _PASSWORD = re.compile(
     r"(?:password|passwd|pwd)\s*=\s*(?P<word>'[^']*'|[^\s&;]*)|^(?:[a-z0-9+]+://)?[^:/@\s]*[:/](?P<url>[^/@]*)@", re.I
 )
+_REFERRED = "${secrets.name}"
+"""Stands for every secret while a password is looked for."""
 
 
 def add_topology(scope: Scope, root: Map) -> None:
@@ -295,11 +297,13 @@ def _check_address(one: Entry, entry: System) -> None:
 def _check_dsn(one: Entry, key: str, engine: str, dsn: str) -> None:
     for name in destinations.REFERENCE.findall(dsn):
         one.resolve("secret", name, one.scope.secrets, key)
-    for match in _PASSWORD.finditer(dsn):
-        word = match["word"] if match["word"] is not None else match["url"]
-        if word and not destinations.REFERENCE.fullmatch(word):
-            hint = "declare it under secrets: and write ${secrets.name}"
-            one.problem("a literal password in a dsn", key, hint=hint)
+    plain = destinations.REFERENCE.sub(_REFERRED, dsn)
+    words = [match["word"] if match["word"] is not None else match["url"] for match in _PASSWORD.finditer(plain)]
+    if engines.of(engine).dsn_form == "connect_string":  # from the first / to the last @, whatever is between
+        words.append(plain.partition("/")[2].rpartition("@")[0])
+    if any(word and word not in (_REFERRED, f"'{_REFERRED}'") for word in words):
+        hint = "declare it under secrets: and write ${secrets.name}"
+        one.problem("a literal password in a dsn", key, hint=hint)
     one.object_to(host_rules.dsn_problems(engine, dsn), key)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from proveout.core.numbers import SOUGHT, count_of, percent, threads, threads_by_rung
 from proveout.core.statistics import repeats_expected
-from proveout.core.units import format_duration, format_size, length
+from proveout.core.units import format_duration, format_rate, format_size, length
 from proveout.dsl import engines
 from proveout.dsl.operations.table import fault_key, operation_of
 from proveout.dsl.plan import slices
@@ -134,8 +134,8 @@ def ladder(plan: Plan, stage: Ladder) -> Outline:
 def search(plan: Plan, stage: Search) -> Outline:
     """Its range of rates, its probes and its bounds."""
     alike = stage.probe.measure_s == stage.confirm.measure_s  # else the short probes do not count
-    full = stage.confirmations + FULL_LENGTH_MORE * (1 if alike else 2)
-    probes = max(min(stage.probes_max - full, _expected_probes(stage)), 1)
+    full = min(stage.confirmations + FULL_LENGTH_MORE * (1 if alike else 2), stage.probes_max - 1)
+    probes = min(stage.probes_max - full, _expected_probes(stage))
     of_threads = stage.over == "threads"
 
     def level(value: float | Expression) -> str:
@@ -144,6 +144,8 @@ def search(plan: Plan, stage: Search) -> Outline:
     begun = "" if stage.rate_start is None else f" beginning at {level(stage.rate_start)},"
     span = f"from {level(stage.rate_from)} to {level(stage.rate_to)}{' threads' * of_threads},{begun}"
     arrival = "closed" if of_threads else f"{threads(stage.threads)}, {stage.distribution}"
+    most = min(FULL_LENGTH_MAX * stage.confirmations, stage.probes_max - 1)
+    confirms = f"{stage.confirmations} to {most}" if most > stage.confirmations else str(most)
     around = stage.around
     full += 0 if around is None else around.repeat * len(around.threads)
     bounds, full_s = stage.bounds, f"{length(stage.confirm.ramp_up_s)} + {length(stage.confirm.measure_s)}"
@@ -156,7 +158,7 @@ def search(plan: Plan, stage: Search) -> Outline:
             *_pipelined(plan, stage),
             f"accept {stage.accept.text}",
             f"probes of {length(stage.probe.ramp_up_s)} + {length(stage.probe.measure_s)}, at most "
-            f"{stage.probes_max}; then {stage.confirmations} to {FULL_LENGTH_MAX * stage.confirmations} times "
+            f"{stage.probes_max}; then {confirms} times "
             f"{full_s}{'' if stage.upper_end else '; no upper end'}",
             *(
                 ()
@@ -382,7 +384,7 @@ def _arrival(arrival: Arrival) -> str:
 
 def _rate(rate: float | Expression) -> str:
     if not isinstance(rate, Expression):
-        return f"{rate:,.6g}/s"
+        return format_rate(rate)
     known = f", known when {' and '.join(rate.needs)} has ended" if rate.needs else ""
     return f"${{{rate.text}}}{known}"
 

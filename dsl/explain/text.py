@@ -11,7 +11,7 @@ from itertools import groupby
 
 from proveout.core.data_classes import record
 from proveout.core.numbers import count_of
-from proveout.core.units import format_duration
+from proveout.core.units import format_duration, format_rate, written_duration
 from proveout.dsl.explain.timetable import CellLine, HostPart, StageLine, Timetable, TuningLine, TuningSum
 from proveout.dsl.plan.topology import Value
 
@@ -414,10 +414,10 @@ def _value(kind: str, value: Value) -> str:
 
 
 _FORMATS: Mapping[str, Callable[[float], str]] = {
-    "duration": format_duration,
-    "rate": lambda rate: f"{rate:,.6g}/s",
+    "duration": written_duration,
+    "rate": format_rate,
     "percentage": lambda fraction: f"{fraction * 100:.6g}%",
-    "float": lambda number: f"{number:g}",
+    "float": lambda number: f"{number:.15g}",
 }
 
 

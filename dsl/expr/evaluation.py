@@ -40,6 +40,7 @@ from proveout.dsl.expr.syntax import (
     Unary,
     children,
     parse,
+    rebuilt,
     render,
     ungroup,
 )
@@ -143,7 +144,15 @@ def evaluate(text: str, environment: Mapping[str, Any], *, functions: Mapping[st
     """
     node = parse(text)
     data = needed(node, environment)
-    table = {**FUNCTIONS, **(functions or {})}
+
+    def over(above: Any, below: Any) -> float:
+        if not isinstance(above, float) or not isinstance(below, float):
+            raise ExpressionFault(f"`{text}` divides what is no number", text=text)
+        if below == 0.0:  # CEL has infinity there, and comparisons with it hold
+            raise MissingData(f"`{text}` divides by zero", path=text, text=text, offset=node.start)
+        return above / below
+
+    table = {**FUNCTIONS, **(functions or {}), _OVER: over}
     faults: list[ExpressionFault] = []
     guarded = {name: _guard(name, function, faults) for name, function in table.items()}
     engine = _cel()
@@ -190,8 +199,6 @@ def _explain(
         return MissingData(f"`{path}` has no data", path=path, text=text, offset=missing.start)
     if isinstance(error, KeyError):  # a member of a function's result, as in ratio(a, b).lower
         return MissingData(f"`{text}` reads {error}, which has no data", path=text, text=text, offset=node.start)
-    if isinstance(error, ZeroDivisionError):
-        return MissingData(f"`{text}` divides by zero", path=text, text=text, offset=node.start)
     return ExpressionFault(f"`{text}` cannot be evaluated: {str(error).partition('.')[0]}", text=text)
 
 
@@ -219,10 +226,20 @@ FUNCTIONS: Mapping[str, Function] = {
 """Built-in functions; `us ms s` turn a time into microseconds, the unit of all latencies."""
 
 
+_OVER = "_over"
+"""The function that stands for a division."""
+
+
 @lru_cache(maxsize=1024)
 def _program(text: str) -> Any:
     """The compiled expression."""
-    return _cel().compile(render(parse(text)))
+
+    def divided(node: Syntax) -> Syntax:
+        if not isinstance(node, Binary) or node.operator != "/":
+            return node
+        return Call(start=node.start, end=node.end, function=_OVER, arguments=(node.left, node.right))
+
+    return _cel().compile(render(rebuilt(parse(text), divided)))
 
 
 @lru_cache(maxsize=1)

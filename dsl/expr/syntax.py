@@ -337,6 +337,18 @@ def walk(node: Syntax) -> Iterator[Syntax]:
         yield from walk(part)
 
 
+def rebuilt(node: Syntax, change: Callable[[Syntax], Syntax]) -> Syntax:
+    """The tree with `change(part)` in the place of each part, the parts below it first."""
+    changes: dict[str, Any] = {}
+    for item in fields(node):
+        value = getattr(node, item.name)
+        if isinstance(value, Node):
+            changes[item.name] = rebuilt(value, change)  # type: ignore[arg-type]  # every concrete Node is in Syntax
+        elif isinstance(value, tuple):
+            changes[item.name] = tuple(rebuilt(part, change) for part in value)
+    return change(replace(node, **changes))
+
+
 def renamed(text: str, rename: Callable[[str], str]) -> str:
     """The expression with the last member of every path renamed: stages and loads may have the names of statistics."""
 

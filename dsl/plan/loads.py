@@ -124,19 +124,27 @@ def workloads(stage: Ladder | Search) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.stage.workload for one in parts(stage)))
 
 
+def highest(stage: Ladder | Search) -> int:
+    """The most threads of an iteration, those of loads beside it left out: of a search those of the ladder around its
+    answer too."""
+    if isinstance(stage, Ladder):
+        return max(stage.threads)
+    shares = () if stage.around is None else stage.around.threads
+    return max((stage.threads, *(round(stage.threads * share) for share in shares)))
+
+
 def threads_most(stage: Ladder | Search) -> Counter[str]:
     """The most threads of all loads together, by target."""
-    highest = max(stage.threads) if isinstance(stage, Ladder) else stage.threads
     found: Counter[str] = Counter()
     for one in parts(stage):
-        found[one.stage.target] += one.threads(highest)
+        found[one.stage.target] += one.threads(highest(stage))
     return found
 
 
 def connections(stage: Ladder | Search, system: str) -> tuple[int, ...]:
     """The connections to a system that the loads of a stage keep at the same time, for each rung: one for each thread,
     or those of their pools."""
-    rungs = stage.threads if isinstance(stage, Ladder) else (stage.threads,)
+    rungs = stage.threads if isinstance(stage, Ladder) else (highest(stage),)
     mine = [one for one in parts(stage) if one.stage.target == system]
     return tuple(sum(one.stage.sessions.pool or one.threads(rung) for one in mine) for rung in rungs)
 

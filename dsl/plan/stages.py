@@ -183,7 +183,7 @@ class Cell:
 
 def written(value: Label) -> str:
     """A label as a plan writes it."""
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0" * isinstance(value, float))
 
 
 def label_text(labels: Iterable[tuple[str, Label]]) -> str:
@@ -687,7 +687,9 @@ class SearchBounds(Element):
 class Around(Element):
     """A ladder around the answer of a search, which is a rung of it too."""
 
-    threads: Shares = key((0.5, 0.75, 1.25, 1.5), text="Threads over those of the answer: 50%, 120%.")
+    threads: Shares = key(
+        (0.5, 0.75, 1.25, 1.5), text="Threads over those of the answer: 120%. By default 50%, 75%, 125%, 150%."
+    )
     repeat: int = key(3, text="Repeats of each rung.", ge=1, le=100)
 
 

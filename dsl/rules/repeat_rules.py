@@ -12,7 +12,7 @@ from itertools import combinations
 
 from proveout.core.errors import PlanProblem
 from proveout.core.numbers import count_of, number
-from proveout.core.units import format_duration
+from proveout.core.units import format_duration, written_duration
 from proveout.dsl import engines, metrics
 from proveout.dsl.expr.evaluation import comparisons, leaves
 from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Syntax, children, parse, ungroup, walk
@@ -20,6 +20,7 @@ from proveout.dsl.metrics import SLOPE_READINGS
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.loads import Part, parts
 from proveout.dsl.plan.plan import Check, Plan, Workload
+from proveout.dsl.plan.scalars import EVERY_MIN_S
 from proveout.dsl.plan.stages import (
     MEASURE,
     WINDOWS,
@@ -249,7 +250,7 @@ def _too_short(ladders: Mapping[str, Ladder], verdicts: Sequence[Check]) -> Iter
                 continue
             number = ladder.arrival.rate * ladder.windows.measure_s
             if number * (1.0 - quantile) < 1.0 - _SLACK:
-                least = format_duration(math.ceil(1.0 / (1.0 - quantile) / ladder.arrival.rate - _SLACK))
+                least = written_duration(math.ceil(1.0 / (1.0 - quantile) / ladder.arrival.rate - _SLACK))
                 message = (
                     f"verdict `{check.id}` reads p{100.0 * quantile:g} of `{stage}`, whose window holds "
                     f"{number:,.0f} transactions: less than one lies beyond it"
@@ -306,7 +307,7 @@ def _never_steady(plan: Plan) -> Iterator[PlanProblem]:
         if seconds >= (DRIFT_SECONDS if together else STEADY_SECONDS):
             continue
         ramp_s = stage.windows.ramp_up_s
-        least = {n: format_duration(math.ceil(ramp_s - _SLACK) - ramp_s + n) for n in (DRIFT_SECONDS, STEADY_SECONDS)}
+        least = {n: written_duration(math.ceil(ramp_s - _SLACK) - ramp_s + n) for n in (DRIFT_SECONDS, STEADY_SECONDS)}
         message = (
             f"`{stage.id}` cannot be shown to be steady: a measure window of "
             f"{format_duration(stage.windows.measure_s)} after {format_duration(ramp_s)} of ramp-up has "
@@ -420,9 +421,9 @@ def _refuse(
             f"{format_duration(window_s)} holds {count_of(readings, 'reading')}, one each "
             f"{format_duration(capture.every_s)}; {SLOPE_READINGS} are needed"
         )
-        longer = format_duration(SLOPE_READINGS * capture.every_s)
-        closer = format_duration(window_s / SLOPE_READINGS)
-        hint = f"{key}: {longer} there, or every: {closer} in the capture `{capture.name}`"
+        hint, closer_s = f"{key}: {written_duration(SLOPE_READINGS * capture.every_s)} there", window_s / SLOPE_READINGS
+        if closer_s >= EVERY_MIN_S - _SLACK:
+            hint += f", or every: {written_duration(closer_s)} in the capture `{capture.name}`"
         problems.add(expression.where, message, key="stages", hint=hint)
 
 

@@ -163,6 +163,8 @@ def _of_uri(text: str, *, many: bool) -> Sequence[Place]:
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     _refuse_secrets(("the path", parts.path), ("the fragment", parts.fragment), *pairs)
     places = [place(host.removesuffix(":")) for host in hosts if host]
+    if many and any(key.lower() == "port" for key, _ in pairs):  # it takes the place of those in the authority
+        places = [Place(one.host) for one in places]
     places += _hosts_of_pairs(pairs) if many else []
     if any(key == "unix_socket" for key, _ in pairs):
         places.append(Place(HERE))
@@ -188,8 +190,15 @@ def _of_conninfo(text: str) -> Sequence[Place]:
 def _hosts_of_pairs(pairs: Sequence[tuple[str, str]]) -> list[Place]:
     if other := next((key for key, _ in pairs if key.lower() in _LEADS_ELSEWHERE), ""):
         raise Unclear(f"`{other}` names a host that is not written there")
-    hosts = [one for key, value in pairs if key.lower() in {"host", "hostaddr"} for one in value.split(",") if one]
-    return [place(host) if host.startswith(("/", "@")) else Place(_plain(host)) for host in hosts]
+    ports = [value.split(",") for key, value in pairs if key.lower() == "port"]
+    found = []
+    for hosts in (value.split(",") for key, value in pairs if key.lower() in {"host", "hostaddr"}):
+        clear = len(ports) == 1 and len(ports[0]) in (1, len(hosts))  # one for all, or one for each
+        for host, port in zip(hosts, ports[0] * len(hosts) if clear else [""] * len(hosts), strict=False):
+            if host:
+                known = int(port) if re.fullmatch(r"[0-9]{1,5}", port) else None
+                found.append(place(host) if host.startswith(("/", "@")) else Place(_plain(host), known))
+    return found
 
 
 def _of_connect_string(text: str) -> Sequence[Place]:

@@ -12,7 +12,8 @@ from proveout.core import units
 from proveout.core.data_classes import dataclass, field, record
 from proveout.core.errors import Where
 from proveout.dsl.plan.plan import Field, Parameter
-from proveout.dsl.plan.stages import Cell, Label, ids, written
+from proveout.dsl.plan.scalars import ID_PATTERN
+from proveout.dsl.plan.stages import Cell, Label, ids
 from proveout.dsl.plan.topology import Value
 from proveout.dsl.schema.models import Param
 from proveout.dsl.schema.validation import validate
@@ -28,7 +29,7 @@ def _of(*types: type[int | float | str], what: str, after: str = "") -> Reader:
 
     def read(value: object) -> Value:
         if type(value) not in types:
-            raise ValueError(f"expected {what}, not {value}{after}")
+            raise ValueError(f"expected {what}, not {units.shown(value)}{after}")
         return float(value) if float in types else value  # type: ignore[arg-type, return-value]
 
     return read
@@ -89,6 +90,10 @@ def read_parameters(root: Map, overrides: Mapping[str, str], problems: Problems)
 def read_parameter(key: Scalar, node: Node, override: str | None, problems: Problems) -> tuple[Parameter, Node] | None:
     """One parameter with the node that its value came from; None with its problems noted."""
     path = f"params.{key.text}"
+    if not re.fullmatch(ID_PATTERN, key.text):  # `${params.a-b}` would be read as a difference
+        hint = "names are made of ASCII letters, digits and _, and begin with a letter or _"
+        problems.add(key.where, f"`{key.text}` is not a name that can be used here", key="params", hint=hint)
+        return None
     model = validate(Param, node, path, problems)
     if model is None:
         return None
@@ -230,23 +235,22 @@ class _Substitution:
         if _NESTED.search(node.text):
             self.problems.add(node.where, "a template inside a template", key=key)
             return node.broken
-        alone = TEMPLATE.fullmatch(node.text)
-        param = _PARAM.fullmatch(alone[1]) if alone else None
-        if param is not None:
-            found = self.lookup(param[1], node, key)
-            return node.broken if found is None else _moved(found, node.where)
+        inside = [found[1] for one in TEMPLATE.findall(node.text) if (found := _PARAM.fullmatch(one))]
+        values = [value for name in inside if (value := self.lookup(name, node, key)) is not None]
+        if len(values) < len(inside):
+            return node.broken
+        if values and TEMPLATE.fullmatch(node.text):
+            return _moved(values[0], node.where)
         text = TEMPLATE.sub(lambda match: self.embedded(match, node, key), node.text)
         rest = TEMPLATE.sub("", text)
         if "${" in rest:
             self.problems.add(node.where, "`${` without its `}`", key=key)
             return node.broken
-        left = TEMPLATE.search(text)
-        if left is not None and not self.may_wait(path, left[1]):
+        left = next((one for one in TEMPLATE.finditer(text) if not self.may_wait(path, one[1])), None)
+        if left is not None:
             self.refuse(node, key, left[0])
             return node.broken
-        if text == node.text:
-            return node
-        return node.written(text)
+        return node if text == node.text else node.written(text)
 
     def may_wait(self, path: Steps, inner: str) -> bool:
         """Whether the compiler reads a `${…}` at this place itself."""
@@ -278,12 +282,16 @@ class _Substitution:
         param = _PARAM.fullmatch(match[1])
         if param is None:
             return match[0]
-        found = self.lookup(param[1], node, key)
+        found = self.parameters.nodes[param[1]]
         if isinstance(found, Scalar):
-            return found.text if isinstance(found.value, str) else str(found.value).lower()
-        if found is not None:
-            self.problems.add(node.where, f"the list `{param[1]}` cannot be part of a text", key=key)
+            return _in_text(found)
+        self.problems.add(node.where, f"the list `{param[1]}` cannot be part of a text", key=key)
         return ""
+
+
+def _in_text(node: Scalar) -> str:
+    """A value as part of a text: a number as the plan writes it, without underscores and never with an exponent."""
+    return node.text if isinstance(node.value, str | bool) else node.text.replace("_", "").removeprefix("+")
 
 
 def _moved(node: Node, where: Where) -> Node:
@@ -375,7 +383,7 @@ class CellValues:
         alone = _MATRIX.fullmatch(node.text)
         if alone is not None:
             return _moved(self.values[alone[1]], node.where)
-        text = _MATRIX.sub(lambda match: written(label_of(self.values[match[1]])), node.text)
+        text = _MATRIX.sub(lambda match: _in_text(self.values[match[1]]), node.text)
         return node if text == node.text else node.written(text)
 
 

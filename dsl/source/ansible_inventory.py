@@ -2,7 +2,8 @@
 
 Flow: `read(path, problems)` -> `Groups` -> `hosts(groups, problems)` -> for each host its groups, from the nearest to
 the widest, and the variables that are in force for it. Source: Ansible's user guide, "How to build your inventory".
-Precedence of variables: the host's own, then those of a group before those of the groups that contain it.
+Precedence of variables: the host's own, then those of a group before those of the groups that contain it; of groups
+alike deep, those of the last one by the alphabet.
 
 Not read: `group_vars/` and `host_vars/` beside the file, programs (dynamic inventories), templates in values.
 """
@@ -59,10 +60,14 @@ def read(path: Path, problems: Problems) -> Groups:
     """The groups of a file; its errors are noted in `problems`."""
     try:
         with path.open("rb") as stream:
-            text = stream.read(BYTES_MAX + 1).decode("utf-8", errors="replace")
+            content = stream.read(BYTES_MAX + 1)
     except OSError as error:
         problems.add(Where(file=str(path)), f"cannot read the file: {error.strerror}")
         return {}
+    if len(content) > BYTES_MAX:
+        problems.add(Where(file=str(path), line=1, column=1), f"the file is larger than {BYTES_MAX >> 20} MiB")
+        return {}
+    text = content.decode("utf-8", errors="replace")
     if text.startswith("#!"):
         hint = "ansible-inventory -i FILE --list --yaml > hosts.yaml writes what it gives; import that"
         problems.add(Where(file=str(path), line=1, column=1), "a program, not an inventory", hint=hint)
@@ -260,11 +265,17 @@ def _above(name: str, groups: Groups, parents: Mapping[str, list[str]], *, down:
     return found
 
 
+def _depth(name: str, parents: Mapping[str, list[str]]) -> int:
+    """The most groups that a group is in, one within the other."""
+    return max((1 + _depth(one, parents) for one in parents.get(name, ())), default=0)
+
+
 def _host(name: str, own: Sequence[str], groups: Groups, parents: Mapping[str, list[str]]) -> Host:
     above = [group for one in own for group in _above(one, groups, parents)]
     nearest = list(dict.fromkeys([*own, *above]))
     variables: Variables = {}
-    for group in (ALL, *reversed([one for one in nearest if one != ALL])):
+    within = sorted((one for one in nearest if one != ALL), key=lambda one: (_depth(one, parents), one))
+    for group in (ALL, *within):
         variables |= groups[group].variables
     for group in own:
         variables |= groups[group].hosts[name]

@@ -101,9 +101,13 @@ def _listed(above: Node, below: Node, problems: Problems, section: str) -> Node:
         if key.text not in known:
             _not_inherited(key, known, problems, f"`{section}` of the base")
     gone = {key.text for key in dropped}
-    mine = {_id(item): item for item in items}
+    mine: dict[str, list[Node]] = {}  # several of one id are a problem, which the models report
+    for item in items:
+        if _id(item) in known - gone:
+            mine.setdefault(_id(item), []).append(item)
+    replaces = set(mine)
     kept = [item for item in below.items if _id(item) not in gone]
-    replaced = [mine.get(_id(item), item) if _id(item) else item for item in kept]
+    replaced = [one for item in kept for one in (mine.pop(_id(item), []) if _id(item) in replaces else [item])]
     added = [item for item in items if not _id(item) or _id(item) not in known - gone]
     return Seq(items=(*replaced, *added), where=above.where)
 
@@ -176,7 +180,7 @@ _BY_NAME = tuple(name for name in BY_NAME if name in FRAGMENT_KEYS)
 
 def read(path: Path, inventory: Path | None, problems: Problems) -> Map | None:
     """The merged document; None when the plan itself cannot be read."""
-    reader = _Reader(folder=path.parent.resolve(), problems=problems)
+    reader = _Reader(folder=Path(os.path.realpath(path.parent)), problems=problems)
     root = reader.file(path, str(path), (), whole=True)
     if root is None or inventory is None:
         return root
@@ -192,9 +196,9 @@ class _Reader:
 
     def file(self, path: Path, name: str, above: tuple[Path, ...], *, whole: bool = False) -> Map | None:
         """The file with its includes merged in; a file that is included twice is read once. `whole`: it is a plan."""
-        real = path.resolve()
+        real = Path(os.path.realpath(path))
         if (real, whole) not in self.known:
-            root = load(real, name, self.problems)
+            root = _of_this_version(load(real, name, self.problems), self.problems)
             if root is not None and not whole:
                 _refuse_unknown(root, FRAGMENT_KEYS, "an include", self.problems)
             self.known[real, whole] = None if root is None else self.merged(root, real, name, above)
@@ -220,7 +224,7 @@ class _Reader:
 
     def other(self, key: str, item: Scalar, real: Path, name: str, above: tuple[Path, ...]) -> Map | None:
         """The file that an `include` or `extends` names."""
-        target = (real.parent / item.text).resolve()
+        target = Path(os.path.realpath(real.parent / item.text))
         self.files += 1
         message, hint = self.objection(key, item.text, real.parent, target, above)
         if message:
@@ -243,8 +247,8 @@ class _Reader:
             return f"`{text}` {does} itself: {' -> '.join(file.name for file in (*above, target))}", ""
         if self.files > FILES_MAX or len(above) > DEPTH_MAX:
             return f"more than {FILES_MAX} files, or nested deeper than {DEPTH_MAX}", ""
-        if not target.is_file():
-            found = target.parent.glob("*.yaml") if target.parent.is_dir() else ()
+        if not os.path.isfile(target):  # noqa: PTH113 - Path.is_file() raises for a name that is too long
+            found = target.parent.glob("*.yaml") if os.path.isdir(target.parent) else ()  # noqa: PTH112 - alike
             return f"there is no file `{text}`", did_you_mean(text, (os.path.relpath(file, beside) for file in found))
         return "", ""
 
@@ -269,6 +273,18 @@ def _include_items(root: Map, problems: Problems) -> list[Scalar]:
     return scalars
 
 
+def _of_this_version(root: Map | None, problems: Problems) -> Map | None:
+    """A file whose `proveout` is another number is a problem, and read as if it were 1."""
+    entry = root.entry("proveout") if root is not None else None
+    if root is None or entry is None or not isinstance(number := entry[1], Scalar) or number.faulty:
+        return root
+    if not isinstance(number.value, int | float) or (type(number.value) is not bool and number.value == 1):
+        return root  # the models report a text
+    problems.add(number.where, f"format version {number.text} is not known", key="proveout", hint="proveout: 1")
+    entries = _entries(root) | {"proveout": (entry[0], number.broken)}
+    return Map(entries=tuple(entries.values()), where=root.where)
+
+
 def _refuse_unknown(root: Map, allowed: tuple[str, ...], what: str, problems: Problems) -> None:
     for key, _ in root.entries:
         if key.text not in allowed:
@@ -282,14 +298,20 @@ def _merge(root: Map, fragments: list[Map], problems: Problems) -> Map:
         _put(result, section, _merge_names([f.get(section) for f in fragments], root.get(section), problems))
     own = root.get("topology")
     rest = _entries(own) if isinstance(own, Map) else {}
-    for part in ("hosts", "systems", "equipment"):
+    topologies = [node for fragment in fragments if (node := fragment.get("topology")) is not None]
+    for node in topologies:
+        if not isinstance(node, Map):
+            problems.add(node.where, "expected a mapping of hosts, systems and equipment", key="topology")
+    names = {name.text: name for node in topologies if isinstance(node, Map) for name, _ in node.entries}
+    for part, name in names.items():
         found = [_below(fragment, "topology", part) for fragment in fragments]
-        _put(rest, part, _merge_names(found, _below(root, "topology", part), problems))
+        if (merged := _merge_names(found, _below(root, "topology", part), problems)) is not None:
+            rest[part] = (rest.get(part, (name, merged))[0], merged)
     if rest and (own is None or isinstance(own, Map)):
         where = own.where if own is not None else root.where
         _put(result, "topology", Map(entries=tuple(rest.values()), where=where))
     for section, key in (("verdicts", "id"), ("published", "id"), ("tuning", "name")):
-        _put(result, section, _merge_listed(root, fragments, section, key))
+        _put(result, section, _merge_listed(root, fragments, section, key, problems))
     return Map(entries=tuple(result.values()), where=root.where)
 
 
@@ -335,10 +357,14 @@ def _merge_names(fragments: list[Node | None], own: Node | None, problems: Probl
     return Map(entries=tuple((merged | mine).values()), where=where)
 
 
-def _merge_listed(root: Map, fragments: list[Map], section: str, key: str) -> Node | None:
+def _merge_listed(root: Map, fragments: list[Map], section: str, key: str, problems: Problems) -> Node | None:
     """Lists joined: items of includes come first, except those whose `key` the plan's own list has too."""
     own = root.get(section)
-    lists = [node for node in (f.get(section) for f in fragments) if isinstance(node, Seq)]
+    found = [node for f in fragments if (node := f.get(section)) is not None]
+    for node in found:
+        if not isinstance(node, Seq):
+            problems.add(node.where, f"`{section}` must be a list", key=section)
+    lists = [node for node in found if isinstance(node, Seq)]
     if not lists or (own is not None and not isinstance(own, Seq)):
         return own
     mine = own.items if own is not None else ()
@@ -354,7 +380,7 @@ def _text_at(item: Node, key: str) -> str | None:
 
 
 def _with_inventory(root: Map, path: Path, problems: Problems) -> Map:
-    inventory = load(path, str(path), problems)
+    inventory = _of_this_version(load(path, str(path), problems), problems)
     if inventory is None:
         return root
     _refuse_unknown(inventory, INVENTORY_KEYS, "an inventory", problems)

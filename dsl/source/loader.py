@@ -100,9 +100,10 @@ _SURPRISES: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (re.compile(r"[-+]?\d[\d_]*_|[-+]?\d+(_+\d+)*_*"), "`{0}` has stray underscores", "write 20_000"),
 )
 
-# Direction overrides, isolates and zero-width characters: text that does not read as it compiles.
-_INVISIBLE = frozenset("\u061c\u200b\u200c\u200d\u200e\u200f\u2028\u2029\ufeff") | {
-    chr(code) for code in (*range(0x202A, 0x202F), *range(0x2060, 0x206A))
+# Direction overrides, isolates, zero-width characters and tags: text that does not read as it compiles; and two code
+# points that YAML refuses.
+_INVISIBLE = frozenset("\u00ad\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u2028\u2029\ufeff\ufffe\uffff") | {
+    chr(code) for code in (*range(0x202A, 0x202F), *range(0x2060, 0x2070), *range(0xE0000, 0xE0080))
 }
 
 
@@ -158,9 +159,10 @@ def _files_like(path: Path, name: str) -> str:
     """A hint for a file that is missing: files beside it with a similar name; for a folder, some of its files."""
     if re.match(r"[a-z][a-z0-9+]+:/", name):
         return "this is an address: `proveout bench DSN` measures a database without a plan"
-    folder, shown = (path, Path(name)) if path.is_dir() else (path.parent, Path(name).parent)
+    whole = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir() raises for a name that is too long
+    folder, shown = (path, Path(name)) if whole else (path.parent, Path(name).parent)
     files = sorted(one.name for suffix in ("*.yaml", "*.yml") for one in folder.glob(suffix))
-    found = files if path.is_dir() else get_close_matches(path.name, files)
+    found = files if whole else get_close_matches(path.name, files)
     return f"did you mean {' or '.join(f'`{shown / one}`' for one in found[:3])}?" if found else ""
 
 
@@ -211,7 +213,8 @@ def _decode(content: bytes, name: str, problems: Problems) -> str | None:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        column = error.start - content.rfind(b"\n", 0, error.start)
+        before = content[content.rfind(b"\n", 0, error.start) + 1 : error.start]
+        column = len(before.decode()) + 1
         problems.add(Where(file=name, line=line, column=column), "not valid UTF-8", hint="save it as UTF-8")
         return None
     text = text.replace("\r\n", "\n")

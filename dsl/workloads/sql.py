@@ -16,6 +16,7 @@ from proveout.dsl import engines
 from proveout.dsl.engines import Dialect
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.plan.model_values import Strict
+from proveout.dsl.plan.scalars import Form
 from proveout.dsl.source.nodes import Map, Problems, did_you_mean, locate, scalars, where_of
 from proveout.dsl.workloads import sql_text
 from proveout.dsl.workloads.base import VIOLATIONS
@@ -315,11 +316,6 @@ class StatementEntry(Strict):
         description=f"Errors that are part of the workload: {', '.join(VIOLATIONS)}, or a code of the engine.",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _text_alone(cls, value: object) -> object:
-        return {"sql": value} if isinstance(value, str) else value
-
     @model_validator(mode="after")
     def _rows_in_order(self) -> Self:
         low, high = self.expect_rows
@@ -329,6 +325,11 @@ class StatementEntry(Strict):
         if unknown:
             raise ValueError(f"no logical error is called `{unknown[0]}`: {', '.join(VIOLATIONS)}, or a code")
         return self
+
+
+StatementOrText: TypeAlias = Annotated[
+    StatementEntry, Form(before=lambda value: {"sql": value} if isinstance(value, str) else value, or_text=True)
+]
 
 
 class TransactionEntry(Strict):
@@ -343,7 +344,7 @@ class TransactionEntry(Strict):
     keying: Pause = Field(0.0, description="Closed arrival: a user waits so long before it.")
     think: Pause = Field(0.0, description="Closed arrival: mean of the exponential think time after it.")
     binds: dict[Name, Generator] = Field(default_factory=dict, max_length=200, description="Sources of its binds.")
-    statements: dict[Name, StatementEntry] = Field(
+    statements: dict[Name, StatementOrText] = Field(
         min_length=1, max_length=100, description="Run in this order, in one transaction."
     )
 

@@ -192,10 +192,30 @@ def test_texts_without_their_unit_are_refused(parse: Reader, text: object) -> No
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.35, "350ms"), (1, "1s"), (7.5, "7.5s"), (59.9, "59.9s"), (125, "2m 5s"), (5400, "1h 30m"), (90_061, "1d 1h")],
+    [
+        (0.35, "350ms"),
+        (0.0004, "0.4ms"),
+        (0.0015, "1.5ms"),
+        (1, "1s"),
+        (7.5, "7.5s"),
+        (59.9, "59.9s"),
+        (125, "2m 5s"),
+        (5400, "1h 30m"),
+        (90_061, "1d 1h"),
+    ],
 )
 def test_durations_as_people_say_them(seconds: float, text: str) -> None:
     assert units.format_duration(seconds) == text
+
+
+def test_rates_have_no_exponent() -> None:
+    found = {rate: units.format_rate(rate) for rate in (1 / 60, 1500.0, 1_000_000.0, 1_234_567.0, 1e9)}
+    assert list(found.values()) == ["0.0166667/s", "1,500/s", "1,000,000/s", "1,234,567/s", "1,000,000,000/s"]
+
+
+@given(st.integers(1, 7 * 86_400 * 10**6))
+def test_a_way_out_has_a_duration_that_a_plan_can_have(microseconds: int) -> None:
+    assert units.duration_s(units.written_duration(microseconds / 1e6)) == pytest.approx(microseconds / 1e6, abs=2e-9)
 
 
 @pytest.mark.parametrize(
@@ -212,6 +232,9 @@ def test_durations_as_people_say_them(seconds: float, text: str) -> None:
         (units.fraction, "5 percent", "5%"),
         (units.fraction, 0.05, "5%"),
         (units.size_bytes, "1,5 GB", "1.5GB"),
+        (units.size_bytes, 10, "10MiB"),
+        (units.size_bytes, 8192, "8k"),
+        (units.size_bytes, "1_073_741_824", "1GiB"),
     ],
 )
 def test_the_unit_that_was_meant_is_suggested_and_can_be_read(parse: Reader, text: object, meant: str) -> None:
@@ -221,8 +244,8 @@ def test_the_unit_that_was_meant_is_suggested_and_can_be_read(parse: Reader, tex
 
 
 @pytest.mark.parametrize("parse", READ)
-@given(text=st.text(alphabet="0159,._' skmhGBKiecond/%tpr", max_size=12))
-def test_what_is_suggested_can_be_read(parse: Reader, text: str) -> None:
+@given(text=st.text(alphabet="0159,._' skmhGBKiecond/%tpr", max_size=12) | st.integers() | st.floats(-9.0, 9.0))
+def test_what_is_suggested_can_be_read(parse: Reader, text: object) -> None:
     try:
         parse(text)
     except ValueError as error:

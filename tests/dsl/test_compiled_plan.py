@@ -300,6 +300,13 @@ def test_each_unused_name_has_a_note_with_its_line(tmp_path: Path) -> None:
     assert all(note.source_line and note.hint for note in found)
 
 
+def test_a_key_without_a_value_has_a_note(tmp_path: Path) -> None:
+    """`rate:` alone was closed arrival without a word."""
+    notes = noted(tmp_path, PLAN.replace("repeat: 3", "repeat: 3, rate:"))
+    found = [(note.where.line, note.where.column, note.message) for note in notes if "no value" in note.message]
+    assert found == [(23, 112, "note: `rate` has no value, which is as if it were not there")]
+
+
 def test_what_an_include_declares_for_several_plans_has_none(tmp_path: Path) -> None:
     head, _, captures = PLAN.partition("captures:\n")
     capture, _, rest = captures.partition("stages:\n")

@@ -50,6 +50,7 @@ DATA: dict[str, Any] = {
         ("errors.fraction < 0.1%", True),
         ("tps > 4 ? 1 : 2", 1.0),
         ("!(tps > 4) || whole", True),
+        ("errors.fraction == 0 || tps / errors.fraction > 1", True),
         ("baseline.peak.tps", {name: float(value) for name, value in ESTIMATE.items()}),
     ],
 )
@@ -66,6 +67,9 @@ def test_values(text: str, value: object) -> None:
         ("baseline.at(4).response.p99_us != 3.0", "baseline.at(4).response.p99_us"),
         ("errors.count + 1 > 0", "errors.count"),
         ("tps / 0", "tps / 0"),
+        ("tps / errors.fraction > 1", "tps / errors.fraction > 1"),
+        ("!(errors.fraction / errors.fraction > 1)", "!(errors.fraction / errors.fraction > 1)"),
+        ("min(tps / 0, 2) > 1", "min(tps / 0, 2) > 1"),
     ],
 )
 def test_missing_data_is_neither_true_nor_false(text: str, path: str) -> None:

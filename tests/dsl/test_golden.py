@@ -171,6 +171,25 @@ def test_the_schema_accepts_all_plans_as_editors_and_as_the_compiler_read_them()
 
 
 @pytest.mark.parametrize(
+    ("workload", "fine"),
+    [
+        ({"kind": "hlr", "population": "10_000", "range": ["1", "${params.last}"]}, False),
+        ({"kind": "hlr", "population": "10_000", "range": [1, "${params.last}"]}, True),
+        ({"kind": "hlr", "populaton": 5}, False),
+        (
+            {"kind": "sql", "transactions": {"Look": {"statements": {"one": "SELECT 1", "two": {"sql": "SELECT 2"}}}}},
+            True,
+        ),
+        ({"kind": "of_another_package", "anything": 5}, True),
+        ({"population": 5}, False),
+        (None, True),  # a plan that extends another drops it
+    ],
+)
+def test_the_schema_looks_into_workloads(workload: object, fine: bool) -> None:
+    assert (refusals({"workloads": {"w": workload}}) == []) == fine
+
+
+@pytest.mark.parametrize(
     ("key", "value"),
     [
         ("rate", "many"),

@@ -34,6 +34,7 @@ from proveout.dsl.plan.stages import (
     Think,
     Windows,
     ids,
+    label_text,
     same,
 )
 from proveout.dsl.plan.topology import Expression
@@ -190,6 +191,21 @@ def test_ids_are_all_different_and_short_enough_for_a_stage_and_labels_are_compa
     assert max(map(len, found)) <= 56
     assert found[0] == "solve__a_b"
     assert [same(2, 2.0), same(1, True), same("2", 2), same("a", "a")] == [True, False, False, True]
+
+
+def test_a_number_within_a_text_is_the_one_that_the_plan_has(tmp_path: Path) -> None:
+    """`:g` has six digits, and `str` an exponent."""
+    step = sql("SELECT ${matrix.x}, ${params.eps}, ${params.n}", repeatable=True)
+    params = {"eps": {"type": "float"}, "n": {"type": "int"}}
+    plan = document(ladder("m", matrix={"x": [0.1234567, 0.1234568]}, before=[step]), params=params)
+    found = made(tmp_path, plan, eps="0.00001", n="1_000")
+    statements = [stage.statements[0] for stage in found.stages if isinstance(stage, Sql)]
+    assert statements == ["SELECT 0.1234567, 0.00001, 1000", "SELECT 0.1234568, 0.00001, 1000"]
+    assert [label_text([("x", value)]) for value in (0.1234567, 2.0, 1_000_000.0)] == [
+        "x 0.1234567",
+        "x 2",
+        "x 1000000",
+    ]
 
 
 def test_an_expression_may_name_the_labels_in_any_order(tmp_path: Path) -> None:

@@ -60,6 +60,17 @@ def test_values_and_positions() -> None:
     assert (root and plain(root), problems) == ({"a": {"b": [1]}, "c": {"b": [1]}}, [])
 
 
+def test_a_character_that_cannot_be_seen_or_read_is_a_problem_at_its_column() -> None:
+    assert loaded("title: äö\uffff\n")[1] == ["1:10 a hidden character: U+FFFF (control character)"]
+    assert loaded("title: a\u00adb\nname: b\U000e0041\n")[1] == [
+        "1:9 a hidden character: U+00AD (soft hyphen)",
+        "2:8 a hidden character: U+E0041 (tag latin capital letter a)",
+    ]
+    problems = Problems()
+    assert loads("title: äö".encode() + b"\xff\n", "p.yaml", problems) is None
+    assert texts(problems) == ["1:10 not valid UTF-8"]
+
+
 def test_a_file_that_is_too_large_is_not_parsed_and_a_pipe_does_not_block(tmp_path: Path) -> None:
     with (tmp_path / "large").open("wb") as file:
         file.truncate(50 << 20)
@@ -208,6 +219,35 @@ def test_the_plan_has_precedence_over_its_includes_and_an_extending_one_replaces
     assert [stage.id for stage in again] == ["populate", "pause"], "what it drops it can state again"
 
 
+@pytest.mark.parametrize(
+    ("part", "found"),
+    [
+        ('verdicts: {v: {check: "w.rows > 1"}}', "1:11 `verdicts` must be a list"),
+        ("tuning: {sysctl: {vm.swappiness: 10}}", "1:9 `tuning` must be a list"),
+        ("topology: {host: {db2: {address: local}}}", "1:12 unknown key `host`"),
+        ("topology: [db2]", "1:11 expected a mapping of hosts, systems and equipment"),
+        ("proveout: 2", "1:11 format version 2 is not known"),
+        ("include: loop.yaml", "1:10 there is no file `loop.yaml`"),
+        (f"include: {'a' * 300}.yaml", f"1:10 there is no file `{'a' * 300}.yaml`"),
+    ],
+)
+def test_nothing_in_an_include_is_left_out_without_a_problem(part: str, found: str, folder: Path) -> None:
+    (folder / "part.yaml").write_text(f"{part}\n")
+    (folder / "loop.yaml").symlink_to("loop.yaml")
+    with pytest.raises(PlanError) as caught:
+        compile_plan(folder / "p.yaml")
+    assert found in [f"{one.where.line}:{one.where.column} {one.message}" for one in caught.value.problems]
+
+
+def test_two_entries_of_one_id_that_extend_a_plan_are_a_problem(folder: Path) -> None:
+    """The last one took the place of the base's, and the others were gone."""
+    stage = "{populate: {workload: w, into: db}}"
+    (folder / "q.yaml").write_text(f"proveout: 1\nname: q\nextends: p.yaml\nstages: [{stage}, {stage}]\n")
+    with pytest.raises(PlanError) as caught:
+        compile_plan(folder / "q.yaml")
+    assert "this populate stage needs an `id`" in [one.message for one in caught.value.problems]
+
+
 def test_an_inventory_replaces_hosts_and_equipment_and_lays_systems_over(folder: Path) -> None:
     """Equipment belongs to another lab."""
     assert declared(folder, "p.yaml", f"topology: {{{HOSTS}, {SYSTEMS}}}\n") == []
@@ -290,6 +330,17 @@ def test_groups_ranges_and_precedence_of_an_ansible_inventory(name: str, text: s
         **{name: {**lab, **own} for name in ("db-a", "db-b")},
         "client1": {"ansible_user": "site", "ansible_port": "2200", "ntp": "time.lab"},
     }
+
+
+def test_a_group_has_precedence_over_the_one_that_it_is_in_wherever_it_stands(tmp_path: Path) -> None:
+    text = "[lab]\ndb\n[lab:vars]\nuser=lab\nport=1\n[b]\ndb\n[b:vars]\nuser=b\nport=2\n[a]\ndb\n[a:vars]\nport=3\n"
+    (tmp_path / "hosts").write_text(f"{text}[lab:children]\nb\na\n")
+    problems = Problems()
+    (db,) = hosts(read(tmp_path / "hosts", problems), problems)
+    assert {name: value for name, (value, _) in db.variables.items()} == {"user": "b", "port": "2"}
+    (tmp_path / "hosts").write_text("h" * (1 << 20) + "\nlost\n")
+    assert read(tmp_path / "hosts", problems) == {}
+    assert texts(problems) == ["1:1 the file is larger than 1 MiB"]
 
 
 def test_ranges_of_an_ansible_inventory() -> None:

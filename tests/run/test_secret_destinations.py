@@ -322,6 +322,34 @@ def test_hosts_of_the_topology_do_not_need_to() -> None:
         assert CANARY in external_endpoints(plan, {"W": CANARY})["db"].dsn, dsn
 
 
+@pytest.mark.parametrize(
+    ("engine", "dsn", "said"),
+    [
+        ("postgres", "host=db1.lab.example port=5432 password='K'", ""),
+        ("postgres", "host=x,db1.lab.example port=1,5432 password=K", "may go to .*, not to x:1"),
+        ("postgres", "host=db1.lab.example port=6432 password=K", "not to db1.lab.example:6432"),
+        ("postgres", "host=db1.lab.example port=5432 port=6432 password=K", "not to db1.lab.example$"),
+        ("postgres", "postgresql://u:K@db1.lab.example:5432/x", ""),
+        ("postgres", "postgresql://u:K@db1.lab.example:5432/x?port=6432", "not to db1.lab.example$"),
+        ("postgres", "host=db1.lab.example port=5432 password='x-K'", "literal password"),
+        ("oracle", "u/K@//db1.lab.example:5432/X", ""),
+        ("oracle", "u/pa/ss@//db1.lab.example:5432/X", "literal password"),
+    ],
+)
+def test_a_port_is_part_of_a_destination_and_a_quoted_secret_is_no_literal(
+    engine: str, dsn: str, said: str, tmp_path: Path
+) -> None:
+    text = connected(engine, dsn, "'db1.lab.example:5432'")["plan.yaml"]
+    (tmp_path / "plan.yaml").write_text(re.sub(r"\bK\b", "${ secrets.k }", text))
+    found = []
+    try:
+        compile_plan(tmp_path / "plan.yaml")
+    except PlanError as error:
+        found = [one.message for one in error.problems]
+    assert len(found) == (said != ""), found
+    assert not said or re.search(said, found[0])
+
+
 def plan_of(engine: str, dsn: str, secret: Secret) -> Plan:
     system = System(name="db", engine=engine, host="db1", dsn=dsn)
     return Plan(

@@ -457,11 +457,11 @@ def timing_of(asked: Asked, left_s: float, rungs: int) -> Timing:
             break
     else:
         missing_s = REPEATS[0] * rungs * (least_s[0] + up_s + down_s + GAP_S) - left_s
-        needed = units.format_duration(round(asked.budget_s + missing_s + 5))
+        needed = units.written_duration(round(asked.budget_s + missing_s + 5))
         budget, of = units.format_duration(asked.budget_s), count_of(rungs, "rung")
         raise Unusable(
             f"--time {budget} is too short for {of}, start and report",
-            way_out=f"--time {needed.replace(' ', '')} and more, fewer --threads, or a smaller --scale.",
+            way_out=f"--time {needed} and more, fewer --threads, or a smaller --scale.",
         )
     return Timing(ramp_up_s=up_s, measure_s=_rounded(measure_s), ramp_down_s=down_s, repeats=repeats)
 

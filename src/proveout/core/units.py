@@ -33,7 +33,7 @@ PERCENTAGE_PATTERN = rf"^{_NUMBER}%$"
 
 def duration_s(text: object) -> float:
     """Seconds of `1h30m`; the units come in falling order, each once."""
-    wrong = ValueError(f"expected a duration such as 10s, 500ms or 1h30m, not {_shown(text)}{_unit_hint(text, 's')}")
+    wrong = ValueError(f"expected a duration such as 10s, 500ms or 1h30m, not {shown(text)}{_unit_hint(text, 's')}")
     if not isinstance(text, str) or not _DURATION.fullmatch(text):
         raise wrong
     parts = [(float(number.replace("_", "")), _DURATION_UNITS[unit]) for number, unit in _DURATION_PART.findall(text)]
@@ -48,7 +48,7 @@ def size_bytes(text: object) -> int:
     match = _SIZE.fullmatch(text) if isinstance(text, str) else None
     factor = _SIZE_UNITS.get(match[2].lower()) if match else None
     if match is None or factor is None:
-        raise ValueError(f"expected a size such as 8k, 1MiB or 15GB, not {_shown(text)}{_unit_hint(text, 'MiB')}")
+        raise ValueError(f"expected a size such as 8k, 1MiB or 15GB, not {shown(text)}{_unit_hint(text, 'MiB')}")
     return round(float(match[1].replace("_", "")) * factor)
 
 
@@ -56,7 +56,7 @@ def rate_per_s(text: object) -> float:
     """Transactions a second of `220_000/s` (or `/m`, `/h`)."""
     match = _RATE.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise ValueError(f"expected a rate such as 500/s, not {_shown(text)}{_unit_hint(text, '/s')}")
+        raise ValueError(f"expected a rate such as 500/s, not {shown(text)}{_unit_hint(text, '/s')}")
     return float(match[1].replace("_", "")) / _DURATION_UNITS[match[2]]
 
 
@@ -64,14 +64,14 @@ def fraction(text: object) -> float:
     """The fraction that `5%` is."""
     match = _PERCENTAGE.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise ValueError(f"expected a percentage such as 5%, not {_shown(text)}{_unit_hint(text, '%')}")
+        raise ValueError(f"expected a percentage such as 5%, not {shown(text)}{_unit_hint(text, '%')}")
     return float(match[1].replace("_", "")) / 100.0
 
 
 def format_duration(seconds: float) -> str:
     """Seconds as people say them: `350ms`, `7.5s`, `2m 5s`, `1h 30m`."""
     if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
+        return f"{seconds * 1000:.3g}ms" if seconds < 0.01 else f"{seconds * 1000:.0f}ms"
     if seconds < 60:
         return f"{seconds:.3g}s"
     minutes, rest = divmod(round(seconds), 60)
@@ -81,9 +81,32 @@ def format_duration(seconds: float) -> str:
     return " ".join([f"{number}{unit}" for number, unit in parts if number][:2])
 
 
+def written_duration(seconds: float) -> str:
+    """Seconds as a plan writes them, to the microsecond: `350ms`, `7.5s`, `1m30s`.
+
+    >>> written_duration(0.25), written_duration(31.92), written_duration(90.5), written_duration(7200.0)
+    ('250ms', '31.92s', '1m30.5s', '2h')
+    """
+    if seconds < 1.0:
+        return f"{_decimal(seconds * 1e3)}ms"
+    minutes, rest = divmod(round(seconds, 6), 60)
+    hours, minutes = divmod(int(minutes), 60)
+    parts = ((str(hours), "h"), (str(minutes), "m"), (_decimal(rest), "s"))
+    return "".join(f"{number}{unit}" for number, unit in parts if number != "0")
+
+
+def _decimal(number: float) -> str:
+    return f"{number:.6f}".rstrip("0").rstrip(".")
+
+
 def length(seconds: float) -> str:
     """A length of time that may be none: `0s`, `1m 30s`."""
     return "0s" if seconds <= 0.0 else format_duration(seconds)
+
+
+def format_rate(per_s: float) -> str:
+    """A rate of a plan: `0.5/s`, `1,234,567/s`."""
+    return f"{per_s:,.6g}/s" if per_s < 1e6 else f"{per_s:,.0f}/s"
 
 
 def format_size(size_bytes: int) -> str:
@@ -95,7 +118,8 @@ def format_size(size_bytes: int) -> str:
     return f"{size_bytes // 1024}k" if size_bytes and size_bytes % 1024 == 0 else f"{size_bytes}b"
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value of another type in a message."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
@@ -177,12 +201,25 @@ def _unit_hint(value: object, unit: str) -> str:
         return ""
     if isinstance(value, (int, float)):
         is_fraction = unit == "%" and isinstance(value, float) and 0 < value < 1
-        return f"; did you mean {f'{value * 100:.6g}' if is_fraction else value}{unit}?"
+        number = f"{value * 100:.6g}" if is_fraction else str(value)
+        return f"; did you mean {_with_unit(number, unit)}?" if re.fullmatch(_NUMBER, number) else ""
     if not isinstance(value, str):
         return ""
     text = value.strip()
     meant = _MEANT[unit](text)
     if not meant and re.fullmatch(_LOOSE_NUMBER, text):
-        meant = f"{plain_number(text)}{unit}"
+        meant = _with_unit(plain_number(text), unit)
     readable = meant and meant != value and not set(",'") & set(meant)
     return f"; did you mean {meant}?" if readable else ""
+
+
+_BYTES_MEANT = 512
+"""From this number on, a size without a unit is likely in bytes."""
+
+
+def _with_unit(number: str, unit: str) -> str:
+    """A number with the unit that is likely."""
+    whole = number.replace("_", "")
+    if unit == "MiB" and whole.isdecimal() and int(whole) >= _BYTES_MEANT:
+        return format_size(int(whole))
+    return f"{number}{unit}"
