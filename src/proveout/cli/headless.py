@@ -74,7 +74,7 @@ def wants_colour(stream: TextIO, environment: Mapping[str, str] | None = None) -
 class HeadlessPrinter:
     """Print the line of each stamped event.
 
-    Call it with the events in order; it flushes `stream`, and stops writing to a closed one.
+    Call it with the events in order; it flushes `stream`, which does not fail (`cli.Stream`).
     """
 
     quiet = False
@@ -86,7 +86,6 @@ class HeadlessPrinter:
         self._colour = wants_colour(stream) if colour is None else colour
         self._live_at_s = float("-inf")
         self._live_text = ""
-        self._gone = False
 
     def __call__(self, stamped: Stamped) -> None:
         self.view = reduce(self.view, stamped)
@@ -116,14 +115,8 @@ class HeadlessPrinter:
         self._put(f"{self._clock()} {self._paint(text)}\n".lstrip(" "))
 
     def _put(self, text: str) -> None:
-        if self._gone:
-            return
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        except (BrokenPipeError, ValueError):
-            # The reader has closed the pipe; the run continues without output.
-            self._gone = True
+        self._stream.write(text)
+        self._stream.flush()
 
     def _clock(self) -> str:
         """Elapsed time, and the estimated remaining time: `[ 1:05, 2:10 left]`."""

@@ -135,16 +135,6 @@ def test_colour_by_the_terminal(stream: io.StringIO, environment: dict[str, str]
     assert wants_colour(stream, environment) is expected
 
 
-def test_a_closed_pipe_does_not_end_the_run() -> None:
-    class Closed(io.StringIO):
-        def write(self, text: str) -> int:
-            raise BrokenPipeError
-
-    printer = HeadlessPrinter(Closed(), colour=False)
-    printed(printer, STARTED, verdict("PASS"))
-    assert [item.outcome for item in printer.view.verdicts] == ["PASS"]
-
-
 def test_quiet_prints_errors_and_the_sentence() -> None:
     stream = io.StringIO()
     printed(
