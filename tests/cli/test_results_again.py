@@ -19,6 +19,8 @@ import thorough
 from failed_run import failed_run
 
 from proveout.cli import execute
+from proveout.coordinator.measure.samples import SamplesUnreadable
+from proveout.coordinator.report import run_document
 from proveout.coordinator.storage import run_directory
 
 LOOKS_LIKE = {
@@ -126,6 +128,20 @@ def test_a_resume_of_a_finished_run_ends_with_its_exit_code(tmp_path: Path) -> N
     assert execute(argv) == 3
     assert (tmp_path / "out" / "junit.xml").read_text() == "of a later run"
     assert json.loads((directory.path / "result.json").read_text())
+
+
+def test_damaged_samples_leave_out_the_page_and_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def damaged(*_: object) -> object:
+        raise SamplesUnreadable("the samples cannot be read")
+
+    directory = finished(tmp_path)
+    monkeypatch.setattr(run_document, "page_document", damaged)
+    assert execute(["resume", str(directory.path), "--headless"]) == SamplesUnreadable.exit_code
+    assert files(tmp_path, directory).keys() == LOOKS_LIKE.keys() - {"report.html"}
+    said = capsys.readouterr()
+    assert "a verdict failed" in said.out and "the samples cannot be read" in said.err
 
 
 @pytest.mark.parametrize(("output", "encoding", "expected", "said"), [
