@@ -629,12 +629,12 @@ def _verdicts(results: RunResults) -> Iterator[str]:
     passed = [one for one in results.verdicts if one.outcome == "PASS"]
     if any(one.get("answer") for one in written.values()):
         passed = [one for one in passed if one.id not in written or written[one.id].get("answer")]
-    yield from (_passed(one, results, written.get(one.id, {}).get("answer", "")) for one in passed[:TOLD_MAX])
+    templates = [str(written.get(one.id, {}).get("answer", "")) for one in passed[:TOLD_MAX]]
+    yield from (_passed(one, results, template) for one, template in zip(passed, templates, strict=False))
     if len(passed) > TOLD_MAX:
         yield f"{count_of(len(passed) - TOLD_MAX, 'more verdict')} passed"
-    said = [str(one.get("answer", "")) for one in written.values()]
     for stage in results.stages.values():
-        if (found := stage.search) is not None and not any(f"{stage.id}.{found.over}" in text for text in said):
+        if (found := stage.search) is not None and not re.search(rf"\b{stage.id}\.{found.over}\b", " ".join(templates)):
             value = "none was accepted"
             if found.rate is not None:
                 estimate = at_path(environment(results), stage.id, found.over) or {"mean": found.rate}

@@ -598,6 +598,9 @@ def test_sentences_of_the_plan_stand_for_verdicts_that_passed() -> None:
     assert answer(judged((FASTER, said), other)) == (words, "good")
     text = told(judged(("ratio(fast.at(4).tps, base.at(4).tps) >= 3", said), other))
     assert text.startswith("Failed: Claim 1: 2.00 × (1.90 to 2.11), limit 3 ×."), "what did not pass is not claimed"
+    assert "Highest rate found by cap: 4,000/s." in text, "nor does it tell the rate"
+    other_search = (FASTER, "The other one keeps up at ${hicap.rate}")
+    assert "Highest rate found by cap: 4,000/s." in told(judged(other_search)), "whose name ends like this one's"
 
 
 def test_an_undecided_verdict_has_the_command_that_decides_it_and_its_minutes() -> None:
