@@ -687,6 +687,13 @@ def test_benchstat_has_a_line_for_each_valid_repeat_and_bencher_each_rung_with_i
     throughput = json.loads(ci_reports.to_bencher(found))[f"slow/{rung.threads}"]["throughput"]
     assert throughput["value"] == rung.tree["tps"]["mean"]
     assert throughput.get("lower_value") == rung.tree["tps"].get("lower")
+    answers = [e.SearchFinished(stage="a", rate=900.0, probes=3, reason="", lower=850.0, upper=1e3, confirmations=6),
+               e.SearchFinished(stage="b", rate=64.0, probes=3, reason="", over="threads")]  # fmt: skip
+    searches = load_results([begun("a", "search"), begun("b", "search"), *answers])
+    assert json.loads(ci_reports.to_bencher(searches)) == {
+        "a": {"throughput": {"value": 900.0, "lower_value": 850.0, "upper_value": 1000.0}},
+        "b": {"threads": {"value": 64.0}},
+    }
 
 
 def test_conditions_of_a_comparison_that_fail_the_job_have_annotations() -> None:
