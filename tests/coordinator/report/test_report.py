@@ -378,13 +378,15 @@ def test_terminal_begins_with_the_answer_and_the_headline_and_ends_with_the_dire
     assert "exit code 0" in lines[-2]
 
 
-def test_the_last_lines_of_a_run_are_its_answers_what_to_do_and_the_page() -> None:
+def test_the_last_lines_of_a_run_are_its_answers_what_to_do_and_the_page(tmp_path: Path) -> None:
     evidence = "base.at(4).tps 4,020/s >= 4,010/s: undecided; what to do: more repeats"
     undecided = verdict("undecided", "INCONCLUSIVE", check="base.at(4).tps >= 4010", evidence=evidence)
-    *_, last, page = shown(run_summary(loaded(*ALL, undecided), "runs/study-1"), 100).splitlines()
+    (tmp_path / "report.html").touch()
+    *_, last, page = shown(run_summary(loaded(*ALL, undecided), str(tmp_path)), 100).splitlines()
     words = "4,020/s (3,995 to 4,045), limit 4,010/s; what to do: more repeats"
     assert last == f"INCONCLUSIVE  Title of undecided: {words}"
-    assert page == "Report: runs/study-1/report.html"
+    assert page == f"Report: {tmp_path}/report.html"
+    assert "Report: " not in shown(run_summary(loaded(*ALL), "runs/study-1"), 100), "which has no page"
 
 
 def test_verdicts_are_one_table_and_a_note_of_several_stands_once() -> None:
