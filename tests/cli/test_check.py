@@ -142,6 +142,15 @@ def test_check_continues_after_a_bad_plan(capsys: pytest.CaptureFixture[str], tm
     assert "plans/smoke.yaml: fine" in captured.out
     assert f"{bad}:2:1: unknown key `nam`" in captured.err
     assert "did you mean `name`?" in captured.err
+    brings = tmp_path / "brings.yaml"
+    brings.write_text(
+        "proveout: 1\nname: t\ntopology: {hosts: {h: {roles: [client], address: local}}}\n"
+        "stages: [{pause: {duration: 1s}}]\nreport: {with: [absent.html]}\n"
+    )
+    assert execute(["check", str(brings), "plans/smoke.yaml"]) == 2
+    captured = capsys.readouterr()
+    assert "plans/smoke.yaml: fine" in captured.out
+    assert f"{brings}: {tmp_path}/absent.html: No such file" in captured.err
     assert execute(["explain", str(bad)]) == 2
     explained = capsys.readouterr()
     assert explained.out == "" and "unknown key `nam`" in explained.err
