@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from proveout import __version__
 from proveout.cli import VERBS, execute
-from proveout.cli.options import show_error
+from proveout.cli.options import describe, show_error
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError, Where
 from proveout.core.numbers import safe_lines
 
@@ -233,6 +234,13 @@ def test_an_interrupt_is_said_and_ends_with_130(
     monkeypatch.setattr("proveout.dsl.compile.compiler.compile_with_notes", interrupted)
     assert execute(["check", PLAN]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+@pytest.mark.parametrize("before", ["a: ", "\t\ta: ", "title: 日本語, a: ", "\x1b[2J: "])
+def test_the_caret_is_below_what_is_wrong(before: str) -> None:
+    where = Where(file="a.yaml", line=3, column=len(before) + 1)
+    _, line, caret = describe(PlanProblem(message="m", where=where, source_line=f"{before}wrong: 1")).splitlines()
+    assert cell_len(line.partition("wrong")[0]) == cell_len(caret.partition("^")[0])
 
 
 def test_untrusted_text_does_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -117,13 +117,13 @@ def _row(directory: RunDirectory) -> tuple[str, ...]:
     if card.state == "unreadable":
         of_journal = card.reason.startswith("the journal is ")
         reason = card.reason.removeprefix("the journal is ") if of_journal else f"unreadable: {card.reason}"
-        return (card.name, "-", "-", safe(reason), "-", "")
+        return (safe(card.name), "-", "-", safe(reason), "-", "")
     state = "crashed (resume)" if card.state == "crashed" else card.state
     outcomes = Counter(verdict.outcome for verdict in card.verdicts)
     verdicts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())) or "-"
     labels = safe(" ".join(f"{name}={value}" for name, value in card.labels.items()))
     began = _when(card.began_unix_s) if card.began_unix_s else "-"
-    return (card.name, safe(card.plan) or "-", began, state, verdicts, labels)
+    return (safe(card.name), safe(card.plan) or "-", began, state, verdicts, labels)
 
 
 def _when(unix_s: float) -> str:
