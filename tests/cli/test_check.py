@@ -205,6 +205,21 @@ def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], capsys: pyt
     assert captured.out + captured.err
 
 
+@pytest.mark.parametrize("arguments", [
+    "report latest --format png", "report latest --csv a.csv --with b.html", "watch --port 80",
+    "runs --parquet a --environment latest", "bench --again --time 5m", "bench --again --sql x", "new ladder --write",
+    "ceiling absent.yaml --engine mysql", "ceiling nothing -p a=1", "doctor --pki x", "prove sqlite a.db --sink b",
+    "versus a b --plan a.yaml --scale 3",
+])  # fmt: skip
+def test_an_option_that_would_mean_nothing_is_refused(
+    arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    option = [word for word in arguments.split() if word.startswith("-")][-1]
+    assert execute(arguments.split()) == 2
+    assert f"Invalid value for {'--environment' if 'runs' in arguments else option}: " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_has_examples_and_there_is_a_version(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute([verb, "--help"]) == 0

@@ -61,6 +61,7 @@ def runs(
     from proveout.coordinator.storage import run_directory
 
     if parquet is not None:
+        options.refuse("not together with --parquet", environment=environment)
         _write_table(runs_dir, parquet)
         return
     if environment is not None:

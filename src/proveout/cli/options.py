@@ -346,6 +346,14 @@ def _pairs(words: list[str] | None, option: str) -> dict[str, str]:
     return found
 
 
+def refuse(reason: str, **options: object) -> None:
+    """Refuse options that are given where they have no meaning. typer.BadParameter."""
+    for name, value in options.items():
+        if not (value is None or value is False or value in ("", [])):
+            dashes = "" if name.isupper() else "-" if len(name) == 1 else "--"
+            raise typer.BadParameter(reason, param_hint=f"{dashes}{name}")
+
+
 def words(
     parameters: Iterable[str] | None,
     files: Mapping[str, str | os.PathLike[str] | None],
