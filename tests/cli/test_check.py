@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,12 @@ from proveout.core.numbers import safe_lines
 
 ROOT = Path(__file__).parents[2]
 PLAN = "plans/hlr-cache-embedded.yaml"
+PAUSES = """\
+proveout: 1
+name: t
+topology: {hosts: {h: {roles: [client], address: local}}}
+stages: [{pause: {duration: 1s}}]
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -144,10 +151,7 @@ def test_check_continues_after_a_bad_plan(capsys: pytest.CaptureFixture[str], tm
     assert f"{bad}:2:1: unknown key `nam`" in captured.err
     assert "did you mean `name`?" in captured.err
     brings = tmp_path / "brings.yaml"
-    brings.write_text(
-        "proveout: 1\nname: t\ntopology: {hosts: {h: {roles: [client], address: local}}}\n"
-        "stages: [{pause: {duration: 1s}}]\nreport: {with: [absent.html]}\n"
-    )
+    brings.write_text(f"{PAUSES}report: {{with: [absent.html]}}\n")
     assert execute(["check", str(brings), "plans/smoke.yaml"]) == 2
     captured = capsys.readouterr()
     assert "plans/smoke.yaml: fine" in captured.out
@@ -227,6 +231,16 @@ def test_help_has_examples_and_there_is_a_version(verb: str, capsys: pytest.Capt
     assert f"  proveout {verb}" in out.partition("Examples:")[2]
     assert execute(["--version"]) == 0
     assert capsys.readouterr().out == f"proveout {__version__}\n"
+
+
+def test_a_plan_whose_path_is_not_utf_8_is_refused_before_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, runs = tmp_path / os.fsdecode(b"caf\xe9.yaml"), tmp_path / "runs"
+    plan.write_text(PAUSES)
+    assert execute(["run", str(plan), "--headless", "--runs-dir", str(runs)]) == 2
+    assert "the path is not UTF-8\n  Rename the file" in capsys.readouterr().err
+    assert not runs.exists()
 
 
 def test_an_expected_failure_is_one_message(

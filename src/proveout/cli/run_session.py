@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import resource
 import shutil
 import signal
@@ -112,6 +113,9 @@ def begin(
 
     Nothing is written before the command line has passed: PkiError, Unusable, ProveoutError.
     """
+    for path in (file, inventory):
+        if path is not None and re.search("[\ud800-\udfff]", str(path.absolute())):  # the journal is UTF-8
+            raise Unusable(f"{path}: the path is not UTF-8", way_out="Rename the file, or the folder that it is in.")
     pki = pki_folder(named.pki)
     options, policy = _options(plan, pki), checked_policy(named.policy)
     brought_in.section([file.parent / name for name in plan.brought_in])
