@@ -717,9 +717,18 @@ def _command(verdict: VerdictReached, results: RunResults, repeats: int) -> str:
     again = (one for one, plan in climbing.items() if plan.get("repeat") == count and plan.get("repeat_min") is None)
     ends = (results.stages[stage].finished for stage in again)
     took = results.ended.seconds + (repeats / count - 1.0) * sum(end.seconds for end in ends if end)
-    values = {**results.overrides, name: str(repeats)}
-    words = ["proveout", "run", verdict.file, *(word for item in values.items() for word in ("-p", "=".join(item)))]
+    values, (plan, files) = {**results.overrides, name: str(repeats)}, _files(results, verdict.file)
+    words = ["proveout", "run", plan, *(word for item in values.items() for word in ("-p", "=".join(item)))]
+    words += [word for option, path in files.items() for word in (f"--{option}", path)]
     return f"`{shlex.join(words)}` (about {max(round(took / 60.0), 1)} min)"
+
+
+def _files(results: RunResults, written: str) -> tuple[str, Mapping[str, str]]:
+    """The plan of the run, as it was typed where the verdict is `written` in it and not in one that it extends; and the
+    other files of its command."""
+    files = dict(results.files)
+    plan = files.pop("plan", written)
+    return written if Path(plan).match(written) else plan, files
 
 
 # ---- each verdict in a line --------------------------------------------------------------------------------------

@@ -615,6 +615,10 @@ def test_an_undecided_verdict_has_the_command_that_decides_it_and_its_minutes() 
         assert "proveout run" not in told(without), "no parameter sets the repeats, or it allows 20 at most"
     known = replace(judged(check, parameters=enough), overrides={"threads": "1,4"})
     assert "; to decide it: `proveout run plan.yaml -p threads=1,4 -p repeats=30` (about 2 min). " in told(known)
+    lab = {"inventory": "/lab.yaml", "policy": "/etc/p.yaml"}
+    for plan, named in (("/x/plan.yaml", "plan.yaml"), ("/x/extends-it.yaml", "/x/extends-it.yaml")):
+        command = f"`proveout run {named} -p threads=1,4 -p repeats=30 --inventory /lab.yaml --policy /etc/p.yaml`"
+        assert command in told(replace(known, files={"plan": plan} | lab))
 
 
 def test_without_verdicts_the_answer_is_the_headline_numbers_and_of_an_unfinished_run_there_is_none() -> None:
