@@ -329,8 +329,13 @@ def _propagations(results: RunResults) -> Iterator[HeadlineNumber]:
         whole = pair.drained and bool(pair.tables) and not different
         yield HeadlineNumber(
             label=f"{pair.source} → {pair.sink}",
-            value="the same rows" if whole else f"{different} tables differ" if pair.drained else "not drained",
-            about=f"{len(pair.tables)} tables, drained in {quantity(pair.drain_s, 'drain_s')}",
+            value="the same rows"
+            if whole
+            else f"{count_of(different, 'table')} with other rows"
+            if pair.drained
+            else "not drained",
+            about=f"{count_of(len(pair.tables), 'table')}, {'drained in' if pair.drained else 'after'} "
+            + quantity(pair.drain_s, "drain_s"),
             tone="good" if whole else "bad",
         )
 

@@ -16,6 +16,7 @@ from proveout.coordinator.report.summary import untold
 from proveout.core.numbers import (
     clock,
     column,
+    count_of,
     iteration_numbers,
     microseconds,
     number,
@@ -341,7 +342,7 @@ def _stage_line(stamped: Stamped) -> str:  # noqa: PLR0911 - one arm per kind of
             same = (
                 f"{different} of {len(pair.tables)} tables differ"
                 if different
-                else f"{len(pair.tables)} tables are the same"
+                else f"{count_of(len(pair.tables), 'table')} with the same rows"
             )
             drained = (
                 f"drained in {seconds(pair.drain_s)}" if pair.drained else f"not drained after {seconds(pair.drain_s)}"

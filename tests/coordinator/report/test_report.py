@@ -478,6 +478,14 @@ def test_what_is_bad_or_missing_is_shown_and_of_nothing_there_is_no_headline() -
     rate, factor, *_ = headline(run(*BASE, *slower, *search(None)))
     assert (rate.value, rate.interval, rate.tone) == ("no rate", "", "warn")
     assert (factor.label, factor.tone) == ("fast against base", "bad")
+    (other,) = (TableDifference(table="t", source_rows=5, sink_rows=4, source_checksum="a", sink_checksum="b"),)
+    for drained, value, about in (
+        (True, "1 table with other rows", "1 table, drained in 60 s"), (False, "not drained", "1 table, after 60 s")
+    ):  # fmt: skip
+        (pair,) = headline(
+            run(e.PropagationCompared(source="a", sink="b", drained=drained, drain_s=60.0, tables=(other,)))
+        )
+        assert (pair.value, pair.about, pair.tone) == (value, about, "bad")
     assert headline(run()) == headline(run(BASE[0], made.iteration("base", 4, 1, 1000.0, made.VOID))) == ()
     assert [one.label for one in headline(run(*BASE[:-1]))] == ["Peak throughput"], "of a ladder that has not ended"
 
