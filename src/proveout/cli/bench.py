@@ -186,7 +186,7 @@ def measured(
         draft = composed(asked, sides, load, rows)
         path = written(plan_writer.text(draft), draft.name)
         typer.echo(announcement(sides, draft, rows))
-    return carried_out(path, sides, headless=headless, runs=folder, keep=asked.keep)
+    return carried_out(path, sides, headless=headless, runs=folder, keep=asked.keep or not load.populates)
 
 
 def known(workload: str | None) -> str | None:
