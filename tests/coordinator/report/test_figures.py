@@ -92,6 +92,12 @@ def test_names_are_values_and_harmless() -> None:
     assert "\x1b" not in str(rows)
 
 
+def test_figures_of_long_names_and_of_names_in_capitals_have_a_file_each() -> None:
+    of = [("s" * 64, f"{'f' * 60}{number}") for number in (1, 2)] + [("read",), ("Read",)]
+    empty = {"title": "", "caption": "", "spec": {}, "heads": (), "rows": ()}
+    assert len({Figure(name="fault-occurrences", of=one, **empty).slug for one in of}) == len(of)
+
+
 def test_the_table_has_the_numbers_with_units_intervals_and_repeats() -> None:
     mean = point("mean", "avg_us", "1", 1_500.0, lower=1_400.0, upper=1_600.0)
     heads, rows = table([mean, point("count", "nopm", "1", 7.0)], place="nodes")
