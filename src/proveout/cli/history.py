@@ -264,7 +264,7 @@ def _write(shown: Trend, outputs: dict[str, str]) -> None:
 
 NOISE_EPILOG = """
   proveout noise plans/smoke.yaml
-  proveout noise plans/hlr-cache-embedded.yaml --stage cached --threads 8 --repeats 20
+  proveout noise plans/hlr-cache-embedded.yaml --stage baseline --threads 4 --repeats 20
   proveout noise plans/smoke.yaml -p measure=10s --json noise.json
 """
 
