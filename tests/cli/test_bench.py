@@ -387,6 +387,11 @@ MISTAKES: dict[str, tuple[Callable[[str], tuple[str, ...]], str, str]] = {
     "too little time": (lambda _: ("sqlite", "--time", "5s"), "is too short", "--time"),
     "no such table": (lambda shop: (shop, "--sql", "SELECT 1 FROM absent"), "has no table absent", "Check the name"),
     "statements without a database": (lambda _: ("--sql", "SELECT 1 FROM t"), "name its DSN", "proveout bench DSN"),
+    "no weight": (lambda shop: (shop, "--sql", "0:SELECT 1 FROM customer"), "never runs: its weight is 0", "Leave it out"),
+    "a scale of tables that are there": (lambda shop: (shop, "--scale", "3"), "--scale: your tables are read", "tpcb"),
+    "a workload beside statements": (
+        lambda shop: (shop, "--sql", "SELECT 1 FROM customer", "--workload", "tpcb"), "--workload: ", "in place of"
+    ),
     "no bench before": (lambda _: ("--again",), "has no run of a bench yet", "proveout bench DSN"),
 }  # fmt: skip
 
