@@ -98,16 +98,17 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
         *fault_tables(stage),
         *_orders(stage),
     )
+    by_transaction = Table(
+        title=f"By transaction, {threads(top.threads)}",
+        heads=("transaction", *rates, "share", *LATENCY_HEADS, "n"),
+        rows=tuple(_load_cells(row, divisor, percent(row.share), failing=failing) for row in transactions),
+    )
     return Section(
         title=f"{tables.titled(results, stage.id)}{f' on {target}' if target else ''}",
         brief=(*answers, *_captured(stage, top)),
         blocks=(
             *answers,
-            Table(
-                title=f"By transaction, {threads(top.threads)}",
-                heads=("transaction", *rates, "share", *LATENCY_HEADS, "n"),
-                rows=tuple(_load_cells(row, divisor, percent(row.share), failing=failing) for row in transactions),
-            ),
+            *([by_transaction] if transactions else ()),
             *_system(results, stage, top),
         ),
     )

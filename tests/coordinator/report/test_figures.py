@@ -558,6 +558,7 @@ def test_a_first_rung_without_a_valid_repeat_is_the_base_of_nothing() -> None:
     text = markdown.render(run_document(results))
     assert "In turns: each load over the first, plain" in text
     assert "Throughput of quick over plain at 4 threads: 1.070 ×" in text
+    assert "By transaction" not in text, "a program tells none"
     (relative,), (turns,) = (
         list(one(results, Timeline())) for one in (load_figures.relative_tps_latency, load_figures.versus)
     )
