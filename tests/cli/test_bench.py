@@ -21,7 +21,7 @@ from proveout.agent.engines import adapter
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.postgres import installation
 from proveout.cli import own_workload, plan_writer
-from proveout.cli.bench import Asked, clean_up, composed, prepared, rungs, timing_of
+from proveout.cli.bench import Asked, clean_up, composed, per_second, prepared, rungs, timing_of
 from proveout.cli.database_address import Database, opened, parse
 from proveout.cli.options import Unusable
 from proveout.cli.own_workload import Script
@@ -126,6 +126,10 @@ def test_without_server_and_client_the_extra_that_brings_both_is_named(monkeypat
 # ---- what fits -------------------------------------------------------------------------------------------------------
 
 
+def test_a_rate_keeps_its_digits_and_has_no_exponent() -> None:
+    assert [per_second(text) for text in ("500/s", "1234567/s", "90/m")] == ["500/s", "1234567/s", "1.5/s"]
+
+
 def test_rungs_are_a_list_or_the_powers_of_two_of_a_range() -> None:
     assert [rungs(text) for text in ("1,4,16", "1-64", "3-20", "8")] == [
         (1, 4, 16), (1, 2, 4, 8, 16, 32, 64), (3, 4, 8, 16, 20), (8,),
@@ -169,7 +173,7 @@ def test_a_scale_outside_of_a_workloads_range_is_refused_with_the_range(
         prepared(Asked(scale=scale), [side], tmp_path)
 
 
-TIMING = Timing(ramp_up_s=0.5, measure_s=1.5, ramp_down_s=0.2, repeats=3)
+TIMING = Timing(ramp_up_s=0.5, measure_s=69.0, ramp_down_s=0.2, repeats=3)
 ORACLE = Target(
     name="db", engine="oracle", dsn="hlr/${secrets.db}@//db1:1521/HLR", secret="DB_PASSWORD", to=("db1:1521",)
 )
@@ -181,7 +185,7 @@ OTHER = Target(name="other", engine="mysql")
     ("targets", "rate", "keep", "stages"),
     [
         ((ORACLE,), "", False, ["tables", "ladder", "removal_from_db"]),
-        ((OWN_SCHEMA,), "500/s", False, ["schema_of_db", "tables", "ladder", "removal_from_db"]),
+        ((OWN_SCHEMA,), per_second("1_234_567/s"), False, ["schema_of_db", "tables", "ladder", "removal_from_db"]),
         ((OWN_SCHEMA,), "", True, ["schema_of_db", "tables", "ladder"]),
         ((OWN_SCHEMA, OTHER), "", False, ["schema_of_db", "tables", "on_db", "on_other", "removal_from_db"]),
     ],

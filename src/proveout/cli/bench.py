@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -163,7 +164,7 @@ def bench(
         scale=scale,
         rungs=rungs(threads) if threads else (),
         budget_s=unit("--time", units.duration_s, time or TIME),
-        rate=f"{unit('--rate', units.rate_per_s, rate):g}/s" if rate else "",
+        rate=per_second(rate) if rate else "",
         keep=keep,
         sql=tuple(sql or ()),
         pgbench=tuple(pgbench or ()),
@@ -218,6 +219,11 @@ def unit(option: str, read: Callable[[object], float], text: str) -> float:
         return read(text)
     except ValueError as fault:
         raise typer.BadParameter(str(fault), param_hint=option) from None
+
+
+def per_second(rate: str) -> str:
+    """A rate as plans have it, all digits and no exponent: `60/m` as `1/s`. typer.BadParameter."""
+    return f"{Decimal(repr(unit('--rate', units.rate_per_s, rate))).normalize():f}/s"
 
 
 @record
