@@ -193,7 +193,8 @@ OTHER = Target(name="other", engine="mysql")
 def test_the_plan_compiles_and_removes_what_it_makes(
     targets: tuple[Target, ...], rate: str, keep: bool, stages: list[str], tmp_path: Path
 ) -> None:
-    load = Load(title="tpcb", lines=("kind: tpcb", "scale: 2"), populates=True)
+    unknown = ["public.a\nstages: [] is text: no values are drawn"]
+    load = Load(title="tpcb", lines=("kind: tpcb", "scale: 2"), populates=True, unknown=unknown)
     draft = Draft(
         name="bench-shop", title="tpcb", head=["Written."], targets=targets, load=load, threads=(1, 4), timing=TIMING,
         rate=rate, keep=keep,
