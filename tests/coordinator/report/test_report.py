@@ -378,6 +378,13 @@ def test_terminal_begins_with_the_answer_and_the_headline_and_ends_with_the_dire
     assert "exit code 0" in lines[-2]
 
 
+def test_a_file_has_no_colour_also_where_the_environment_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    stream = io.StringIO()
+    terminal.show(run_document(loaded(*ALL)), stream)
+    assert "\x1b" not in stream.getvalue()
+
+
 def test_the_last_lines_of_a_run_are_its_answers_what_to_do_and_the_page(tmp_path: Path) -> None:
     evidence = "base.at(4).tps 4,020/s >= 4,010/s: undecided; what to do: more repeats"
     undecided = verdict("undecided", "INCONCLUSIVE", check="base.at(4).tps >= 4010", evidence=evidence)
