@@ -449,6 +449,7 @@ def draw_search(
     end = f"probe {first + count}"
     start = f"{first + 1}"
     between = place(count - 1) - len(start) - len(end) // 2
-    axis = f"{'1/s':>{LEFT}}└{' ' * place(0)}{start}{' ' * max(between - place(0), 1)}{end}"
+    unit = "threads" if probes and probes[0].over == "threads" else "1/s"
+    axis = f"{unit:>{LEFT}}└{' ' * place(0)}{start}{' ' * max(between - place(0), 1)}{end}"
     rows.append(text_line(axis, MUTED))
     return rows

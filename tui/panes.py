@@ -357,11 +357,11 @@ def _stage(stage: StageView, now_unix_s: float) -> list[Part]:
 
 
 def _answer(search: SearchFinished) -> str:
-    """The interval of the rate that a search has found, which begins at that rate; without confirmations the rate."""
-    known = search.rate is not None and search.confirmations
-    if not known or search.over != "rate":
+    """The interval of the rate that a search has found; the answer alone where that has no lower end."""
+    found = search.estimate
+    if "lower" not in found or not search.confirmations or search.over != "rate":
         return search.answer.partition(" (")[0]
-    return bounds(search.rate, search.upper, "rate")
+    return bounds(found["lower"], found.get("upper"), "rate")
 
 
 def _rung(stage: StageView, rung: int, room: int | None, *, running: bool) -> list[Part]:

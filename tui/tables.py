@@ -12,7 +12,7 @@ from textual.geometry import Size
 from textual.widgets import DataTable
 
 from proveout.core.data_classes import dataclass
-from proveout.core.numbers import column, lower_bound, microseconds, number, percent, safe, size
+from proveout.core.numbers import column, lower_bound, microseconds, number, percent, safe, size, sought
 from proveout.dsl.plan.loads import in_load
 from proveout.proto.events import (
     IterationFinished,
@@ -37,6 +37,7 @@ from proveout.tui.run_view import (
     at_least_us,
     is_silent,
     newest,
+    rung_label,
 )
 from proveout.tui.style import ACCENT, MUTED, sign_style, text_line
 
@@ -186,7 +187,7 @@ TRANSACTIONS = columns(
 )
 WAITS = columns("l0 l3 r1 r0 l4 r2", "wait", "class", "seconds", "DB time", "", "average")
 LAGS = columns("l0 r0 l2 r1", "lag", "now", "", "slope per s")
-PROBES = columns("l1 r0 l2 r0 l0 l0", "search", "probe", "phase", "rate per s", "accepted", "on what evidence")
+PROBES = columns("l1 r0 l2 r0 l0 l0", "search", "probe", "phase", "level", "accepted", "on what evidence")
 
 
 PERCENTILES = ("p50_us", "p95_us", "p99_us")
@@ -232,30 +233,30 @@ def transactions_of(view: RunView) -> str:
     if now is None:
         return f"transactions: {_ended(view)}"
     if now.window == "measure":
-        return f"transactions: {_so_far(now)}"
+        return f"transactions: {_so_far(view, now)}"
     going, gone_s = view.iteration, view.now_unix_s - view.iteration_began_unix_s
     is_over = going is not None and window(going, gone_s)[0] not in ("starts", "ramp-up")
-    return f"transactions: {_name(now.id)}, {'still of the ' if is_over else ''}ramp-up, not counted"
+    return f"transactions: {_name(view, now.id)}, {'still of the ' if is_over else ''}ramp-up, not counted"
 
 
 def waits_of(view: RunView) -> str:
     """The title of the table of waits: its iteration and window."""
-    return f"waits: {_so_far(next(iter(view.waits.values()))) if view.waits else _ended(view)}"
+    return f"waits: {_so_far(view, next(iter(view.waits.values()))) if view.waits else _ended(view)}"
 
 
-def _so_far(now: TransactionsTick | WaitsTick) -> str:
-    return f"{_name(now.id)}, measure window so far, {now.seconds:.0f} s"
+def _so_far(view: RunView, now: TransactionsTick | WaitsTick) -> str:
+    return f"{_name(view, now.id)}, measure window so far, {now.seconds:.0f} s"
 
 
-def _name(identity: IterationId) -> str:
+def _name(view: RunView, identity: IterationId) -> str:
     again = f", attempt {identity.attempt}" if identity.attempt > 1 else ""
-    return f"{safe(identity.stage)}, {identity.rung} thr, #{identity.repeat}{again}"
+    return f"{safe(identity.stage)}, {rung_label(view.kind(identity.stage), identity.rung)}, #{identity.repeat}{again}"
 
 
 def _ended(view: RunView) -> str:
     if view.last is None:
         return "no iteration yet"
-    return f"{_name(view.last.id)}, {'which has ended' if view.last.valid else '✗ INVALID'}"
+    return f"{_name(view, view.last.id)}, {'which has ended' if view.last.valid else '✗ INVALID'}"
 
 
 def waits(view: RunView) -> list[Row]:
@@ -302,7 +303,7 @@ def _signed(slope_s: float | None) -> str:
 
 def lags_of(view: RunView) -> str:
     """The title of the table of lags: its iteration."""
-    return f"lag: {_name(view.iteration.id)}, so far" if view.iteration is not None else f"lag: {_ended(view)}"
+    return f"lag: {_name(view, view.iteration.id)}, so far" if view.iteration is not None else f"lag: {_ended(view)}"
 
 
 def lags(view: RunView) -> list[Row]:
@@ -325,11 +326,11 @@ def probes(view: RunView) -> list[Row]:
     for stage in view.stages:
         for probe in stage.probes:
             said = "✓ yes" if probe.accepted else "✗ no"
-            numbers = (str(probe.probe), probe.phase, number(probe.rate))
+            numbers = (str(probe.probe), probe.phase, probe.level)
             found.append((safe(stage.id), *numbers, said, safe(probe.evidence)))
         if (going := view.iteration) is not None and going.id.stage == stage.id and stage.kind == "search":
-            rate = number(going.rate or going.id.rung)
-            found.append((safe(stage.id), str(going.id.repeat), "", rate, "▶ running", ""))
+            level = sought(going.id.rung, "threads") if going.rate is None else sought(going.rate, "rate")
+            found.append((safe(stage.id), str(going.id.repeat), "", level, "▶ running", ""))
         if stage.search is not None:
             answer = stage.search
             found.append((safe(stage.id), "answer", "", *_answer(answer), safe(answer.reason)))
@@ -337,8 +338,11 @@ def probes(view: RunView) -> list[Row]:
 
 
 def _answer(answer: SearchFinished) -> tuple[str, str]:
-    """The rate of an answer and its interval, or that there is none."""
-    return (number(answer.rate), answer.answer.partition(" ")[2]) if answer.rate is not None else ("", answer.answer)
+    """The level of an answer and its interval, or that there is none."""
+    if answer.rate is None:
+        return "", answer.answer
+    level, begins, interval = answer.answer.partition(" (")
+    return level, f"{begins.strip()}{interval}"
 
 
 LOADS = columns("l0 l3 r4 r0 r2 r2 r5 r1 r1", "load", "on", "threads", "TPS", "of", "p50", "p95", "p99", "errors/s")

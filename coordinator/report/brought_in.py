@@ -57,7 +57,7 @@ def parsed(text: str) -> tuple[str, list[Table]]:
     if re.search(r"<table", text, re.IGNORECASE):
         reader = _Html()
         reader.feed(text)
-        return "AWR report", [_table(title, rows) for title, rows in reader.tables if len(rows) > 1]
+        return "AWR report", [_table(title, rows) for title, rows in reader.tables if len(rows) > 1 and any(rows)]
     if re.search(r"^Average:", text, re.MULTILINE):
         return "sar", list(_sar(text.splitlines()))
     found = list(_ruled(text.splitlines()))

@@ -410,18 +410,23 @@ def _word(text: str) -> str:
 
 
 def to_bencher(results: RunResults) -> str:
-    """Bencher Metric Format: JSON with the throughput and the response times of each rung, with their intervals."""
+    """Bencher Metric Format: JSON with the throughput and the response times of each rung and the answers of searches,
+    with their intervals."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for stage in results.stages.values():
         for count, name, estimate in _rungs(stage):
             measure, unit = ("throughput", 1.0) if name == "tps" else (f"latency-{name.removesuffix('_us')}", 1e3)
-            centre = "median" if estimate.get("of") == "median" else "mean"  # of what the interval is
-            ends = {"value": centre, "lower_value": "lower", "upper_value": "upper"}
-            known = {word: estimate[end] * unit for word, end in ends.items() if estimate.get(end) is not None}
-            found.setdefault(f"{stage.id}/{count}", {})[measure] = known  # Bencher's latency is in ns
+            found.setdefault(f"{stage.id}/{count}", {})[measure] = _bencher(estimate, unit)  # its latency is in ns
         if stage.search is not None and stage.search.rate is not None:
-            found[stage.id] = {"throughput" if stage.search.over == "rate" else "threads": {"value": stage.search.rate}}
+            measure = "throughput" if stage.search.over == "rate" else stage.search.over
+            found[stage.id] = {measure: _bencher(stage.search.estimate)}
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+
+
+def _bencher(estimate: Mapping[str, Any], unit: float = 1.0) -> dict[str, float]:
+    centre = "median" if estimate.get("of") == "median" else "mean"  # of what the interval is
+    ends = {"value": centre, "lower_value": "lower", "upper_value": "upper"}
+    return {word: estimate[end] * unit for word, end in ends.items() if estimate.get(end) is not None}
 
 
 def _label(text: str) -> str:

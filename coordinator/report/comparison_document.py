@@ -70,7 +70,7 @@ def answer(compared: Sequence[ComparedRuns], judged: Sequence[Judgement] = ()) -
     shown = compared[:RUNS_MAX]
     parts = [*_headline_conditions(judged), *(map(run_answer, shown) if len(shown) == 1 else map(_short_answer, shown))]
     if len(compared) > RUNS_MAX:
-        parts.append(f"{len(compared) - RUNS_MAX} more runs below.")
+        parts.append(f"{count_of(len(compared) - RUNS_MAX, 'more run')} below.")
     return Paragraph(" ".join(parts), _tone(compared, judged))
 
 

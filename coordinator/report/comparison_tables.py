@@ -112,14 +112,14 @@ def finding(judged: Judgement) -> str:
 def _changes(text: str) -> tuple[str, str]:
     """A condition as something that happened, and as something that did not."""
     found = _CONDITION.fullmatch(text.strip())
-    value = float(found["limit"]) if found else 0.0
+    value = float(found["limit"]) / (100.0 if found["unit"] else 1.0) if found else 0.0
     rises = found is not None and found["sign"] == ">"
     if found is None or (found["of"] == "change" and rises == bool(found["minus"])):
         return f"{text} holds", f"{text} does not hold"
     if found["of"] == "ratio" and (value < 1.0 if rises else value > 1.0):
         return f"{text} holds", f"{text} does not hold"
     by = (
-        f"by more than {found['limit']} %"
+        f"by more than {100.0 * value:g} %"
         if found["of"] == "change"
         else f"{'above' if rises else 'below'} {value:g} ×"
     )

@@ -178,7 +178,10 @@ def _block(block: Block) -> Markup:  # noqa: PLR0911, PLR0912 - one arm per kind
             return Markup('<p><a href="{}" download="{}">{}</a></p>').format(uri, safe(block.name), safe(block.label))
         case FileLinks():
             form = Markup('<li><a href="{}">{}</a>, {}</li>')
-            lines = (form.format(quote(path), safe(path), quantity(size, "file_bytes")) for path, size in block.paths)
+            lines = (
+                form.format(quote(path, errors="surrogateescape"), safe(path), quantity(size, "file_bytes"))
+                for path, size in block.paths
+            )
             return Markup("<ul>\n{}\n</ul>").format(_join(lines))
         case Details():
             return _folded(block.title, _join(map(_block, block.blocks)), opened=block.open)

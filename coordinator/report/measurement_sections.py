@@ -95,20 +95,21 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
         *_pipelines(results, stage),
         *phase_tables(stage),
         *_by_load(stage),
-        *_interference(stage),
+        *_interference(stage, next(iter(top.tree.get(LOADS, {})), "")),
         *fault_tables(stage),
         *_orders(stage),
+    )
+    by_transaction = Table(
+        title=f"By transaction, {threads(top.threads)}",
+        heads=("transaction", *rates, "share", *LATENCY_HEADS, "n"),
+        rows=tuple(_load_cells(row, divisor, percent(row.share), failing=failing) for row in transactions),
     )
     return Section(
         title=f"{tables.titled(results, stage.id)}{f' on {target}' if target else ''}",
         brief=(*answers, *_captured(stage, top)),
         blocks=(
             *answers,
-            Table(
-                title=f"By transaction, {threads(top.threads)}",
-                heads=("transaction", *rates, "share", *LATENCY_HEADS, "n"),
-                rows=tuple(_load_cells(row, divisor, percent(row.share), failing=failing) for row in transactions),
-            ),
+            *([by_transaction] if transactions else ()),
             *_system(results, stage, top),
         ),
     )
@@ -134,24 +135,24 @@ def _by_load(stage: StageResult) -> Iterator[Table]:
         )
 
 
-def _interference(stage: StageResult) -> Iterator[Block]:
-    """The numbers of each load and of what it is compared with, with their ratio: alone, or the first one."""
+def _interference(stage: StageResult, first: str) -> Iterator[Block]:
+    """The numbers of each load and of what it is compared with, with their ratio: alone, or the `first` load."""
     for group, title, meaning in (
         (GROUP, "Interference: each load together with the others, and alone", MEANING),
-        (VERSUS, f"In turns: each load over the first, {next(iter(stage.rungs[0].tree.get(LOADS, {})), '')}", IN_TURNS),
+        (VERSUS, f"In turns: each load over the first, {first}", IN_TURNS),
     ):
         if rows := ratio_rows(stage, group):
             cells = tuple(ratio_cells(rows))
             yield Table(title=title, heads=RATIO_HEADS[group], rows=cells, layout=RATIO_LAYOUT)
             if group == VERSUS:
                 said = "tps_ratio" if any(row.name == "tps_ratio" for row in rows) else "avg_ratio"
-                yield from (Paragraph(in_words(row, stage)) for row in rows if row.name == said)
+                yield from (Paragraph(in_words(row, first)) for row in rows if row.name == said)
             yield Paragraph(meaning, "dim")
 
 
-def in_words(row: RatioRow, stage: StageResult) -> str:
+def in_words(row: RatioRow, first: str) -> str:
     """`Throughput of b over a at 8 threads: 1.05 × (95 % CI 1.03 × … 1.07 ×, n = 15): faster.`"""
-    first, (lower, upper) = next(iter(stage.rungs[0].tree[LOADS])), (row.ratio.get(end) for end in ("lower", "upper"))
+    lower, upper = (row.ratio.get(end) for end in ("lower", "upper"))
     above, below = lower is not None and lower > 1.0, upper is not None and upper < 1.0
     faster, slower = (above, below) if row.name == "tps_ratio" else (below, above)
     shown = "faster" if faster else "slower" if slower else ""

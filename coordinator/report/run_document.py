@@ -93,10 +93,13 @@ def run_document(results: RunResults, *, run_dir: str = "") -> Document:
 
 
 def run_summary(results: RunResults, run_dir: str) -> Document:
-    """The short form of the summary, which a run prints at its end: its last lines are the answers and the page."""
+    """The short form of the summary, which a run prints at its end: its last lines are the answers and, where it has
+    been written, the page."""
     if began_nothing(results):
         return run_document(results, run_dir=run_dir).brief()
-    closing = (*(Paragraph(*line) for line in lines(results)), Paragraph(f"Report: {run_dir}/report.html"))
+    page = Path(run_dir) / "report.html"
+    closing = tuple(Paragraph(*line) for line in lines(results))
+    closing += (Paragraph(f"Report: {page}"),) if page.is_file() else ()
     brief = run_document(results, run_dir=run_dir).brief(f"proveout report {run_dir} --text -")
     return replace(brief, closing=closing)
 
@@ -492,6 +495,7 @@ def _command_line(command: Command) -> str:
     words += [word for name, value in command.labels.items() for word in ("--label", f"{name}={value}")]
     if command.inventory:
         words += ["--inventory", Path(command.inventory).name]
+    words += [word for name in ("pki", "policy") if (path := command.files.get(name)) for word in (f"--{name}", path)]
     return shlex.join(words)
 
 

@@ -333,8 +333,13 @@ def _propagations(results: RunResults) -> Iterator[HeadlineNumber]:
         whole = pair.drained and bool(pair.tables) and not different
         yield HeadlineNumber(
             label=f"{pair.source} → {pair.sink}",
-            value="the same rows" if whole else f"{different} tables differ" if pair.drained else "not drained",
-            about=f"{len(pair.tables)} tables, drained in {quantity(pair.drain_s, 'drain_s')}",
+            value="the same rows"
+            if whole
+            else f"{count_of(different, 'table')} with other rows"
+            if pair.drained
+            else "not drained",
+            about=f"{count_of(len(pair.tables), 'table')}, {'drained in' if pair.drained else 'after'} "
+            + quantity(pair.drain_s, "drain_s"),
             tone="good" if whole else "bad",
         )
 
@@ -640,12 +645,12 @@ def _verdicts(results: RunResults) -> Iterator[str]:
     passed = [one for one in results.verdicts if one.outcome == "PASS"]
     if any(one.get("answer") for one in written.values()):
         passed = [one for one in passed if one.id not in written or written[one.id].get("answer")]
-    yield from (_passed(one, results, written.get(one.id, {}).get("answer", "")) for one in passed[:TOLD_MAX])
+    templates = [str(written.get(one.id, {}).get("answer", "")) for one in passed[:TOLD_MAX]]
+    yield from (_passed(one, results, template) for one, template in zip(passed, templates, strict=False))
     if len(passed) > TOLD_MAX:
         yield f"{count_of(len(passed) - TOLD_MAX, 'more verdict')} passed"
-    said = [str(one.get("answer", "")) for one in written.values()]
     for stage in results.stages.values():
-        if (found := stage.search) is not None and not any(f"{stage.id}.{found.over}" in text for text in said):
+        if (found := stage.search) is not None and not re.search(rf"\b{stage.id}\.{found.over}\b", " ".join(templates)):
             value = "none was accepted"
             if found.rate is not None:
                 estimate = at_path(environment(results), stage.id, found.over) or {"mean": found.rate}
@@ -728,9 +733,18 @@ def _command(verdict: VerdictReached, results: RunResults, repeats: int) -> str:
     again = (one for one, plan in climbing.items() if plan.get("repeat") == count and plan.get("repeat_min") is None)
     ends = (results.stages[stage].finished for stage in again)
     took = results.ended.seconds + (repeats / count - 1.0) * sum(end.seconds for end in ends if end)
-    values = {**results.overrides, name: str(repeats)}
-    words = ["proveout", "run", verdict.file, *(word for item in values.items() for word in ("-p", "=".join(item)))]
+    values, (plan, files) = {**results.overrides, name: str(repeats)}, _files(results, verdict.file)
+    words = ["proveout", "run", plan, *(word for item in values.items() for word in ("-p", "=".join(item)))]
+    words += [word for option, path in files.items() for word in (f"--{option}", path)]
     return f"`{shlex.join(words)}` (about {max(round(took / 60.0), 1)} min)"
+
+
+def _files(results: RunResults, written: str) -> tuple[str, Mapping[str, str]]:
+    """The plan of the run, as it was typed where the verdict is `written` in it and not in one that it extends; and the
+    other files of its command."""
+    files = dict(results.files)
+    plan = files.pop("plan", written)
+    return written if Path(plan).match(written) else plan, files
 
 
 # ---- each verdict in a line --------------------------------------------------------------------------------------

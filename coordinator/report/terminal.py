@@ -39,9 +39,11 @@ PLAIN_WIDTH = 100
 
 
 def show(document: Document, stream: TextIO) -> None:
-    """Print the document: as wide as the stream's terminal; colour by the terminal and NO_COLOR."""
-    width = None if stream.isatty() else PLAIN_WIDTH
-    render(document, Console(file=stream, width=width, markup=False, highlight=False, emoji=False))
+    """Print the document: as wide as the stream's terminal; colour on a terminal alone, by it and NO_COLOR."""
+    is_terminal = stream.isatty()  # rich takes a file for one where FORCE_COLOR is set, as in many CI jobs
+    width = None if is_terminal else PLAIN_WIDTH
+    console = Console(file=stream, width=width, force_terminal=is_terminal, markup=False, highlight=False, emoji=False)
+    render(document, console)
 
 
 def render(document: Document, console: Console) -> None:

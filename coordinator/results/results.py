@@ -210,7 +210,7 @@ class StageResult:
 @record
 class RunResults:
     """A run as recorded in its journal; Unix times in seconds, 0 when not known. `overrides` are the `-p` of its
-    command, where that is known."""
+    command, and `files` its plan, inventory, pki and policy by name, where that is known."""
 
     run: RunStarted | None = None
     agents: Mapping[str, AgentUp] = field(default_factory=dict)
@@ -227,6 +227,7 @@ class RunResults:
     started_unix_s: float = 0.0
     ended_unix_s: float = 0.0
     overrides: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def cautions(self) -> tuple[str, ...]:

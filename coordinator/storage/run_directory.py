@@ -70,6 +70,12 @@ class Command:
     noise: NoiseArms | None = None
     preflight: bool = True
 
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that it names, by the name of their option."""
+        named = {"plan": self.plan, "inventory": self.inventory, "pki": self.pki, "policy": self.policy}
+        return {name: path for name, path in named.items() if path}
+
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
@@ -113,7 +119,8 @@ class RunDirectory:
         """The results by its journal. JournalFault; with `begun` also ProveoutError when the run has not started."""
         results = load_results(journal.read(self.path))
         with contextlib.suppress(ProveoutError):  # a journal outside its run directory has no command
-            results = replace(results, overrides=self.command().overrides)
+            command = self.command()
+            results = replace(results, overrides=command.overrides, files=command.files)
         if begun and results.run is None:
             raise ProveoutError(f"{self.name} has not started", where=str(self.path), way_out="Name another run.")
         return results

@@ -247,7 +247,7 @@ class Run:
             raise NotThere("SQL needs duckdb", way_out=way_out) from None
         connection = duckdb.connect()
         for name, table in self._tables():
-            if name in query:
+            if name in query.lower():
                 connection.register(name, table())
         return connection.sql(query)
 

@@ -199,7 +199,7 @@ def test_sql_joins_the_tables_and_says_how_to_get_duckdb(run: api.Run, monkeypat
     query = "SELECT s.threads, avg(s.tps) AS tps FROM load s WHERE s.window = 'measure' GROUP BY 1 ORDER BY 1"
     assert run.sql(query).fetchall() == [(1, 100.0), (4, 200.0)]
     assert run.sql("SELECT id FROM verdicts WHERE outcome = 'FAIL'").fetchall() == [("scales",)]
-    assert run.sql("SELECT count(*) FROM iterations, captures").fetchall() == [(8 * 16,)]
+    assert run.sql("SELECT count(*) FROM Iterations, CAPTURES").fetchall() == [(8 * 16,)]
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(api.NotThere, match="pip install 'duckdb"):
         run.sql("SELECT 1")

@@ -21,7 +21,7 @@ from proveout.agent.engines import adapter
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.postgres import installation
 from proveout.cli import own_workload, plan_writer
-from proveout.cli.bench import Asked, clean_up, composed, prepared, rungs, timing_of
+from proveout.cli.bench import Asked, clean_up, composed, per_second, prepared, rungs, timing_of
 from proveout.cli.database_address import Database, opened, parse
 from proveout.cli.options import Unusable
 from proveout.cli.own_workload import Script
@@ -126,6 +126,10 @@ def test_without_server_and_client_the_extra_that_brings_both_is_named(monkeypat
 # ---- what fits -------------------------------------------------------------------------------------------------------
 
 
+def test_a_rate_keeps_its_digits_and_has_no_exponent() -> None:
+    assert [per_second(text) for text in ("500/s", "1234567/s", "90/m")] == ["500/s", "1234567/s", "1.5/s"]
+
+
 def test_rungs_are_a_list_or_the_powers_of_two_of_a_range() -> None:
     assert [rungs(text) for text in ("1,4,16", "1-64", "3-20", "8")] == [
         (1, 4, 16), (1, 2, 4, 8, 16, 32, 64), (3, 4, 8, 16, 20), (8,),
@@ -169,7 +173,7 @@ def test_a_scale_outside_of_a_workloads_range_is_refused_with_the_range(
         prepared(Asked(scale=scale), [side], tmp_path)
 
 
-TIMING = Timing(ramp_up_s=0.5, measure_s=1.5, ramp_down_s=0.2, repeats=3)
+TIMING = Timing(ramp_up_s=0.5, measure_s=69.0, ramp_down_s=0.2, repeats=3)
 ORACLE = Target(
     name="db", engine="oracle", dsn="hlr/${secrets.db}@//db1:1521/HLR", secret="DB_PASSWORD", to=("db1:1521",)
 )
@@ -181,7 +185,7 @@ OTHER = Target(name="other", engine="mysql")
     ("targets", "rate", "keep", "stages"),
     [
         ((ORACLE,), "", False, ["tables", "ladder", "removal_from_db"]),
-        ((OWN_SCHEMA,), "500/s", False, ["schema_of_db", "tables", "ladder", "removal_from_db"]),
+        ((OWN_SCHEMA,), per_second("1_234_567/s"), False, ["schema_of_db", "tables", "ladder", "removal_from_db"]),
         ((OWN_SCHEMA,), "", True, ["schema_of_db", "tables", "ladder"]),
         ((OWN_SCHEMA, OTHER), "", False, ["schema_of_db", "tables", "on_db", "on_other", "removal_from_db"]),
     ],
@@ -189,7 +193,8 @@ OTHER = Target(name="other", engine="mysql")
 def test_the_plan_compiles_and_removes_what_it_makes(
     targets: tuple[Target, ...], rate: str, keep: bool, stages: list[str], tmp_path: Path
 ) -> None:
-    load = Load(title="tpcb", lines=("kind: tpcb", "scale: 2"), populates=True)
+    unknown = ["public.a\nstages: [] is text: no values are drawn"]
+    load = Load(title="tpcb", lines=("kind: tpcb", "scale: 2"), populates=True, unknown=unknown)
     draft = Draft(
         name="bench-shop", title="tpcb", head=["Written."], targets=targets, load=load, threads=(1, 4), timing=TIMING,
         rate=rate, keep=keep,
@@ -387,6 +392,11 @@ MISTAKES: dict[str, tuple[Callable[[str], tuple[str, ...]], str, str]] = {
     "too little time": (lambda _: ("sqlite", "--time", "5s"), "is too short", "--time"),
     "no such table": (lambda shop: (shop, "--sql", "SELECT 1 FROM absent"), "has no table absent", "Check the name"),
     "statements without a database": (lambda _: ("--sql", "SELECT 1 FROM t"), "name its DSN", "proveout bench DSN"),
+    "no weight": (lambda shop: (shop, "--sql", "0:SELECT 1 FROM customer"), "never runs: its weight is 0", "Leave it out"),
+    "a scale of tables that are there": (lambda shop: (shop, "--scale", "3"), "--scale: your tables are read", "tpcb"),
+    "a workload beside statements": (
+        lambda shop: (shop, "--sql", "SELECT 1 FROM customer", "--workload", "tpcb"), "--workload: ", "in place of"
+    ),
     "no bench before": (lambda _: ("--again",), "has no run of a bench yet", "proveout bench DSN"),
 }  # fmt: skip
 

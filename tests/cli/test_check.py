@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from proveout import __version__
 from proveout.cli import VERBS, execute
-from proveout.cli.options import show_error
+from proveout.cli.options import describe, show_error
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError, Where
 from proveout.core.numbers import safe_lines
 
 ROOT = Path(__file__).parents[2]
 PLAN = "plans/hlr-cache-embedded.yaml"
+PAUSES = """\
+proveout: 1
+name: t
+topology: {hosts: {h: {roles: [client], address: local}}}
+stages: [{pause: {duration: 1s}}]
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -142,6 +150,12 @@ def test_check_continues_after_a_bad_plan(capsys: pytest.CaptureFixture[str], tm
     assert "plans/smoke.yaml: fine" in captured.out
     assert f"{bad}:2:1: unknown key `nam`" in captured.err
     assert "did you mean `name`?" in captured.err
+    brings = tmp_path / "brings.yaml"
+    brings.write_text(f"{PAUSES}report: {{with: [absent.html]}}\n")
+    assert execute(["check", str(brings), "plans/smoke.yaml"]) == 2
+    captured = capsys.readouterr()
+    assert "plans/smoke.yaml: fine" in captured.out
+    assert f"{brings}: {tmp_path}/absent.html: No such file" in captured.err
     assert execute(["explain", str(bad)]) == 2
     explained = capsys.readouterr()
     assert explained.out == "" and "unknown key `nam`" in explained.err
@@ -195,6 +209,21 @@ def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], capsys: pyt
     assert captured.out + captured.err
 
 
+@pytest.mark.parametrize("arguments", [
+    "report latest --format png", "report latest --csv a.csv --with b.html", "watch --port 80",
+    "runs --parquet a --environment latest", "bench --again --time 5m", "bench --again --sql x", "new ladder --write",
+    "ceiling absent.yaml --engine mysql", "ceiling nothing -p a=1", "doctor --pki x", "prove sqlite a.db --sink b",
+    "versus a b --plan a.yaml --scale 3",
+])  # fmt: skip
+def test_an_option_that_would_mean_nothing_is_refused(
+    arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    option = [word for word in arguments.split() if word.startswith("-")][-1]
+    assert execute(arguments.split()) == 2
+    assert f"Invalid value for {'--environment' if 'runs' in arguments else option}: " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_has_examples_and_there_is_a_version(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute([verb, "--help"]) == 0
@@ -202,6 +231,16 @@ def test_help_has_examples_and_there_is_a_version(verb: str, capsys: pytest.Capt
     assert f"  proveout {verb}" in out.partition("Examples:")[2]
     assert execute(["--version"]) == 0
     assert capsys.readouterr().out == f"proveout {__version__}\n"
+
+
+def test_a_plan_whose_path_is_not_utf_8_is_refused_before_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, runs = tmp_path / os.fsdecode(b"caf\xe9.yaml"), tmp_path / "runs"
+    plan.write_text(PAUSES)
+    assert execute(["run", str(plan), "--headless", "--runs-dir", str(runs)]) == 2
+    assert "the path is not UTF-8\n  Rename the file" in capsys.readouterr().err
+    assert not runs.exists()
 
 
 def test_an_expected_failure_is_one_message(
@@ -224,6 +263,13 @@ def test_an_interrupt_is_said_and_ends_with_130(
     monkeypatch.setattr("proveout.dsl.compile.compiler.compile_with_notes", interrupted)
     assert execute(["check", PLAN]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+@pytest.mark.parametrize("before", ["a: ", "\t\ta: ", "title: 日本語, a: ", "\x1b[2J: "])
+def test_the_caret_is_below_what_is_wrong(before: str) -> None:
+    where = Where(file="a.yaml", line=3, column=len(before) + 1)
+    _, line, caret = describe(PlanProblem(message="m", where=where, source_line=f"{before}wrong: 1")).splitlines()
+    assert cell_len(line.partition("wrong")[0]) == cell_len(caret.partition("^")[0])
 
 
 def test_untrusted_text_does_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

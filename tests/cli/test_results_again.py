@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,8 @@ import thorough
 from failed_run import failed_run
 
 from proveout.cli import execute
+from proveout.coordinator.measure.samples import SamplesUnreadable
+from proveout.coordinator.report import run_document
 from proveout.coordinator.storage import run_directory
 
 LOOKS_LIKE = {
@@ -125,6 +128,47 @@ def test_a_resume_of_a_finished_run_ends_with_its_exit_code(tmp_path: Path) -> N
     assert execute(argv) == 3
     assert (tmp_path / "out" / "junit.xml").read_text() == "of a later run"
     assert json.loads((directory.path / "result.json").read_text())
+
+
+def test_damaged_samples_leave_out_the_page_and_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def damaged(*_: object) -> object:
+        raise SamplesUnreadable("the samples cannot be read")
+
+    directory = finished(tmp_path)
+    monkeypatch.setattr(run_document, "page_document", damaged)
+    assert execute(["resume", str(directory.path), "--headless"]) == SamplesUnreadable.exit_code
+    assert files(tmp_path, directory).keys() == LOOKS_LIKE.keys() - {"report.html"}
+    said = capsys.readouterr()
+    assert "a verdict failed" in said.out and "the samples cannot be read" in said.err
+
+
+@pytest.mark.parametrize(("output", "encoding", "expected", "said"), [
+    ("a pipe without a reader", "utf-8", 3, ""),
+    ("a terminal that was closed", "utf-8", 3, ""),
+    ("a file", "latin-1", 3, ""),
+    ("/dev/full", "utf-8", 3, "standard output cannot be written: No space left on device"),
+])  # fmt: skip
+def test_a_command_ends_with_its_exit_code_whatever_becomes_of_its_output(
+    tmp_path: Path, output: str, encoding: str, expected: int, said: str
+) -> None:
+    directory = finished(tmp_path, expected)
+    if output == "a pipe without a reader":
+        other, stream = os.pipe()
+        os.close(other)
+    elif output == "a terminal that was closed":
+        other, stream = pty.openpty()
+        os.close(other)
+    else:
+        stream = os.open(tmp_path / "output" if output == "a file" else output, os.O_WRONLY | os.O_CREAT)
+    argv = [sys.executable, "-m", "proveout", "resume", str(directory.path), "--headless"]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(
+        argv, stdout=stream, stderr=subprocess.PIPE, text=True, env=environment, timeout=60, check=False
+    )
+    os.close(stream)
+    assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (expected, True, False)
 
 
 def test_report_writes_the_missing_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

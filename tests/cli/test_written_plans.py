@@ -151,6 +151,13 @@ def test_jobs_of_fio_are_tool_stages(capsys: pytest.CaptureFixture[str]) -> None
     ]
 
 
+def test_no_job_of_fio_is_lost_to_another_of_its_name() -> None:
+    plan = imported("jobs.fio", "[a]\nrw=read\n[a_3]\nrw=write\n[a]\nrw=randread\n")
+    assert [(one.id, one.job.random) for one in plan.stages if isinstance(one, Tool)] == [
+        ("a", False), ("a_3", False), ("a_2", True)
+    ]  # fmt: skip
+
+
 def test_a_script_of_hammerdb_is_tprocc_and_its_password_stays_out(capsys: pytest.CaptureFixture[str]) -> None:
     plan = imported("orders.tcl", HAMMERDB)
     (ladder,) = (one for one in plan.stages if isinstance(one, Ladder))

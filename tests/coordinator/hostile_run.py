@@ -163,6 +163,7 @@ def run_directory(tmp_path: Path) -> RunDirectory:
         "overrides": {"a": "1; rm -rf /"},
         "inventory": None,
         "pki": None,
+        "policy": "/etc/policy.yaml",
         "outputs": {},
     }
     (made.path / "command.json").write_text(json.dumps(command))

@@ -37,7 +37,7 @@ from proveout.core.numbers import (
         (number, {0.0: "0", 12345.6: "12,350", 34_105.0: "34,105", 999.96: "1,000", 0.00123456: "0.001235"}),
         (number, {1.5e-7: "1.5e-07", -42.0: "-42", float("nan"): "-", None: "-"}),
         (microseconds, {0.5: "0.50 µs", 456.0: "456 µs", 999.6: "1.00 ms", 2345.0: "2.35 ms", 1.5e6: "1.50 s", None: "-"}),
-        (seconds, {0.42: "0.42 s", 12.4: "12 s", 65.0: "1 min 05 s", 3720.0: "1 h 02 min", None: "-"}),
+        (seconds, {0.0: "0 s", 4.1e-5: "41.0 µs", 0.42: "0.42 s", 12.4: "12 s", 65.0: "1 min 05 s", 3720.0: "1 h 02 min", None: "-"}),
     ],
 )  # fmt: skip
 def test_numbers_and_times(printed: Callable[[float | None], str], texts: dict[float | None, str]) -> None:

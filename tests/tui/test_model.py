@@ -14,7 +14,7 @@ from proveout.coordinator.results.results import load_results
 from proveout.proto import events as e
 from proveout.proto.events import Event, FaultSeen
 from proveout.proto.wire.results import Populated
-from proveout.tui import live_load, panes, tables
+from proveout.tui import charts, live_load, panes, tables
 from proveout.tui.header import Top, alert, progress
 from proveout.tui.panes import PlanTree
 from proveout.tui.run_app import RunApp
@@ -148,6 +148,28 @@ def test_a_search_shows_its_probes_and_no_refused_one_as_passed() -> None:
     (label,) = [label for path, label in panes.lines(view) if len(path) == 3]
     assert str(label).startswith("✗ #1")
     assert "green" not in {str(span.style) for span in label.spans}
+
+
+def test_a_search_is_shown_in_the_unit_of_what_it_looks_for_with_its_own_interval() -> None:
+    def of(over: Any, level: float, **more: Any) -> RunView:
+        probe = e.ProbeFinished(
+            stage="cap", probe=1, phase="confirm", rate=level, accepted=True, evidence="", over=over
+        )
+        found = e.SearchFinished(stage="cap", rate=level, probes=1, reason="", over=over, **more)
+        return view_of(STARTED, stage("cap", "search", 20, 5.0), probe, found)
+
+    rate, threads = of("rate", 500.0, lower=450.0, upper=600.0, confirmations=6), of("threads", 64.0)
+    (label,) = [str(label) for path, label in panes.lines(rate) if path == ("cap",)]
+    assert label.endswith(" 450/s … 600/s")
+    for view, shown, unit in ((rate, "500/s", "1/s"), (threads, "64 threads", "threads")):
+        assert [row[3] for row in tables.probes(view)] == [shown, shown]
+        *_, axis = charts.draw_search(view.stages[2].probes, None, 60, 12)
+        assert str(axis).split("└")[0].strip() == unit
+
+
+def test_the_rung_of_a_tool_is_a_depth_over_its_numbers() -> None:
+    view = view_of(STARTED, stage("disk", "tool", 3, 5.0), ended(8, 1, 100.0, stage="disk"))
+    assert tables.transactions_of(view) == "transactions: disk, depth 8, #1, which has ended"
 
 
 def test_a_fault_is_an_alert_while_it_is_in_place_and_a_mark_on_the_time_axis() -> None:

@@ -24,6 +24,7 @@ from proveout.core.numbers import half_width, level, notation, safe
 SERIES_MAX = 4
 """Series that a text describes; it counts the others."""
 LETTERS_MAX = 900
+SLUG_MAX = 200
 CAPTION_WORDS = 20
 """Words that stand below the title of a figure; the others are behind a question mark."""
 _SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z0-9])")
@@ -147,9 +148,9 @@ class Figure:
 
     @property
     def slug(self) -> str:
-        """Unique within a report, and safe for a file and for an anchor."""
-        text = "-".join((self.name, *self.of)).lower()
-        return "".join(one if one.isascii() and (one.isalnum() or one in "-_") else "-" for one in text)[:80]
+        """Unique within a report, where names have up to 64 letters, and safe for a file and for an anchor."""
+        text = "-".join((self.name, *self.of))
+        return "".join(one if one.isascii() and (one.isalnum() or one in "-_") else "-" for one in text)[:SLUG_MAX]
 
 
 def layer(mark: str, look: Spec | None = None, *, rows: Any = None, only: Any = None, **channels: Any) -> Spec:

@@ -78,7 +78,7 @@ def relative_tps_latency(results: RunResults, _: Timeline) -> Iterator[Figure]:
         if len(bars) == 1 or _is_given(results, stages, bars):
             continue
         times = [point for name, rung in rungs for point in response_lines(rung, name, "avg", "p99")]
-        base, name = threads(stages[0].rungs[0].threads), safe(titled(results, stages[0].id))
+        base, name = threads(first.threads), safe(titled(results, stages[0].id))
         apart = not_interleaved(results, [stage.id for stage in stages if stage.kind == "ladder"])
         yield of_points(
             [*bars, *times],
@@ -420,14 +420,15 @@ def interference(results: RunResults, _: Timeline) -> Iterator[Figure]:
 def versus(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """The ratios of loads that took turns to the first of them, over the rungs, a figure a ladder."""
     for stage in ladders(results):
-        if rows := ratio_rows(stage, VERSUS):
-            first = safe(next(iter(stage.rungs[0].tree[LOADS])))
+        top = stage.highest
+        if top is not None and (rows := ratio_rows(stage, VERSUS)):
+            first = safe(next(iter(top.tree[LOADS])))
             yield _of_ratios(
                 rows,
                 f"over {first}",
                 f"Loads of {safe(titled(results, stage.id))} over {first}, in turns",
                 f"1: as {first}. Whiskers: the {level(rows[0].ratio)} confidence interval over "
-                f"{'repeats' if len(stage.rungs[0].iterations) > 1 else 'blocks'}.",
+                f"{'repeats' if len(top.iterations) > 1 else 'blocks'}.",
                 stage.id,
             )
 

@@ -7,11 +7,14 @@ one message; its `exit_code` is the process's (0 fine, 1 a verdict failed, 2 pla
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
+import os
 import sys
 from collections.abc import Sequence
 from keyword import iskeyword
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperCommand
@@ -73,10 +76,47 @@ _ClickError: Any = typer.BadParameter.__mro__[2]
 """Base of all command line errors; typer brings its own copy of click and does not export this one."""
 
 
+GONE = (errno.EPIPE, errno.EIO)
+"""The errors of a pipe without a reader, and of a terminal that has been closed."""
+NOT_PRINTED = 4
+
+
+class Stream(io.FileIO):
+    """A standard stream that does not fail: what cannot be written is lost, and `fault` is the first reason. A run goes
+    on, and is undone, without its terminal, and a command has its own exit code with `| head` behind it."""
+
+    fault: OSError | None = None
+
+    def write(self, data: Any) -> int | None:
+        try:
+            return super().write(data)
+        except OSError as fault:
+            self.fault = self.fault or fault
+            return len(data)
+
+    @classmethod
+    def in_place_of(cls, before: TextIO | None, descriptor: int) -> tuple[Stream, TextIO]:
+        """The stream of a descriptor, and it as text: characters that its encoding has not are escapes. A descriptor
+        that is closed is opened, so that no file of the command gets its number."""
+        if before is None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+        raw = cls(descriptor, "wb", closefd=False)
+        lines = raw.isatty() if before is None else before.line_buffering
+        encoding = "utf-8" if before is None else before.encoding
+        return raw, io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace", line_buffering=lines)
+
+
 def main() -> None:
     """Entry point of the `proveout` command."""
     directories.sweep()
-    sys.exit(execute(sys.argv[1:]))
+    output, sys.stdout = Stream.in_place_of(sys.stdout, 1)
+    _, sys.stderr = Stream.in_place_of(sys.stderr, 2)
+    code = execute(sys.argv[1:])
+    sys.stdout.flush()
+    if output.fault is not None and output.fault.errno not in GONE:
+        sys.stderr.write(f"error: standard output cannot be written: {output.fault.strerror}\n")
+        code = code or NOT_PRINTED
+    sys.exit(code)
 
 
 def execute(arguments: Sequence[str]) -> int:

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -21,7 +22,7 @@ from proveout.agent.engines.adapter import ResumableLoader
 from proveout.agent.engines.statement_errors import rules_of
 from proveout.cli import own_workload, plan_writer
 from proveout.cli.database_address import Address, Database, opened, parse
-from proveout.cli.options import RUNS, Headless, RunsDir, Unusable
+from proveout.cli.options import RUNS, Headless, RunsDir, Unusable, refuse
 from proveout.cli.plan_writer import SCHEMA, Draft, Load, Timing, plan_name, write, write_schema
 from proveout.core import units
 from proveout.core.data_classes import record
@@ -45,6 +46,7 @@ EPILOG = """
 
 WORKLOADS = ("tpcb", "hlr", "tprocc", "own")
 PREFIX = "bench-"
+TIME = "2m"
 
 START_S = 12.0
 """Start of agents, checks, end and report."""
@@ -129,7 +131,10 @@ def bench(
     threads: Annotated[
         str | None, typer.Option("--threads", help="The rungs: 1,4,16, or 1-64 for its powers of two.")
     ] = None,
-    time: Annotated[str, typer.Option("--time", help="For all of it: start, load, measurement and report.")] = "2m",
+    time: Annotated[
+        str | None,
+        typer.Option("--time", help=f"For all of it: start, load, measurement and report [default: {TIME}]."),
+    ] = None,
     rate: Annotated[
         str | None, typer.Option("--rate", help="Open arrival at this rate, such as 500/s, by the most threads alone.")
     ] = None,
@@ -150,13 +155,16 @@ def bench(
     from DB2_PASSWORD), or asked for on a terminal where the server requires one. Exit codes as of `run`.
     """
     if again:
+        given = {"DSN": dsn, "workload": workload, "scale": scale, "threads": threads, "time": time, "rate": rate}
+        given |= {"compare": compare, "keep": keep, "sql": sql, "pgbench": pgbench}
+        refuse("--again runs the plan of the last bench as it is", **given)
         raise typer.Exit(_again(runs_dir, headless=headless))
     asked = Asked(
         workload=known(workload),
         scale=scale,
         rungs=rungs(threads) if threads else (),
-        budget_s=unit("--time", units.duration_s, time),
-        rate=f"{unit('--rate', units.rate_per_s, rate):g}/s" if rate else "",
+        budget_s=unit("--time", units.duration_s, time or TIME),
+        rate=per_second(rate) if rate else "",
         keep=keep,
         sql=tuple(sql or ()),
         pgbench=tuple(pgbench or ()),
@@ -179,7 +187,7 @@ def measured(
         draft = composed(asked, sides, load, rows)
         path = written(plan_writer.text(draft), draft.name)
         typer.echo(announcement(sides, draft, rows))
-    return carried_out(path, sides, headless=headless, runs=folder, keep=asked.keep)
+    return carried_out(path, sides, headless=headless, runs=folder, keep=asked.keep or not load.populates)
 
 
 def known(workload: str | None) -> str | None:
@@ -211,6 +219,11 @@ def unit(option: str, read: Callable[[object], float], text: str) -> float:
         return read(text)
     except ValueError as fault:
         raise typer.BadParameter(str(fault), param_hint=option) from None
+
+
+def per_second(rate: str) -> str:
+    """A rate as plans have it, all digits and no exponent: `60/m` as `1/s`. typer.BadParameter."""
+    return f"{Decimal(repr(unit('--rate', units.rate_per_s, rate))).normalize():f}/s"
 
 
 @record
@@ -345,10 +358,13 @@ def chosen(asked: Asked, sides: Sequence[Database], room: Path) -> tuple[Load, f
     """The load, and the rows that populate makes for it. Unusable."""
     first = sides[0]
     if asked.sql or asked.pgbench:
+        scale = None if asked.pgbench else asked.scale
+        refuse("--sql and --pgbench stand in place of a workload", workload=asked.workload, scale=scale)
         return _statements(asked, sides, room)
     if first.session is not None and asked.workload in (None, "own"):
         load = own_workload.of_database(first)
         if load is not None:
+            refuse("your tables are read as they are; tables of its own: --workload tpcb", scale=asked.scale)
             return load, 0.0
     if asked.workload == "own":
         nothing = "proveout starts that system, so it has" if first.session is None else f"{first.address.name} has"
@@ -399,6 +415,8 @@ def _statements(asked: Asked, sides: Sequence[Database], room: Path) -> tuple[Lo
             own_workload.of_statement(tables, text, weight, number) for number, (weight, text) in enumerate(weighted, 1)
         ]
         found, unknown = list(map(tables.marked, found)), tables.unknown
+    if idle := next((one for one in found if one.weight <= 0.0), None):
+        raise Unusable(f"{idle.name} never runs: its weight is 0", way_out="Leave it out, or give a weight above 0.")
     title = count_of(len(asked.sql), "statement") if asked.sql else count_of(len(scripts), "script")
     load = own_workload.load_of(found, f"{title} of yours", unknown)
     return (load if data is None else replace(load, data=data.lines, populates=True)), rows

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli.options import Inventory, Overrides, is_plan_file, parse_overrides
+from proveout.cli.options import Inventory, Overrides, is_plan_file, parse_overrides, refuse
 from proveout.core.numbers import number
 from proveout.dsl import engines
 
@@ -63,9 +63,14 @@ def ceiling(
     from proveout.agent.load import ceiling_store
 
     counts = sorted(set(connections or CONNECTIONS))
+    if is_plan := target not in PROVISIONED and is_plan_file(target):
+        refuse("of a DSN, not of a plan", engine=engine)
+    else:
+        refuse("only of a plan", system=system, p=parameters, inventory=inventory)
     if target in PROVISIONED:
+        refuse("of a DSN, not of an engine", engine=engine)
         found = _provisioned(target, counts[-1] + SPARE_CONNECTIONS)
-    elif is_plan_file(target):
+    elif is_plan:
         found = _of_plan(Path(target), system, parse_overrides(parameters), inventory)
     else:
         found = _endpoint(target, engine)
@@ -104,6 +109,8 @@ def _endpoint(dsn: str, engine: str) -> Endpoint:
 
     scheme = dsn.partition("://")[0] if "://" in dsn else ""
     named = engine or _SCHEMES.get(scheme, "postgres" if re.search(r"\b(host|dbname|service)=", dsn) else "")
+    if engine and engine not in engines.WITH_DRIVER:
+        raise typer.BadParameter(f"{engine!r} is none of {', '.join(engines.WITH_DRIVER)}", param_hint="--engine")
     if not named:
         raise typer.BadParameter(
             f"{dsn!r} is not an engine ({', '.join(PROVISIONED)}), not a plan file and not a DSN of a known engine",

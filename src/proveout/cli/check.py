@@ -117,23 +117,29 @@ class _Checking:
         """Check one plan; the result for programs."""
         from proveout.cli.options import show_error
         from proveout.cli.outputs import Checked
-        from proveout.core.errors import PlanError
+        from proveout.core.errors import PlanError, PlanProblem, Where
         from proveout.dsl.compile.compiler import compile_with_notes
         from proveout.dsl.rules import resets
         from proveout.dsl.rules.repeat_rules import hints, overlaps
 
         try:
             plan, unused = compile_with_notes(path, overrides=self.overrides, inventory=self.inventory)
+            if plan.brought_in:
+                from proveout.coordinator.report import brought_in
+
+                try:
+                    brought_in.section([path.parent / name for name in plan.brought_in])
+                except brought_in.NotReadable as fault:
+                    where = Where(file=str(path))
+                    raise PlanError(
+                        (PlanProblem(message=fault.what, where=where, key="report.with", hint=fault.way_out),)
+                    ) from None
         except PlanError as error:
             if not self.as_json:
                 show_error(error)
             self.checked.append(Checked(file=str(path), problems=error.problems))
             found = list(map(_data, error.problems)) if self.as_json else []
             return {"plan": str(path), "digest": "", "exit_code": error.exit_code, "problems": found}
-        if plan.brought_in:
-            from proveout.coordinator.report import brought_in
-
-            brought_in.section([path.parent / name for name in plan.brought_in])
         notes = (*unused, *hints(plan), *overlaps(plan), *resets.notes(plan))
         result = {"plan": str(path), "digest": plan.digest, "exit_code": 0, "problems": []}
         self.show(notes)

@@ -136,6 +136,8 @@ def doctor(
     """
     from proveout.agent import diagnosis
 
+    if plan is None:
+        options.refuse("only together with a plan", p=parameters, inventory=inventory, pki=pki, policy=policy)
     access = Access(pki=pki, policy=policy, runs_dir=runs_dir)
     of_plan = list(_of_plan(plan, parse_overrides(parameters), inventory, access)) if plan is not None else []
     found = [

@@ -16,6 +16,7 @@ from proveout.coordinator.report.summary import untold
 from proveout.core.numbers import (
     clock,
     column,
+    count_of,
     iteration_numbers,
     microseconds,
     number,
@@ -74,7 +75,7 @@ def wants_colour(stream: TextIO, environment: Mapping[str, str] | None = None) -
 class HeadlessPrinter:
     """Print the line of each stamped event.
 
-    Call it with the events in order; it flushes `stream`, and stops writing to a closed one.
+    Call it with the events in order; it flushes `stream`, which does not fail (`cli.Stream`).
     """
 
     quiet = False
@@ -86,7 +87,6 @@ class HeadlessPrinter:
         self._colour = wants_colour(stream) if colour is None else colour
         self._live_at_s = float("-inf")
         self._live_text = ""
-        self._gone = False
 
     def __call__(self, stamped: Stamped) -> None:
         self.view = reduce(self.view, stamped)
@@ -116,14 +116,8 @@ class HeadlessPrinter:
         self._put(f"{self._clock()} {self._paint(text)}\n".lstrip(" "))
 
     def _put(self, text: str) -> None:
-        if self._gone:
-            return
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        except (OSError, ValueError):
-            # A closed pipe, a terminal that has gone, a full disk: the run continues without output.
-            self._gone = True
+        self._stream.write(text)
+        self._stream.flush()
 
     def _clock(self) -> str:
         """Elapsed time, and the estimated remaining time: `[ 1:05, 2:10 left]`."""
@@ -348,7 +342,7 @@ def _stage_line(stamped: Stamped) -> str:  # noqa: PLR0911 - one arm per kind of
             same = (
                 f"{different} of {len(pair.tables)} tables differ"
                 if different
-                else f"{len(pair.tables)} tables are the same"
+                else f"{count_of(len(pair.tables), 'table')} with the same rows"
             )
             drained = (
                 f"drained in {seconds(pair.drain_s)}" if pair.drained else f"not drained after {seconds(pair.drain_s)}"

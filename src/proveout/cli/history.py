@@ -61,6 +61,7 @@ def runs(
     from proveout.coordinator.storage import run_directory
 
     if parquet is not None:
+        options.refuse("not together with --parquet", environment=environment)
         _write_table(runs_dir, parquet)
         return
     if environment is not None:
@@ -117,13 +118,13 @@ def _row(directory: RunDirectory) -> tuple[str, ...]:
     if card.state == "unreadable":
         of_journal = card.reason.startswith("the journal is ")
         reason = card.reason.removeprefix("the journal is ") if of_journal else f"unreadable: {card.reason}"
-        return (card.name, "-", "-", safe(reason), "-", "")
+        return (safe(card.name), "-", "-", safe(reason), "-", "")
     state = "crashed (resume)" if card.state == "crashed" else card.state
     outcomes = Counter(verdict.outcome for verdict in card.verdicts)
     verdicts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())) or "-"
     labels = safe(" ".join(f"{name}={value}" for name, value in card.labels.items()))
     began = _when(card.began_unix_s) if card.began_unix_s else "-"
-    return (card.name, safe(card.plan) or "-", began, state, verdicts, labels)
+    return (safe(card.name), safe(card.plan) or "-", began, state, verdicts, labels)
 
 
 def _when(unix_s: float) -> str:
@@ -263,7 +264,7 @@ def _write(shown: Trend, outputs: dict[str, str]) -> None:
 
 NOISE_EPILOG = """
   proveout noise plans/smoke.yaml
-  proveout noise plans/hlr-cache-embedded.yaml --stage cached --threads 8 --repeats 20
+  proveout noise plans/hlr-cache-embedded.yaml --stage baseline --threads 4 --repeats 20
   proveout noise plans/smoke.yaml -p measure=10s --json noise.json
 """
 

@@ -128,7 +128,7 @@ def _fio(text: str, file: str, name: str) -> Imported:
         found = common | settings
         id = re.sub(r"[^a-z0-9_]+", "_", title.lower()).strip("_") or "job"
         id = f"job_{id}" if not id[0].isalpha() else id
-        id = id if id not in stages else f"{id}_{len(stages) + 1}"
+        id = next(one for one in (id, *(f"{id}_{count}" for count in range(2, len(sections) + 2))) if one not in stages)
         stages[id] = _fio_stage(id, found, file, left)
     if not stages:
         raise Unusable(f"{file} has no job: only [global]", way_out="Add a section with a job.")

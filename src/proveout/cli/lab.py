@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proveout.cli.options import Unusable, file_option, pki_folder, verb_group
+from proveout.cli.options import Unusable, file_option, pki_folder, refuse, verb_group
 from proveout.core.errors import INTERRUPTED
 from proveout.core.numbers import safe_lines
 
@@ -100,7 +100,8 @@ def deploy(
             dry_run=dry_run,
         )
         if remove:
-            _refuse_with_remove(authority=authority, policy=policy, extra=extra, wheelhouse=wheelhouse)
+            no_meaning = {"authority": authority, "policy": policy, "extra": extra, "wheelhouse": wheelhouse}
+            refuse("it has no meaning with --remove", **no_meaning)
             return _each(found, lambda target, tell: deployment.remove(target, access, tell), dry_run=dry_run)
         with tempfile.TemporaryDirectory(prefix="proveout-wheels-") as made:
             house = _house(extra, wheelhouse, Path(made))
@@ -118,12 +119,6 @@ def _login(python: list[str] | None, config: Path | None) -> Login:
     if config is not None and not config.is_file():
         raise Unusable("there is no such file", where=str(config))
     return Login(config=config, pythons=tuple(python or (own, "python3")))
-
-
-def _refuse_with_remove(**options: object) -> None:
-    for name, value in options.items():
-        if value:
-            raise typer.BadParameter("it has no meaning with --remove", param_hint=f"--{name}")
 
 
 def _house(extra: list[str] | None, wheelhouse: Path | None, made: Path) -> Wheelhouse:

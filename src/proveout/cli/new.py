@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from proveout.cli.options import STARTERS, Unusable
+from proveout.cli.options import STARTERS, Unusable, refuse
 from proveout.cli.plan_writer import SCHEMA, plan_name, write, write_schema
 
 EPILOG = """
@@ -88,6 +88,8 @@ def new(
         raise Unusable(f"there is no starter {kind!r}", way_out=f"One of {', '.join((*KINDS, OWN[0]))}.")
     if (dsn is None) == (kind == OWN[0]):
         raise Unusable("`own` is read --from DSN, and no other starter is", way_out="proveout new own --from DSN")
+    if dsn is None:
+        refuse("only together with `own`", write=changes)
     path = file or Path(f"{kind}.yaml")
     what, needs = KINDS.get(kind, OWN[1:])
     write(path, starter(kind, path.stem) if dsn is None else _own(dsn, path, writes=changes))

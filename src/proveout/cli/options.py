@@ -47,9 +47,12 @@ def show_error(error: ProveoutError) -> None:
 
 def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """The lines of a table, each column as wide as its widest cell."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(padded).rstrip()
 
 
 def note_unchecked(directory: Path) -> None:
@@ -69,11 +72,13 @@ def describe(problem: PlanProblem) -> str:
     place = safe_lines(str(where) if where.line else where.file)
     lines = [f"{place}: {safe_lines(problem.message)}"]
     if problem.source_line.strip():
+        from rich.cells import cell_len
+
         line, column = _cut(problem.source_line, where.column)
         number = f"{where.line}"
-        visible = line.replace("\t", r"\x09")  # a tab is often the error itself
-        lines.append(f"  {number} | {safe_lines(visible)}")
-        lines.append(f"  {' ' * len(number)} | {' ' * (column - 1)}^")
+        before, rest = (safe_lines(part.replace("\t", r"\x09")) for part in (line[: column - 1], line[column - 1 :]))
+        lines.append(f"  {number} | {before}{rest}")  # a tab is often the error itself
+        lines.append(f"  {' ' * len(number)} | {' ' * cell_len(before)}^")
     key = f" (at {safe_lines(problem.key)})" if problem.key and not where.line else ""
     if problem.hint:
         lines.append(f"  {safe_lines(problem.hint)}{key}")
@@ -339,6 +344,14 @@ def _pairs(words: list[str] | None, option: str) -> dict[str, str]:
             raise typer.BadParameter(f"{name.strip()!r} is given twice", param_hint=option)
         found[name.strip()] = value
     return found
+
+
+def refuse(reason: str, **options: object) -> None:
+    """Refuse options that are given where they have no meaning. typer.BadParameter."""
+    for name, value in options.items():
+        if not (value is None or value is False or value in ("", [])):
+            dashes = "" if name.isupper() else "-" if len(name) == 1 else "--"
+            raise typer.BadParameter(reason, param_hint=f"{dashes}{name}")
 
 
 def words(

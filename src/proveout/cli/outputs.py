@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from proveout.coordinator.report.ci_reports import Remark
     from proveout.coordinator.report.document import Section
     from proveout.coordinator.results.results import RunResults
-    from proveout.coordinator.storage.journal import StorageFailed
     from proveout.coordinator.storage.run_directory import RunDirectory
     from proveout.dsl.plan.iteration_order import NoiseArms
 
@@ -95,20 +94,23 @@ def _noise_arms(directory: RunDirectory) -> NoiseArms | None:
         return None
 
 
-def write(results: RunResults, directory: RunDirectory, files: Mapping[str, str]) -> StorageFailed | None:
-    """Write all files that can be written; return the error of the first that cannot."""
+def write(results: RunResults, directory: RunDirectory, files: Mapping[str, str]) -> ProveoutError | None:
+    """Write all files that can be made and written; return the error of the first that cannot."""
     from proveout.coordinator.noise import TooFewPairs
     from proveout.coordinator.storage.journal import storage_failed
     from proveout.coordinator.storage.run_directory import write_whole
     from proveout.core.directories import is_full
 
     made = renderers(directory)
-    failed: StorageFailed | None = None
+    failed: ProveoutError | None = None
     for name, path in files.items():
         try:
             content = made[name](results)
         except TooFewPairs:
             continue  # `show_results` reports it
+        except ProveoutError as fault:  # damaged samples, which other files do not need
+            failed = failed or fault
+            continue
         try:
             write_whole(Path(path), content)
         except OSError as fault:

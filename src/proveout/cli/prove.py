@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from proveout.cli.options import refuse
+from proveout.cli.outputs import check_outputs, write_document
+from proveout.core.numbers import safe
 from proveout.dsl import engines
 
 if TYPE_CHECKING:
@@ -66,6 +69,9 @@ def prove(
 
     if engine not in engines.WITH_DRIVER:
         raise typer.BadParameter(f"{engine!r} is none of {', '.join(engines.WITH_DRIVER)}", param_hint="ENGINE")
+    if not write:
+        refuse("only together with --write", workload=workload, sink=sink)
+    check_outputs({"to": to})
     if unknown := sorted(set(workload or ()) - set(SCALES)):
         raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(SCALES)}", param_hint="--workload")
     filled = _VARIABLE.sub(_value, dsn)
@@ -128,7 +134,7 @@ def _show(found: list[Result]) -> None:
     from proveout.cli.options import columns
 
     rows = [("question", "answer", "the server's words, or what was found")]
-    rows += [(one.name, one.answer, one.words) for one in found]
+    rows += [(one.name, one.answer, safe(one.words)) for one in found]
     for line in columns(rows):
         typer.echo(line.rstrip())
     for way_out in dict.fromkeys(one.way_out for one in found if one.way_out):
@@ -145,7 +151,5 @@ def _keep(conversation: Conversation, to: Path | None, *, yes: bool) -> None:
         if not sys.stdin.isatty() or not typer.confirm(f"Write it to {path}?"):
             typer.echo(f"not written (--yes writes {path} without a question)")
             return
-    from proveout.coordinator.storage.run_directory import write_whole
-
-    write_whole(path, text)
+    write_document(path, text)
     typer.echo(f"written: {path}. It replays in proveout's tests: add it to an issue or to tests/replay/.")

@@ -63,7 +63,7 @@ def report(
         Path | None, file_option("Write rungs with their intervals in Bencher Metric Format (JSON).")
     ] = None,
     figures: Annotated[Path | None, file_option("Write every figure into this directory.", "DIR")] = None,
-    form: Annotated[Format, typer.Option("--format", help="Of the figures.")] = Format.SVG,
+    form: Annotated[Format | None, typer.Option("--format", help="Of the figures [default: svg].")] = None,
 ) -> None:
     """Report a run, finished or not. Without an option, write report.html into the run's directory.
 
@@ -73,13 +73,17 @@ def report(
     from proveout.coordinator.report import brought_in
     from proveout.coordinator.storage import run_directory
 
+    tables = {"csv": csv, "parquet": parquet, "sizes": sizes, "values": values, "faults": faults}
+    tables |= {"benchstat": benchstat, "bencher": bencher}
+    wanted = {"html": html, "markdown": markdown, **tables}
+    if figures is None:
+        options.refuse("only together with --figures", format=form)
+    if not (html or markdown or text) and (figures or any(wanted.values())):
+        options.refuse("it is shown by --html, --markdown and --text", **{"with": with_})
     directory = run_directory.find(runs_dir, run)
     results = directory.results()
     options.note_unchecked(directory.path)
-    tables = {"csv": csv, "parquet": parquet, "sizes": sizes, "values": values, "faults": faults}
     more = (brought_in.section(with_),) if with_ else ()
-    tables |= {"benchstat": benchstat, "bencher": bencher}
-    wanted = {"html": html, "markdown": markdown, **tables}
     if text is not None:
         _show_text(text, results, directory, more)
     if figures is None and text is None and not any(wanted.values()):
@@ -95,7 +99,7 @@ def report(
             outputs.write_document(path, outputs.renderers(directory, more)[kind](results))
             typer.echo(str(path))
     if figures is not None:
-        _export(results, directory, figures, form)
+        _export(results, directory, figures, form or Format.SVG)
 
 
 def _show_text(path: Path, results: RunResults, directory: RunDirectory, more: tuple[Section, ...]) -> None:

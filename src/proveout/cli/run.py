@@ -152,8 +152,7 @@ def _watched(child: RunProcess, directory: Path) -> int:
 
 
 def summary(directory: Path) -> None:
-    """Print the summary of a run, and the path of its report; of one that is under way how to see it again."""
-    from proveout.cli.screen_services import report_path
+    """Print the summary of a run; of one that is under way how to see it again."""
     from proveout.coordinator.report import terminal
     from proveout.coordinator.report.run_document import run_summary
     from proveout.coordinator.storage.journal import is_driven
@@ -163,8 +162,6 @@ def summary(directory: Path) -> None:
         sys.stdout.write(f"The run continues. `proveout watch {directory}` shows it.\n")
         return
     terminal.show(run_summary(RunDirectory(directory).results(), str(directory)), sys.stdout)
-    if (report := report_path(RunDirectory(directory))).is_file():
-        sys.stdout.write(f"Report: {report}\n")
 
 
 RUN_EPILOG = """

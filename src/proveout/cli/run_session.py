@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import resource
 import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -112,6 +113,9 @@ def begin(
 
     Nothing is written before the command line has passed: PkiError, Unusable, ProveoutError.
     """
+    for path in (file, inventory):
+        if path is not None and re.search("[\ud800-\udfff]", str(path.absolute())):  # the journal is UTF-8
+            raise Unusable(f"{path}: the path is not UTF-8", way_out="Rename the file, or the folder that it is in.")
     pki = pki_folder(named.pki)
     options, policy = _options(plan, pki), checked_policy(named.policy)
     brought_in.section([file.parent / name for name in plan.brought_in])
@@ -183,8 +187,7 @@ async def _run(options: RunOptions, journal: Journal, show: HeadlessPrinter, met
     def interrupt() -> None:
         interrupts.put_nowait(None)
         show.leave()
-        with suppress(OSError):  # of a terminal that has gone
-            sys.stderr.write("\nproveout: stopping everything; a second interrupt stops at once\n")
+        sys.stderr.write("\nproveout: stopping everything; a second interrupt stops at once\n")
 
     for number in signals:
         loop.add_signal_handler(number, interrupt)

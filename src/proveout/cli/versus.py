@@ -17,7 +17,7 @@ import yaml
 
 from proveout.cli import bench, plan_writer
 from proveout.cli.database_address import Address, opened, parse
-from proveout.cli.options import RUNS, Headless, RunsDir, Unusable
+from proveout.cli.options import RUNS, Headless, RunsDir, Unusable, refuse
 from proveout.core import units
 from proveout.core.numbers import threads as count_threads
 
@@ -33,7 +33,6 @@ SETTINGS = re.compile(
 )
 CONNECTION = re.compile(r"(?:host|dbname|service|user|port|password)\w*\s*=|.*://")
 THREADS = (4,)
-TIME = "2m"
 MEASURE, REPEATS = "30s", 3
 """Of the ladder of a plan."""
 KEPT = ("from", "threads", "processes", "ramp_up", "ramp_down", "think", "capture", "workers", "limits", "retries")
@@ -64,7 +63,7 @@ def versus(
         str | None, typer.Option("--threads", help="The rungs: 1,4,16 [default: 4, or those of the plan].")
     ] = None,
     time: Annotated[
-        str | None, typer.Option("--time", help=f"For all of it, without a plan [default: {TIME}].")
+        str | None, typer.Option("--time", help=f"For all of it, without a plan [default: {bench.TIME}].")
     ] = None,
     sql: bench.Sql = None,
     headless: Headless = False,
@@ -82,14 +81,12 @@ def versus(
             workload=bench.known(workload),
             scale=scale,
             rungs=rungs or THREADS,
-            budget_s=bench.unit("--time", units.duration_s, time or TIME),
+            budget_s=bench.unit("--time", units.duration_s, time or bench.TIME),
             sql=tuple(sql or ()),
             in_slices=True,
         )
         raise typer.Exit(bench.measured(asked, [variant(a), variant(b)], runs_dir, headless=headless))
-    for name, value in (("--workload", workload), ("--scale", scale), ("--time", time), ("--sql", sql)):
-        if value is not None:
-            raise typer.BadParameter("that of the plan counts", param_hint=name)
+    refuse("that of the plan counts", workload=workload, scale=scale, time=time, sql=sql)
     path = bench.written(derived(plan, (a, b), rungs), plan.with_name(f"{plan.stem}-versus"))
     raise typer.Exit(bench.carried_out(path, (), headless=headless, runs=runs_dir, keep=True))
 

@@ -32,8 +32,10 @@ def watch(
     *,
     speed: Annotated[float, typer.Option(min=0.1, max=1000.0, help="The initial speed of a replay.")] = 10.0,
     web: Annotated[bool, typer.Option("--web", help="Serve the screen to browsers, read-only.")] = False,
-    host: Annotated[str, typer.Option(help="With --web: the address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="With --web: the port; 0 for a free one.")] = 0,
+    host: Annotated[str | None, typer.Option(help="With --web: the address to listen on [default: 127.0.0.1].")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="With --web: the port [default: 0, a free one].")
+    ] = None,
     served: Annotated[bool, typer.Option("--served", hidden=True)] = False,
     runs_dir: RunsDir = RUNS,
 ) -> None:
@@ -51,11 +53,13 @@ def watch(
     from proveout.cli.screen_services import LocalRun
     from proveout.coordinator.storage import run_directory
 
+    if not web:
+        options.refuse("only together with --web", host=host, port=port)
     if not (web or served):
         cli_run.need_terminal()
     directory = run_directory.find(runs_dir, run)
     if web:
-        serve(directory, speed, host, port)
+        serve(directory, speed, host or "127.0.0.1", port or 0)
         return
     if served:  # the process of a browser; its standard output is the screen
         address = LocalRun(directory, speed, report_address="report.html")

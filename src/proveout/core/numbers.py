@@ -396,9 +396,11 @@ def percent(fraction: float | None, half: float | None = None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A duration: 0.42 s, 12 s, 2 min 05 s, 1 h 02 min."""
+    """A duration: 41.0 µs, 0.42 s, 12 s, 2 min 05 s, 1 h 02 min."""
     if value is None or not math.isfinite(value):
         return "-"
+    if 0.0 < value < 1e-4:
+        return quantity(value, "_s")
     if value < 10:
         return f"{value:.2g} s"
     whole = round(value)

@@ -140,17 +140,6 @@ def test_colour_by_the_terminal(stream: io.StringIO, environment: dict[str, str]
     assert wants_colour(stream, environment) is expected
 
 
-@pytest.mark.parametrize("number", [errno.EPIPE, errno.EIO, errno.ENOSPC], ids=["pipe", "terminal", "disk"])
-def test_an_output_that_has_gone_does_not_end_the_run(number: int) -> None:
-    class Closed(io.StringIO):
-        def write(self, text: str) -> int:
-            raise OSError(number, "gone")
-
-    printer = HeadlessPrinter(Closed(), colour=False)
-    printed(printer, STARTED, verdict("PASS"))
-    assert [item.outcome for item in printer.view.verdicts] == ["PASS"]
-
-
 async def test_a_run_under_nohup_takes_no_hangup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bool] = []
 

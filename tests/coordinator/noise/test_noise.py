@@ -6,16 +6,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 import thorough
-from recorded_runs import SMOKE, iteration, plan
+from recorded_runs import ROOT, SMOKE, iteration, plan
 from records import begun, run_finished, run_started
 
 from proveout.cli import execute
+from proveout.cli.history import NOISE_EPILOG
 from proveout.coordinator import noise as coordinator_noise
 from proveout.coordinator.noise import (
     ArmDifference,
@@ -85,6 +87,8 @@ def test_each_arm_has_its_own_steps() -> None:
 def test_defaults_are_the_first_ladder_and_its_most_threads() -> None:
     assert choose(plan(), None, None, 10) == ARMS_OF_SMOKE
     assert choose(plan(), "ladder", 2, 5) == NoiseArms(stage="ladder", threads=2, repeats=5)
+    (example,) = re.findall(r"proveout noise (\S+) --stage (\w+) --threads (\d+)", NOISE_EPILOG)
+    assert choose(compile_plan(ROOT / example[0]), example[1], int(example[2]), 20), "the one of the help"
     with pytest.raises(NoRung, match=r"no ladder 'other'.*\n.*It has ladder"):
         choose(plan(), "other", None, 10)
 

@@ -59,6 +59,7 @@ def test_an_awr_report_has_its_load_profile_and_its_top_events() -> None:
     events = found["Top 10 Foreground Events by Total Wait Time"]
     assert events.heads == ("Event", "Waits", "% DB time")
     assert events.rows[0] == ("log file sync", "1,234", "65.9")
+    assert tables('<table summary="load profile"><tr></tr><tr></tr></table>') == {}, "no cell"
 
 
 def test_a_statspack_report_has_the_same_by_the_columns_of_its_dashes() -> None:

@@ -92,6 +92,12 @@ def test_names_are_values_and_harmless() -> None:
     assert "\x1b" not in str(rows)
 
 
+def test_figures_of_long_names_and_of_names_in_capitals_have_a_file_each() -> None:
+    of = [("s" * 64, f"{'f' * 60}{number}") for number in (1, 2)] + [("read",), ("Read",)]
+    empty = {"title": "", "caption": "", "spec": {}, "heads": (), "rows": ()}
+    assert len({Figure(name="fault-occurrences", of=one, **empty).slug for one in of}) == len(of)
+
+
 def test_the_table_has_the_numbers_with_units_intervals_and_repeats() -> None:
     mean = point("mean", "avg_us", "1", 1_500.0, lower=1_400.0, upper=1_600.0)
     heads, rows = table([mean, point("count", "nopm", "1", 7.0)], place="nodes")
@@ -535,6 +541,29 @@ def test_bars_that_are_equal_because_one_rate_was_offered_are_not_drawn() -> Non
     assert figure.spec["columns"] == 1, "latency below, at the same places"
     assert {one["title"]["text"] for one in figure.spec["concat"]} == {"throughput, relative", "response avg"}
     assert not relative({"arrival": {"rate": 900.0}})
+
+
+def test_a_first_rung_without_a_valid_repeat_is_the_base_of_nothing() -> None:
+    def numbers(tps: float) -> dict[str, Any]:
+        return {"tps": tps, "response": {"avg_us": 1e6 / tps, "p50_us": 1e6 / tps, "p99_us": 2e6 / tps}}
+
+    def both(repeat: int) -> dict[str, Any]:
+        ratios = {"versus": {"tps_ratio": 1.05 + repeat / 100, "avg_ratio": 0.95}}
+        return numbers(205.0) | {"loads": {"plain": numbers(100.0), "quick": numbers(105.0 + repeat) | ratios}}
+
+    repeats = [(rung, repeat) for rung in (1, 4, 8) for repeat in (1, 2, 3)]
+    ladder = [begun("duet"), *(iteration("duet", *at, both(at[1]), valid=at[0] > 1) for at in repeats)]
+    plan = {"stages": [{"id": "duet", "kind": "ladder", "workload": "hlr", "target": "db", "repeat": 3}]}
+    results = load_results([run_started(plan), *ladder])
+    text = markdown.render(run_document(results))
+    assert "In turns: each load over the first, plain" in text
+    assert "Throughput of quick over plain at 4 threads: 1.070 ×" in text
+    assert "By transaction" not in text, "a program tells none"
+    (relative,), (turns,) = (
+        list(one(results, Timeline())) for one in (load_figures.relative_tps_latency, load_figures.versus)
+    )
+    assert "in units of duet with 4 threads" in relative.caption
+    assert "over plain" in turns.title and turns.caption.endswith("over repeats.")
 
 
 def colours(spec: Any) -> Iterator[dict[str, str]]:

@@ -110,7 +110,13 @@ def test_hostile_names_do_not_become_elements(html: str) -> None:
 
 def test_the_page_has_verdicts_findings_topology_and_the_command(html: str) -> None:
     text = "".join(Reader(html).text)
-    for part in ("1 > 2", "slow against fast", "steady-state", "4 of 4", "proveout run study.yaml -p 'a=1; rm -rf /'"):
+    for part in (
+        "1 > 2",
+        "slow against fast",
+        "steady-state",
+        "4 of 4",
+        "proveout run study.yaml -p 'a=1; rm -rf /' --policy /etc/policy.yaml",
+    ):
         assert part in text, part
     order = ("Failed: ", "fast against slow", "✗ FAIL", "Scaling:", "Topology", "To repeat the run")
     places = [text.index(part) for part in order]

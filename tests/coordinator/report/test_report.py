@@ -379,13 +379,22 @@ def test_terminal_begins_with_the_answer_and_the_headline_and_ends_with_the_dire
     assert "exit code 0" in lines[-2]
 
 
-def test_the_last_lines_of_a_run_are_its_answers_what_to_do_and_the_page() -> None:
+def test_a_file_has_no_colour_also_where_the_environment_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    stream = io.StringIO()
+    terminal.show(run_document(loaded(*ALL)), stream)
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_the_last_lines_of_a_run_are_its_answers_what_to_do_and_the_page(tmp_path: Path) -> None:
     evidence = "base.at(4).tps 4,020/s >= 4,010/s: undecided; what to do: more repeats"
     undecided = verdict("undecided", "INCONCLUSIVE", check="base.at(4).tps >= 4010", evidence=evidence)
-    *_, last, page = shown(run_summary(loaded(*ALL, undecided), "runs/study-1"), 100).splitlines()
+    (tmp_path / "report.html").touch()
+    *_, last, page = shown(run_summary(loaded(*ALL, undecided), str(tmp_path)), 100).splitlines()
     words = "4,020/s (3,995 to 4,045), limit 4,010/s; what to do: more repeats"
     assert last == f"INCONCLUSIVE  Title of undecided: {words}"
-    assert page == "Report: runs/study-1/report.html"
+    assert page == f"Report: {tmp_path}/report.html"
+    assert "Report: " not in shown(run_summary(loaded(*ALL), "runs/study-1"), 100), "which has no page"
 
 
 def test_verdicts_are_one_table_and_a_note_of_several_stands_once() -> None:
@@ -477,6 +486,14 @@ def test_what_is_bad_or_missing_is_shown_and_of_nothing_there_is_no_headline() -
     rate, factor, *_ = headline(run(*BASE, *slower, *search(None)))
     assert (rate.value, rate.interval, rate.tone) == ("no rate", "", "warn")
     assert (factor.label, factor.tone) == ("fast against base", "bad")
+    (other,) = (TableDifference(table="t", source_rows=5, sink_rows=4, source_checksum="a", sink_checksum="b"),)
+    for drained, value, about in (
+        (True, "1 table with other rows", "1 table, drained in 60 s"), (False, "not drained", "1 table, after 60 s")
+    ):  # fmt: skip
+        (pair,) = headline(
+            run(e.PropagationCompared(source="a", sink="b", drained=drained, drain_s=60.0, tables=(other,)))
+        )
+        assert (pair.value, pair.about, pair.tone) == (value, about, "bad")
     assert headline(run()) == headline(run(BASE[0], made.iteration("base", 4, 1, 1000.0, made.VOID))) == ()
     assert [one.label for one in headline(run(*BASE[:-1]))] == ["Peak throughput"], "of a ladder that has not ended"
 
@@ -629,6 +646,9 @@ def test_sentences_of_the_plan_stand_for_verdicts_that_passed() -> None:
     assert answer(judged((FASTER, said), other)) == (words, "good")
     text = told(judged(("ratio(fast.at(4).tps, base.at(4).tps) >= 3", said), other))
     assert text.startswith("Failed: Claim 1: 2.00 × (1.90 to 2.11), limit 3 ×."), "what did not pass is not claimed"
+    assert "Highest rate found by cap: 4,000/s." in text, "nor does it tell the rate"
+    other_search = (FASTER, "The other one keeps up at ${hicap.rate}")
+    assert "Highest rate found by cap: 4,000/s." in told(judged(other_search)), "whose name ends like this one's"
 
 
 def test_an_undecided_verdict_has_the_command_that_decides_it_and_its_minutes() -> None:
@@ -641,6 +661,10 @@ def test_an_undecided_verdict_has_the_command_that_decides_it_and_its_minutes() 
         assert "proveout run" not in told(without), "no parameter sets the repeats, or it allows 20 at most"
     known = replace(judged(check, parameters=enough), overrides={"threads": "1,4"})
     assert "; to decide it: `proveout run plan.yaml -p threads=1,4 -p repeats=30` (about 2 min). " in told(known)
+    lab = {"inventory": "/lab.yaml", "policy": "/etc/p.yaml"}
+    for plan, named in (("/x/plan.yaml", "plan.yaml"), ("/x/extends-it.yaml", "/x/extends-it.yaml")):
+        command = f"`proveout run {named} -p threads=1,4 -p repeats=30 --inventory /lab.yaml --policy /etc/p.yaml`"
+        assert command in told(replace(known, files={"plan": plan} | lab))
 
 
 def test_without_verdicts_the_answer_is_the_headline_numbers_and_of_an_unfinished_run_there_is_none() -> None:
@@ -726,8 +750,14 @@ def test_benchstat_has_a_line_for_each_valid_repeat_and_bencher_each_rung_with_i
     other = run(begun("cap", "search"), *probes, answer, ended("cap"), *records.whole_ladder("l", ladder))
     assert "stage=cap" not in ci_reports.to_benchstat(other), "probes are no repeats of each other"
     bencher = json.loads(ci_reports.to_bencher(other))
-    assert bencher["cap"] == {"threads": {"value": 8.0}}
     assert bencher["l/4"]["latency-max"] == {"value": 3_500.0, "lower_value": 1_000.0, "upper_value": 9e5}
+    answers = [e.SearchFinished(stage="a", rate=900.0, probes=3, reason="", lower=850.0, upper=1e3, confirmations=6),
+               e.SearchFinished(stage="b", rate=64.0, probes=3, reason="", over="threads")]  # fmt: skip
+    searches = load_results([begun("a", "search"), begun("b", "search"), *answers])
+    assert json.loads(ci_reports.to_bencher(searches)) == {
+        "a": {"throughput": {"value": 900.0, "lower_value": 850.0, "upper_value": 1000.0}},
+        "b": {"threads": {"value": 64.0}},
+    }
 
 
 def test_conditions_of_a_comparison_that_fail_the_job_have_annotations() -> None:
