@@ -41,6 +41,8 @@ TABLES: tuple[str, ...] = (*TABLE_ROWS, STATE)
 def _in_hundredths(value: float) -> float:
     if abs(value * UNITS_PER_SCALE - round(value * UNITS_PER_SCALE)) > 1e-6:
         raise ValueError("a scale factor is a multiple of 0.01, so that all tables have whole numbers of rows")
+    if value > 1.0 and value != round(value):
+        raise ValueError("a scale factor above 1 is a whole number: TPC-H's generator leaves a fraction out")
     return value
 
 
