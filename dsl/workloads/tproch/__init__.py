@@ -59,7 +59,7 @@ class Tproch(Strict):
     """Parameters of `kind: tproch` (TPROC-H, the decision support workload)."""
 
     scale: Annotated[float, AfterValidator(_in_hundredths)] = Field(
-        default=0.01, ge=0.01, le=100_000, description="Scale factor: 1 is 1.5 million orders, about 1 GB of raw data."
+        default=0.01, ge=0.01, le=10_000, description="Scale factor: 1 is 1.5 million orders, about 1 GB of raw data."
     )
     test: Literal["power", "throughput", "refresh"] = Field(
         default="power",
