@@ -107,6 +107,11 @@ iodepth=${DEPTH}
 direct=0
 ioengine=psync
 filename=/tmp/x
+
+[disk]
+filename=/dev/disk/by-id/x
+size=
+stonewall
 """
 HAMMERDB = """dbset db pg
 dbset bm TPC-C
@@ -118,7 +123,7 @@ diset tpcc pg_rampup 2
 diset tpcc pg_duration 5
 diset tpcc pg_vacuum true
 diset tpcc pg_allwarehouse true
-foreach z { 1 2 4 } {
+foreach z { 4 1 2 } {
 vuset vu $z
 }
 """
@@ -137,7 +142,7 @@ def imported(source: str, text: str = "") -> Plan:
 
 
 def test_jobs_of_fio_are_tool_stages(capsys: pytest.CaptureFixture[str]) -> None:
-    random, mixed = imported("nightly.fio", FIO).stages
+    random, mixed, _ = imported("nightly.fio", FIO).stages
     assert isinstance(random, Tool) and isinstance(mixed, Tool)
     assert (random.job.random, random.job.block_bytes, random.job.read_fraction, random.job.jobs) == (
         True,
@@ -156,6 +161,7 @@ def test_jobs_of_fio_are_tool_stages(capsys: pytest.CaptureFixture[str]) -> None
         "not carried over: nightly.fio:20: iodepth=${DEPTH} (not one number; 1 in its place)",
         "not carried over: nightly.fio:22: ioengine=psync (libaio in its place)",
         "not carried over: nightly.fio:23: filename=/tmp/x (each job has a file of its own)",
+        "not carried over: nightly.fio:26: filename=/dev/disk/by-id/x (1GiB for each job; it has no size)",
     ]
 
 
@@ -171,6 +177,9 @@ def test_a_script_of_hammerdb_is_tprocc_and_its_password_stays_out(capsys: pytes
     assert "orders.tcl:9: pg_vacuum true" in text
     assert ("procedures", False) in imported("maria.tcl", HAMMERDB.replace("pg", "maria")).workloads[0].parameters
     assert "stored procedures of mysql" in Path("maria.yaml").read_text()
+    imported("ora.tcl", "dbset db ora\ndiset tpcc count_ware 1\ndiset tpcc tpcc_user app\nvuset vu vcpu\n")
+    text = Path("ora.yaml").read_text()
+    assert "oracle://app:" in text and "ora.tcl:4: vuset vu vcpu" in text
 
 
 def test_a_script_of_sysbench_by_its_name() -> None:

@@ -193,6 +193,8 @@ def _fio_stage(id: str, found: Settings, file: str, left: dict[str, None]) -> st
         read = f"{values['reads'] if 'rwmixread' in found else 100 - int(values['writes'])}%"
     devices = [one for one in of("filename").split(":") if one.startswith("/dev/")]
     target = {"devices": json.dumps(devices)} if devices else {}
+    if devices and not of("size", "filesize"):
+        lack("filename", f"{values['size']} for each job; it has no size")
     if "directory" in found and not devices:
         target = {"directory": json.dumps(of("directory"))}
     for key in found:
@@ -299,7 +301,10 @@ def _hammerdb(text: str, file: str, name: str) -> Imported:
                 way_out="TPROC-C is; for TPROC-H see docs/guide/workloads.md.",
             )
         elif found["one"] in ("vuset", "foreach") and found["name"] in ("vu", "z", "vu_count"):
-            users = ", ".join(re.findall(r"\d+", value)) or users
+            numbers = sorted({*map(int, re.findall(r"\d+", value))})
+            users = ", ".join(map(str, numbers)) or users
+            if not numbers and "$" not in value:
+                left.append(f"{file}:{number}: {found['one']} {found['name']} {value} (no number of users)")
         elif found["key"]:
             prefix, _, key = found["key"].partition("_")
             engine = _PREFIXES.get(prefix, engine)
@@ -329,7 +334,7 @@ def _tprocc(engine: str, settings: Settings, users: str, name: str) -> str:
         scheme, port, database = _ADDRESSES[engine]
         address = f"{of('host', default='127.0.0.1')}:{of('port', default=port)}"
         secret = f"secrets: {{db: {{env: DB_PASSWORD, to: {json.dumps([address])}}}}}\n"
-        user, database = of("user", default="tpcc"), of("dbase", default=database)
+        user, database = of("user", "tpcc_user", default="tpcc"), of("dbase", default=database)
         dsn = f"{scheme}://{user}:${{secrets.db}}@{address}/{database}"
         server = f"{{engine: {engine}, host: db1, dsn: {json.dumps(dsn)}}}"
     return f"""\
