@@ -614,17 +614,19 @@ class Script:
         if found is None:
             raise ValueError("plans have no such command")
         name, value = found["name"], found["value"].strip()
-        values.pop(name, None)
         drawn = _RANDOM.fullmatch(value)
         match drawn and drawn["function"], _constants(drawn["arguments"] if drawn else value, values):
             case None, [constant]:
                 values[name] = str(constant)
+                return
             case "random", [low, high]:
-                binds[name] = {"uniform": [int(low), int(high)]}
+                generator: Generator = {"uniform": [int(low), int(high)]}
             case "random_zipfian", [low, high, theta] if 0.0 < theta <= THETA_MAX:
-                binds[name] = {"zipf": [int(low), int(high)], "theta": float(theta)}
+                generator = {"zipf": [int(low), int(high)], "theta": float(theta)}
             case _:
                 raise ValueError("these arguments are not carried")
+        own = _fresh(name, binds)  # a variable that is drawn again is another bind
+        binds[own], values[name] = generator, f":{own}"
 
 
 _COMMAND = re.compile(r"^[ \t]*\\.*|[^;\s][^;]*", re.MULTILINE)
@@ -645,7 +647,7 @@ def _constants(text: str, values: dict[str, str]) -> list[float]:
         raise ValueError("this value is not known before the run")
     try:
         return [_arithmetic(ast.parse(one.strip(), mode="eval").body) for one in plain.split(",")]
-    except SyntaxError:
+    except (SyntaxError, ZeroDivisionError):
         raise ValueError("this expression is not arithmetic") from None
 
 
