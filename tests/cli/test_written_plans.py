@@ -179,7 +179,7 @@ def test_a_script_of_hammerdb_is_tprocc_and_its_password_stays_out(capsys: pytes
     assert "stored procedures of mysql" in Path("maria.yaml").read_text()
     imported("ora.tcl", "dbset db ora\ndiset tpcc count_ware 1\ndiset tpcc tpcc_user app\nvuset vu vcpu\n")
     text = Path("ora.yaml").read_text()
-    assert "oracle://app:" in text and "ora.tcl:4: vuset vu vcpu" in text
+    assert "app/${secrets.db}@//127.0.0.1:1521/FREEPDB1" in text and "ora.tcl:4: vuset vu vcpu" in text
 
 
 def test_a_script_of_sysbench_by_its_name() -> None:

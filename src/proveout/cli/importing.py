@@ -272,10 +272,10 @@ _SET = re.compile(
 )
 _PREFIXES = {"pg": "postgres", "mysql": "mysql", "maria": "mysql", "ora": "oracle"}
 _ADDRESSES = {
-    "postgres": ("postgresql", "5432", "tpcc"), "mysql": ("mysql", "3306", "tpcc"),
-    "oracle": ("oracle", "1521", "FREEPDB1"),
+    "postgres": ("postgresql://{}:{}@{}/{}", "5432", "tpcc"), "mysql": ("mysql://{}:{}@{}/{}", "3306", "tpcc"),
+    "oracle": ("{}/{}@//{}/{}", "1521", "FREEPDB1"),
 }  # fmt: skip
-"""Engine -> the scheme of its dsn, port, database."""
+"""Engine -> its dsn of user, password, address and database; port, database."""
 _HAMMER_USED = (
     "count_ware", "num_vu", "rampup", "duration", "allwarehouse", "keyandthink", "storedprocs", "driver", "host",
     "port", "user", "dbase", "total_iterations", "raiseerror", "superuser", "defaultdbase", "oradba", "tpcc_user",
@@ -331,12 +331,12 @@ def _tprocc(engine: str, settings: Settings, users: str, name: str) -> str:
         more += ", procedures: true"
     secret, server = "", f"{{engine: {engine}, host: db1, provision: embedded}}"
     if "host" in settings or engine == "oracle":
-        scheme, port, database = _ADDRESSES[engine]
+        form, port, database = _ADDRESSES[engine]
         address = f"{of('host', default='127.0.0.1')}:{of('port', default=port)}"
         secret = f"secrets: {{db: {{env: DB_PASSWORD, to: {json.dumps([address])}}}}}\n"
         user, database = of("user", "tpcc_user", default="tpcc"), of("dbase", default=database)
-        dsn = f"{scheme}://{user}:${{secrets.db}}@{address}/{database}"
-        server = f"{{engine: {engine}, host: db1, dsn: {json.dumps(dsn)}}}"
+        dsn = json.dumps(form.format(user, "${secrets.db}", address, database))
+        server = f"{{engine: {engine}, host: db1, dsn: {dsn}}}"
     return f"""\
 proveout: 1
 name: {name}
