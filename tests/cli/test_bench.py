@@ -207,10 +207,11 @@ SCRIPT = r"""
 -- of an account
 \set naccounts (200001 / 2) * :scale
 \set aid random_zipfian(1, :naccounts, 1.1)
-\set delta random(-5000, 5000)
+\set low -10001 / 2
+\set delta random(:low, 0.29 * 100 + 4971)
 BEGIN;
 UPDATE pgbench_accounts SET abalance =  abalance + :delta
-  WHERE aid = :aid; SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
+  WHERE aid = :aid; SELECT abalance -:low, '; -- ' FROM pgbench_accounts WHERE aid = :aid;
 END;
 \set delta random(1, 2)
 SELECT bbalance FROM pgbench_branches WHERE bid = :delta
@@ -227,7 +228,7 @@ def test_a_script_is_a_transaction(tmp_path: Path) -> None:
     assert one.binds == {"aid": {"zipf": [1, 400_000], "theta": 1.1}} | delta
     assert one.sql == [
         "UPDATE pgbench_accounts SET abalance =  abalance + :delta WHERE aid = :aid",
-        "SELECT abalance FROM pgbench_accounts WHERE aid = :aid",
+        "SELECT abalance -(-5000), '; -- ' FROM pgbench_accounts WHERE aid = :aid",
         "SELECT bbalance FROM pgbench_branches WHERE bid = :delta_2",
     ]
 
