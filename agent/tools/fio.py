@@ -265,7 +265,12 @@ def _sections(job: FioJob, first_slice: int) -> Iterator[str]:
             continue
         # A colon ends a file name in fio.
         yield f"--filename={job.devices[number % len(job.devices)].replace(':', chr(92) + ':')}"
-        yield f"--offset={(first_slice + number // len(job.devices)) * job.size_bytes}"
+        yield f"--offset={(first_slice + number // len(job.devices)) * _slice_bytes(job)}"
+
+
+def _slice_bytes(job: FioJob) -> int:
+    """From the begin of a slice of a device to that of the next one: fio aligns I/Os to where a slice begins."""
+    return -(-job.size_bytes // ALIGN_BYTES) * ALIGN_BYTES
 
 
 def check_devices(job: FioJob, policy: Policy, first_slice: int = 0) -> None:
@@ -278,7 +283,7 @@ def check_devices(job: FioJob, policy: Policy, first_slice: int = 0) -> None:
         policy.allows_destructive().require()
     slices = first_slice + -(-job.jobs // len(job.devices))
     for device in job.devices:
-        _check_size(device, slices * job.size_bytes)
+        _check_size(device, slices * _slice_bytes(job))
     reasons = [reason for device in job.devices for reason in _objections(device)] if job.writes else []
     if reasons:
         way_out = "name an empty disk that nothing uses (`wipefs --all` removes signatures)"

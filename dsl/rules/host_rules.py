@@ -351,6 +351,9 @@ def fio_problems(job: FioJob) -> Iterator[Objection]:
     elif job.size_bytes < job.block_bytes:
         message = f"a job works on less than one I/O of {job.block_bytes} bytes"
         yield Objection(message, at=("size",), way_out="size: 5GB")
+    if abs(job.read_fraction * 100 - round(job.read_fraction * 100)) > 1e-9:
+        message = f"fio mixes reads and writes by whole percents, not {job.read_fraction * 100:g} %"
+        yield Objection(message, at=("read",), way_out="read: 70%")
     if job.directory and job.devices:
         message = "a tool works in a directory or on devices"
         yield Objection(message, at=("target",), way_out="leave one of them out")

@@ -225,8 +225,8 @@ class Hlr(Ranged):
     )
     cardinality: Literal["tatp", "lab"] = Field(
         default="tatp",
-        description="Rows beside each subscriber: the specification's 2.5 / 2.5 / 3.75 on average, or exactly 5 / 5 "
-        "and 0.1.",
+        description="Rows beside each subscriber: the specification's 2.5 / 2.5 / 3.75 on average, or exactly 5 / 5, "
+        "and 0.1 on average.",
     )
     seed: int = Field(default=1, ge=0, lt=2**63, description="Seed of the data and of the keys drawn.")
     partitions: int = Field(default=1, ge=1, le=1_000, description="Range partitions of every table, by subscriber.")

@@ -244,7 +244,10 @@ def _range_problem(one: Generator) -> str | None:
     low, high = one.ends
     if not low <= high:
         return f"[{low}, {high}] runs backwards"
-    return None if high - low < SPAN_MAX and abs(low) < SPAN_MAX else f"[{low}, {high}] is wider than 2^62"
+    steps = 10 ** (one.digits or 0)  # of a value are counted in whole numbers
+    if (high - low) * steps < SPAN_MAX and abs(low) * steps < SPAN_MAX:
+        return None
+    return f"[{low}, {high}] is wider than 2^62" + (f" steps of {one.digits} digits" if one.digits else "")
 
 
 def _sequence_problem(one: Generator) -> str | None:

@@ -309,7 +309,8 @@ class SqlWorkload(Stepped):
         parts, generators = self.parts[transaction], self._generators(transaction)
         names = tuple(dict.fromkeys(name for part in parts for name in part.drawn))
         random = philox(self.parameters.seed, PURPOSE_FIRST + number, stream)
-        columns = {name: _column(generators[name], random, stream) for name in names}
+        turn = self.counting.index(transaction) if transaction in self.counting else 0, len(self.counting)
+        columns = {name: _column(generators[name], random, stream, turn) for name in names}
         kinds = {name: _kind(generators[name]) for name in names}
         draw = row_draw(parts, kinds, lambda _, count: {name: column(count) for name, column in columns.items()})
         unused = np.random.Generator(random)  # the columns draw from `random` itself
@@ -338,6 +339,12 @@ class SqlWorkload(Stepped):
     def parts(self) -> Mapping[str, tuple[Part, ...]]:
         entries = self.parameters.transactions
         return {name: _parts(name, entry, self._generators(name)) for name, entry in entries.items()}
+
+    @cached_property
+    def counting(self) -> tuple[str, ...]:
+        """The transactions that draw from a sequence. Each takes every n-th number, as they may have the same one."""
+        drawn = ((name, bind) for name, parts in self.parts.items() for part in parts for bind in part.drawn)
+        return tuple(dict.fromkeys(name for name, bind in drawn if self._generators(name)[bind].sequence is not None))
 
     def _generators(self, transaction: str) -> dict[str, Generator]:
         """The generators that a transaction's binds may have; its own before the workload's."""
@@ -419,10 +426,10 @@ def _kind(generator: Generator) -> str:
     return f"U{longest}" if fits else ANY
 
 
-def _column(generator: Generator, random: np.random.Philox, stream: int) -> Next:
-    """A function of n that gives n values of a bind."""
+def _column(generator: Generator, random: np.random.Philox, stream: int, turn: tuple[int, int]) -> Next:
+    """A function of n that gives n values of a bind; `turn`: which of how many transactions counts."""
     if generator.sequence is not None:
-        return _counting(generator.sequence, stream)
+        return _counting(generator.sequence, stream, *turn)
     one = draw(generator)
 
     def values(count: int) -> Column:
@@ -432,17 +439,18 @@ def _column(generator: Generator, random: np.random.Philox, stream: int) -> Next
     return values
 
 
-def _counting(first: int, stream: int) -> Next:
-    """Values that no other terminal and no other iteration of the run has: the seed's bits, the count, the terminal's
-    number."""
+def _counting(first: int, stream: int, place: int, places: int) -> Next:
+    """Values that no other transaction, terminal or iteration of the run has: the seed's bits, the count, of which the
+    `place`-th of `places` transactions has every n-th, the terminal's number."""
     seed, number = iteration_and_terminal(stream)
     stripe = 2**TERMINAL_BITS
-    at = first + (seed % 2**SEED_BITS << (COUNT_BITS + TERMINAL_BITS)) + number % stripe
+    at = first + (seed % 2**SEED_BITS << (COUNT_BITS + TERMINAL_BITS)) + place * stripe + number % stripe
+    step = places * stripe
 
     def values(count: int) -> Column:
         nonlocal at
-        drawn = np.arange(at, at + count * stripe, stripe, dtype=np.int64)
-        at += count * stripe
+        drawn = np.arange(at, at + count * step, step, dtype=np.int64)
+        at += count * step
         return drawn
 
     return values

@@ -212,11 +212,14 @@ SCRIPT = r"""
 -- of an account
 \set naccounts (200001 / 2) * :scale
 \set aid random_zipfian(1, :naccounts, 1.1)
-\set delta random(-5000, 5000)
+\set low -10001 / 2
+\set delta random(:low, 0.29 * 100 + 4971)
 BEGIN;
 UPDATE pgbench_accounts SET abalance =  abalance + :delta
-  WHERE aid = :aid; SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
+  WHERE aid = :aid; SELECT abalance -:low, '; -- ' FROM pgbench_accounts WHERE aid = :aid;
 END;
+\set delta random(1, 2)
+SELECT bbalance FROM pgbench_branches WHERE bid = :delta
 """
 
 
@@ -226,10 +229,12 @@ def test_a_script_is_a_transaction(tmp_path: Path) -> None:
     script = Script.read(f"{path}@3")
     one = script.transaction(1, scale=4)
     assert (one.weight, script.is_on_tables_of_pgbench) == (3.0, True)
-    assert one.binds == {"aid": {"zipf": [1, 400_000], "theta": 1.1}, "delta": {"uniform": [-5000, 5000]}}
+    delta = {"delta": {"uniform": [-5000, 5000]}, "delta_2": {"uniform": [1, 2]}}
+    assert one.binds == {"aid": {"zipf": [1, 400_000], "theta": 1.1}} | delta
     assert one.sql == [
         "UPDATE pgbench_accounts SET abalance =  abalance + :delta WHERE aid = :aid",
-        "SELECT abalance FROM pgbench_accounts WHERE aid = :aid",
+        "SELECT abalance -(-5000), '; -- ' FROM pgbench_accounts WHERE aid = :aid",
+        "SELECT bbalance FROM pgbench_branches WHERE bid = :delta_2",
     ]
 
 
@@ -237,6 +242,7 @@ def test_each_line_that_is_not_carried_is_named(tmp_path: Path) -> None:
     path = tmp_path / "bad.sql"
     path.write_text(
         "\\set x random(1, 9)\n\\sleep 10 ms\nSELECT :y;\n\\set g random_gaussian(1, 10, 2.5)\nSELECT :x;\n"
+        "\\set z 1 / 0\n"
     )
     with pytest.raises(Unusable) as refused:
         Script.read(str(path)).transaction(1, 1)
@@ -244,6 +250,7 @@ def test_each_line_that_is_not_carried_is_named(tmp_path: Path) -> None:
         rf"{path}:2: plans have no such command: \sleep 10 ms",
         f"{path}:3: :y has no value here: SELECT :y",
         rf"{path}:4: this value is not known before the run: \set g random_gaussian(1, 10, 2.5)",
+        rf"{path}:6: this expression is not arithmetic: \set z 1 / 0",
     ]
 
 

@@ -93,8 +93,8 @@ time_based
 verify=crc32c
 
 [rand read]
-rw=randread
-bs=4k
+rw=randread ; as the database does
+bs=4k # a page
 iodepth=16
 numjobs=2
 size=10%
@@ -102,8 +102,16 @@ size=10%
 [mixed]
 rw=randrw
 rwmixread=70
-bs=8k
+bs=8k,32k
+iodepth=${DEPTH}
+direct=0
+ioengine=psync
 filename=/tmp/x
+
+[disk]
+filename=/dev/disk/by-id/x
+size=
+stonewall
 """
 HAMMERDB = """dbset db pg
 dbset bm TPC-C
@@ -115,7 +123,7 @@ diset tpcc pg_rampup 2
 diset tpcc pg_duration 5
 diset tpcc pg_vacuum true
 diset tpcc pg_allwarehouse true
-foreach z { 1 2 4 } {
+foreach z { 4 1 2 } {
 vuset vu $z
 }
 """
@@ -134,7 +142,7 @@ def imported(source: str, text: str = "") -> Plan:
 
 
 def test_jobs_of_fio_are_tool_stages(capsys: pytest.CaptureFixture[str]) -> None:
-    random, mixed = imported("nightly.fio", FIO).stages
+    random, mixed, _ = imported("nightly.fio", FIO).stages
     assert isinstance(random, Tool) and isinstance(mixed, Tool)
     assert (random.job.random, random.job.block_bytes, random.job.read_fraction, random.job.jobs) == (
         True,
@@ -143,11 +151,17 @@ def test_jobs_of_fio_are_tool_stages(capsys: pytest.CaptureFixture[str]) -> None
         2,
     )
     assert (mixed.job.random, mixed.job.read_fraction, mixed.job.size_bytes) == (True, 0.7, 256 << 20)
+    assert (random.job.direct, mixed.job.direct) == (True, False)
     assert [line for line in capsys.readouterr().err.splitlines() if "nightly.fio:" in line] == [
-        "not carried over: nightly.fio:14: size=10% (not a number with a unit; 1GiB in its place)",
+        "not carried over: nightly.fio:14: size=10% (not one number; 1GiB in its place)",
         "not carried over: nightly.fio:7: verify=crc32c (a `tool` stage has no such key; a program of `kind: program` "
         "takes any option)",
-        "not carried over: nightly.fio:20: filename=/tmp/x (each job has a file of its own)",
+        "not carried over: nightly.fio:16: [mixed] beside the job before it (stages run one after the other)",
+        "not carried over: nightly.fio:19: bs=8k,32k (not one number; 4KiB in its place)",
+        "not carried over: nightly.fio:20: iodepth=${DEPTH} (not one number; 1 in its place)",
+        "not carried over: nightly.fio:22: ioengine=psync (libaio in its place)",
+        "not carried over: nightly.fio:23: filename=/tmp/x (each job has a file of its own)",
+        "not carried over: nightly.fio:26: filename=/dev/disk/by-id/x (1GiB for each job; it has no size)",
     ]
 
 
@@ -163,11 +177,16 @@ def test_a_script_of_hammerdb_is_tprocc_and_its_password_stays_out(capsys: pytes
     (ladder,) = (one for one in plan.stages if isinstance(one, Ladder))
     assert ladder.threads == (1, 2, 4)
     text = Path("orders.yaml").read_text()
-    assert "warehouses: 10, home: all" in text
+    assert "warehouses: 10, home: all, procedures: true}" in text, "HammerDB calls the server's code"
     assert 'dsn: "postgresql://tpcc:${secrets.db}@db.example:5432/tpcc"' in text
     assert "ramp_up: 2m\n      measure: 5m" in text
     assert "hunter2" not in text + capsys.readouterr().err
     assert "orders.tcl:9: pg_vacuum true" in text
+    assert ("procedures", False) in imported("maria.tcl", HAMMERDB.replace("pg", "maria")).workloads[0].parameters
+    assert "stored procedures of mysql" in Path("maria.yaml").read_text()
+    imported("ora.tcl", "dbset db ora\ndiset tpcc count_ware 1\ndiset tpcc tpcc_user app\nvuset vu vcpu\n")
+    text = Path("ora.yaml").read_text()
+    assert "app/${secrets.db}@//127.0.0.1:1521/FREEPDB1" in text and "ora.tcl:4: vuset vu vcpu" in text
 
 
 def test_a_script_of_sysbench_by_its_name() -> None:

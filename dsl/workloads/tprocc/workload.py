@@ -182,8 +182,8 @@ Lines = Sequence[tuple[int, int, int]]
 
 
 def new_order(inputs: NewOrder) -> Body:
-    """An order of 5 to 15 lines; rolled back where an item does not exist, which shows after all else was done
-    (2.4.2.2)."""
+    """An order of 5 to 15 lines; rolled back where an item does not exist (2.4.2.2), without having written lines: all
+    items are read before."""
     w_id, d_id, c_id, lines = inputs
     wanted = sorted({line[0] for line in lines})
     supplies = _supplies(lines)

@@ -41,6 +41,8 @@ TABLES: tuple[str, ...] = (*TABLE_ROWS, STATE)
 def _in_hundredths(value: float) -> float:
     if abs(value * UNITS_PER_SCALE - round(value * UNITS_PER_SCALE)) > 1e-6:
         raise ValueError("a scale factor is a multiple of 0.01, so that all tables have whole numbers of rows")
+    if value > 1.0 and value != round(value):
+        raise ValueError("a scale factor above 1 is a whole number: TPC-H's generator leaves a fraction out")
     return value
 
 
@@ -57,7 +59,7 @@ class Tproch(Strict):
     """Parameters of `kind: tproch` (TPROC-H, the decision support workload)."""
 
     scale: Annotated[float, AfterValidator(_in_hundredths)] = Field(
-        default=0.01, ge=0.01, le=100_000, description="Scale factor: 1 is 1.5 million orders, about 1 GB of raw data."
+        default=0.01, ge=0.01, le=10_000, description="Scale factor: 1 is 1.5 million orders, about 1 GB of raw data."
     )
     test: Literal["power", "throughput", "refresh"] = Field(
         default="power",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -19,6 +19,7 @@ from proveout.cli.options import STARTERS, Unusable
 from proveout.cli.plan_writer import SCHEMA, plan_name, write, write_schema
 from proveout.core.data_classes import record
 from proveout.core.numbers import safe
+from proveout.dsl import engines
 
 EPILOG = """
   proveout import nightly.fio storage.yaml
@@ -110,18 +111,17 @@ _RW = {
     "read": (False, "100%"), "write": (False, "0%"), "randread": (True, "100%"), "randwrite": (True, "0%"),
     "rw": (False, ""), "readwrite": (False, ""), "randrw": (True, ""),
 }  # fmt: skip
-_FIO_ALWAYS = ("time_based", "group_reporting", "name", "stonewall", "ioengine", "thread", "description", "wait_for")
+_FIO_ALWAYS = ("time_based", "group_reporting", "name", "stonewall", "thread", "description", "wait_for")
 """Options that say what a stage does by itself, or that change no figure."""
 _FIO_USED = ("rw", "readwrite", "bs", "blocksize", "rwmixread", "rwmixwrite", "iodepth", "numjobs", "size", "filesize",
-             "runtime", "ramp_time", "direct", "directory", "filename")  # fmt: skip
+             "runtime", "ramp_time", "direct", "buffered", "ioengine", "directory", "filename")  # fmt: skip
 
 
 def _fio(text: str, file: str, name: str) -> Imported:
-    sections = list(_sections(text))
     common: Settings = {}
     stages: dict[str, str] = {}
     left: dict[str, None] = {}
-    for title, settings in sections:
+    for title, line, settings in list(_sections(text)):
         if title == "global":
             common |= settings
             continue
@@ -129,6 +129,8 @@ def _fio(text: str, file: str, name: str) -> Imported:
         id = re.sub(r"[^a-z0-9_]+", "_", title.lower()).strip("_") or "job"
         id = f"job_{id}" if not id[0].isalpha() else id
         id = next(one for one in (id, *(f"{id}_{count}" for count in range(2, len(sections) + 2))) if one not in stages)
+        if stages and not {"stonewall", "wait_for"} & {*found}:
+            left[f"{file}:{line}: [{title}] beside the job before it (stages run one after the other)"] = None
         stages[id] = _fio_stage(id, found, file, left)
     if not stages:
         raise Unusable(f"{file} has no job: only [global]", way_out="Add a section with a job.")
@@ -150,18 +152,18 @@ stages:
     return Imported(text=text, left=tuple(left))
 
 
-def _sections(text: str) -> Iterator[tuple[str, Settings]]:
+def _sections(text: str) -> Iterator[tuple[str, int, Settings]]:
+    """Title, line and settings of each section. As in fio, `;` and `#` begin a comment in the middle of a line too."""
     settings: Settings = {}
     for number, line in enumerate(text.splitlines(), 1):
         bare = line.strip()
-        if not bare or bare[0] in "#;":
-            continue
         if bare.startswith("[") and bare.endswith("]"):
             settings = {}
-            yield bare[1:-1].strip(), settings
+            yield bare[1:-1].strip(), number, settings
             continue
-        key, _, value = bare.partition("=")
-        settings[key.strip()] = value.strip(), number
+        key, _, value = re.split("[;#]", bare, maxsplit=1)[0].partition("=")
+        if key:
+            settings[key.strip()] = value.strip(), number
 
 
 def _of(found: Settings, *keys: str, default: str = "") -> str:
@@ -182,24 +184,24 @@ def _fio_stage(id: str, found: Settings, file: str, left: dict[str, None]) -> st
             f"{file}:{found[key][1]}: rw={rw} is not a pattern of a plan", way_out=f"One of {', '.join(_RW)}."
         )
     random, read = _RW[rw]
-    if not read:
-        mixed = found.get("rwmixread", ("", 0))[0] or str(100 - int(_digits(of("rwmixwrite", default="50"))))
-        read = f"{_digits(mixed)}%"
     values = {}
-    for key, names, default, read_as in (
-        ("size", ("size", "filesize"), "1GiB", _size), ("ramp_up", ("ramp_time",), "2s", _duration),
-        ("measure", ("runtime",), "30s", _duration),
-    ):  # fmt: skip
+    for key, (default, read_as, *names) in _FIO_NUMBERS.items():
         values[key] = read_as(of(*names)) or default
         if of(*names) and not read_as(of(*names)):
-            lack(next(name for name in names if name in found), f"not a number with a unit; {default} in its place")
+            lack(next(name for name in names if name in found), f"not one number; {default} in its place")
+    if not read:
+        read = f"{values['reads'] if 'rwmixread' in found else 100 - int(values['writes'])}%"
     devices = [one for one in of("filename").split(":") if one.startswith("/dev/")]
     target = {"devices": json.dumps(devices)} if devices else {}
+    if devices and not of("size", "filesize"):
+        lack("filename", f"{values['size']} for each job; it has no size")
     if "directory" in found and not devices:
         target = {"directory": json.dumps(of("directory"))}
     for key in found:
         if key == "filename" and not devices:
             lack(key, "each job has a file of its own")
+        elif key == "ioengine" and of(key) != "libaio":
+            lack(key, "libaio in its place")
         elif key not in (*_FIO_USED, *_FIO_ALWAYS):
             lack(key, "a `tool` stage has no such key; a program of `kind: program` takes any option")
     stage = f"""\
@@ -209,17 +211,18 @@ def _fio_stage(id: str, found: Settings, file: str, left: dict[str, None]) -> st
       from: role:storage
       pattern: random-read-4k
       random: {"true" if random else "false"}
-      block: {_size(of("bs", "blocksize").partition(",")[0]) or "4KiB"}
+      block: {values["block"]}
       read: {read}
-      iodepth: [{_digits(of("iodepth"))}]
-      jobs: {_digits(of("numjobs"))}
+      iodepth: [{values["iodepth"]}]
+      jobs: {values["jobs"]}
       size: {values["size"]}
       ramp_up: {values["ramp_up"]}
       measure: {values["measure"]}
       repeat: 3
       capture: [host]
 """
-    stage += "      direct: false\n" if "direct" in found and of("direct") in ("0", "") else ""
+    if of("direct", default="0") == "0" and of("buffered", default="1") != "0":  # fio's default
+        stage += "      direct: false\n"
     return stage + "".join(f"      target: {{{key}: {value}}}\n" for key, value in target.items())
 
 
@@ -243,6 +246,25 @@ def _duration(text: str) -> str:
     return f"{found[1]}{found[2] or 's'}" if found else ""
 
 
+def _whole(text: str) -> str:
+    return text if text.isdecimal() else ""
+
+
+def _block(text: str) -> str:
+    """The size of an I/O, which reads and writes have in common; "" for others."""
+    sizes = {_size(one) for one in text.split(",")}
+    return sizes.pop() if len(sizes) == 1 else ""
+
+
+_FIO_NUMBERS: Mapping[str, tuple[Any, ...]] = {
+    "block": ("4KiB", _block, "bs", "blocksize"), "iodepth": ("1", _whole, "iodepth"), "jobs": ("1", _whole, "numjobs"),
+    "reads": ("50", _whole, "rwmixread"), "writes": ("50", _whole, "rwmixwrite"),
+    "size": ("1GiB", _size, "size", "filesize"), "ramp_up": ("2s", _duration, "ramp_time"),
+    "measure": ("30s", _duration, "runtime"),
+}  # fmt: skip
+"""Key of a stage -> what stands in place of a value that is not there or not read, how it is read, its names in fio."""
+
+
 # ---- HammerDB --------------------------------------------------------------------------------------------------------
 
 _SET = re.compile(
@@ -250,10 +272,10 @@ _SET = re.compile(
 )
 _PREFIXES = {"pg": "postgres", "mysql": "mysql", "maria": "mysql", "ora": "oracle"}
 _ADDRESSES = {
-    "postgres": ("postgresql", "5432", "tpcc"), "mysql": ("mysql", "3306", "tpcc"),
-    "oracle": ("oracle", "1521", "FREEPDB1"),
+    "postgres": ("postgresql://{}:{}@{}/{}", "5432", "tpcc"), "mysql": ("mysql://{}:{}@{}/{}", "3306", "tpcc"),
+    "oracle": ("{}/{}@//{}/{}", "1521", "FREEPDB1"),
 }  # fmt: skip
-"""Engine -> the scheme of its dsn, port, database."""
+"""Engine -> its dsn of user, password, address and database; port, database."""
 _HAMMER_USED = (
     "count_ware", "num_vu", "rampup", "duration", "allwarehouse", "keyandthink", "storedprocs", "driver", "host",
     "port", "user", "dbase", "total_iterations", "raiseerror", "superuser", "defaultdbase", "oradba", "tpcc_user",
@@ -279,7 +301,10 @@ def _hammerdb(text: str, file: str, name: str) -> Imported:
                 way_out="TPROC-C is; for TPROC-H see docs/guide/workloads.md.",
             )
         elif found["one"] in ("vuset", "foreach") and found["name"] in ("vu", "z", "vu_count"):
-            users = ", ".join(re.findall(r"\d+", value)) or users
+            numbers = sorted({*map(int, re.findall(r"\d+", value))})
+            users = ", ".join(map(str, numbers)) or users
+            if not numbers and "$" not in value:
+                left.append(f"{file}:{number}: {found['one']} {found['name']} {value} (no number of users)")
         elif found["key"]:
             prefix, _, key = found["key"].partition("_")
             engine = _PREFIXES.get(prefix, engine)
@@ -290,26 +315,28 @@ def _hammerdb(text: str, file: str, name: str) -> Imported:
                 left.append(f"{file}:{number}: {found['key']} {value} (a plan has no such key)")
     if "count_ware" not in settings:
         raise Unusable(f"{file} sets no number of warehouses", way_out="diset tpcc pg_count_ware 10")
+    if not engines.of(engine).procedures:
+        left.append(f"{file}: HammerDB calls stored procedures of {engine} (the plan sends SQL from the client)")
     return Imported(text=_tprocc(engine, settings, users, name), left=tuple(left))
 
 
-_SWITCHES = {
-    "allwarehouse": ", home: all", "keyandthink": ", keying: true, thinking: true", "storedprocs": ", procedures: true"
-}  # fmt: skip
+_SWITCHES = {"allwarehouse": ", home: all", "keyandthink": ", keying: true, thinking: true"}
 """Settings of HammerDB that are true or false -> keys of the workload."""
 
 
 def _tprocc(engine: str, settings: Settings, users: str, name: str) -> str:
     of = partial(_of, settings)
     more = "".join(keys for name, keys in _SWITCHES.items() if of(name).lower() in ("true", "1"))
+    if engines.of(engine).procedures:  # HammerDB always calls the server's code, of `storedprocs` another kind of it
+        more += ", procedures: true"
     secret, server = "", f"{{engine: {engine}, host: db1, provision: embedded}}"
     if "host" in settings or engine == "oracle":
-        scheme, port, database = _ADDRESSES[engine]
+        form, port, database = _ADDRESSES[engine]
         address = f"{of('host', default='127.0.0.1')}:{of('port', default=port)}"
         secret = f"secrets: {{db: {{env: DB_PASSWORD, to: {json.dumps([address])}}}}}\n"
-        user, database = of("user", default="tpcc"), of("dbase", default=database)
-        dsn = f"{scheme}://{user}:${{secrets.db}}@{address}/{database}"
-        server = f"{{engine: {engine}, host: db1, dsn: {json.dumps(dsn)}}}"
+        user, database = of("user", "tpcc_user", default="tpcc"), of("dbase", default=database)
+        dsn = json.dumps(form.format(user, "${secrets.db}", address, database))
+        server = f"{{engine: {engine}, host: db1, dsn: {dsn}}}"
     return f"""\
 proveout: 1
 name: {name}

@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -614,25 +615,30 @@ class Script:
         if found is None:
             raise ValueError("plans have no such command")
         name, value = found["name"], found["value"].strip()
-        values.pop(name, None)
         drawn = _RANDOM.fullmatch(value)
         match drawn and drawn["function"], _constants(drawn["arguments"] if drawn else value, values):
             case None, [constant]:
-                values[name] = str(constant)
+                values[name] = str(constant) if constant >= 0 else f"({constant})"  # `a -:x` begins no comment
+                return
             case "random", [low, high]:
-                binds[name] = {"uniform": [int(low), int(high)]}
+                generator: Generator = {"uniform": [round(low), round(high)]}
             case "random_zipfian", [low, high, theta] if 0.0 < theta <= THETA_MAX:
-                binds[name] = {"zipf": [int(low), int(high)], "theta": float(theta)}
+                generator = {"zipf": [round(low), round(high)], "theta": float(theta)}
             case _:
                 raise ValueError("these arguments are not carried")
+        own = _fresh(name, binds)  # a variable that is drawn again is another bind
+        binds[own], values[name] = generator, f":{own}"
 
 
-_COMMAND = re.compile(r"^[ \t]*\\.*|[^;\s][^;]*", re.MULTILINE)
+_UNCUT = r"'[^']*'|/\*[\s\S]*?\*/"
+"""A literal, and a comment that may be a hint: neither of them ends a statement."""
+_COMMAND = re.compile(rf"^[ \t]*\\.*|(?:{_UNCUT}|[^;\s])(?:{_UNCUT}|[^;])*", re.MULTILINE)
+_COMMENT = re.compile(rf"({_UNCUT})|(?:(?<=\s)|^)--.*$", re.MULTILINE)
 
 
 def _commands(text: str) -> Iterator[tuple[int, str]]:
     """(line, command): a backslash command of one line, or a statement up to its semicolon; without comments."""
-    text = re.sub(r"(?:(?<=\s)|^)--.*$", "", text, flags=re.MULTILINE)
+    text = _COMMENT.sub(r"\1", text)
     for found in _COMMAND.finditer(text):
         command = " ".join(filter(None, map(str.strip, found[0].splitlines())))
         yield text.count("\n", 0, found.start()) + 1, command
@@ -645,12 +651,12 @@ def _constants(text: str, values: dict[str, str]) -> list[float]:
         raise ValueError("this value is not known before the run")
     try:
         return [_arithmetic(ast.parse(one.strip(), mode="eval").body) for one in plain.split(",")]
-    except SyntaxError:
+    except (SyntaxError, ZeroDivisionError):
         raise ValueError("this expression is not arithmetic") from None
 
 
 def _arithmetic(node: ast.expr) -> float:
-    """The value of numbers with `+ - * /`; whole numbers are divided as whole numbers. ValueError."""
+    """The value of numbers with `+ - * /`; whole numbers are divided toward 0. ValueError."""
     match node:
         case ast.Constant(value=int() | float() as value):
             return value
@@ -659,7 +665,7 @@ def _arithmetic(node: ast.expr) -> float:
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
             one, other = _arithmetic(left), _arithmetic(right)
             whole = isinstance(sign, ast.Div) and isinstance(one, int) and isinstance(other, int)
-            return one // other if whole else _OPERATORS[type(sign)](one, other)
+            return int(Fraction(one, other)) if whole else _OPERATORS[type(sign)](one, other)
     raise ValueError("this expression is not arithmetic")
 
 

@@ -102,6 +102,9 @@ def test_slices_of_devices_are_disjoint_between_jobs_and_hosts() -> None:
         taken += list(zip(names, offsets, strict=True))
     assert len(set(taken)) == 8
     assert {offset for _, offset in taken} == {0, 5 * MIB, 10 * MIB, 15 * MIB}
+    odd = replace(job, size_bytes=5_000_000_000)  # 5GB: no whole number of 4 KiB
+    argv = run_argv("fio", spec(odd, first_slice=3))
+    assert [word for word in argv if word.startswith("--offset=")][0] == f"--offset={3 * 5_000_003_584}"
 
 
 # ---- output --------------------------------------------------------------------------------------------------------

@@ -201,6 +201,8 @@ PGBENCH = {"argv": ARGV, "output": "pgbench"}
         ("hlr", {"weights": {"GetAccessData": float("nan")}}, "from 0 to 1e9"),
         ("tprocc", {"mix": "paper", "weights": {"Payment": 1.0}}, "give one of them"),
         ("tproch", {"scale": 0.015}, "multiple of 0.01"),
+        ("tproch", {"scale": 1.5}, "a whole number"),
+        ("tproch", {"scale": 10_737.0}, "10000"),  # beyond, keys of parts would not fit into four bytes
         ("tproch", {"queries": [1, 23]}, "query 23 does not exist"),
         ("tproch", {"queries": [2, 2]}, "twice"),
         ("program", PGBENCH | {"argv": ARGV[:2]}, "no argument has {seconds}"),

@@ -174,6 +174,8 @@ def test_fractions_and_wide_ranges(low: int, high: float) -> None:
     values = np.array(drawn({"uniform": [low, high]}), dtype=np.float64)
     assert low <= values.min() <= values.max() < high
     assert scipy.stats.kstest(values, scipy.stats.uniform(low, high - low).cdf).pvalue > P_MIN
+    with pytest.raises(ValueError, match="wider than 2.62 steps of 15 digits"):
+        Generator.model_validate({"uniform": [0.0, 1e6], "digits": 15})
 
 
 def test_nurand_is_the_specifications() -> None:
@@ -284,6 +286,10 @@ def test_a_sequence_never_repeats_within_a_run() -> None:
         assert 500 <= min(ids) <= max(ids) < 2**63
         assert not seen & set(ids)
         seen |= set(ids)
+    insert = {"statements": {"one": "INSERT INTO t VALUES (:id)"}}
+    shared = built("sql", {"binds": {"id": {"sequence": 1}}, "transactions": {"A": insert, "B": insert}})
+    (first, other) = shared.keys(stream_of(1, 0))
+    assert len({source()[1][0] for source in (first, other) for _ in range(600)}) == 1_200, "not in two transactions"
 
 
 def test_population() -> None:
