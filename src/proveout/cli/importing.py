@@ -121,14 +121,14 @@ def _fio(text: str, file: str, name: str) -> Imported:
     common: Settings = {}
     stages: dict[str, str] = {}
     left: dict[str, None] = {}
-    for title, line, settings in list(_sections(text)):
+    for title, line, settings in _sections(text):
         if title == "global":
             common |= settings
             continue
         found = common | settings
         id = re.sub(r"[^a-z0-9_]+", "_", title.lower()).strip("_") or "job"
         id = f"job_{id}" if not id[0].isalpha() else id
-        id = next(one for one in (id, *(f"{id}_{count}" for count in range(2, len(sections) + 2))) if one not in stages)
+        id = next(one for one in (id, *(f"{id}_{count}" for count in range(2, len(stages) + 3))) if one not in stages)
         if stages and not {"stonewall", "wait_for"} & {*found}:
             left[f"{file}:{line}: [{title}] beside the job before it (stages run one after the other)"] = None
         stages[id] = _fio_stage(id, found, file, left)
