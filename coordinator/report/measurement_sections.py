@@ -6,7 +6,6 @@ Data flow: `RunResults` -> rows (`tables`, `query_sets`) -> `Section`s for `run_
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -54,6 +53,7 @@ from proveout.core.numbers import (
     number,
     percent,
     quantity,
+    rounded_down,
     rung_name,
     seconds,
     threads,
@@ -186,14 +186,8 @@ def _latency(row: LoadRow, name: str, divisor: float) -> str:
     """
     value, half = row.response_us(name)
     if value is None and (bound := row.at_least_us(name)):
-        return _at_least(bound / divisor)
+        return f"≥ {figures(rounded_down(bound / divisor))}"
     return "-" if value is None else figures(value / divisor, None if half is None else half / divisor)
-
-
-def _at_least(bound: float) -> str:
-    """`≥ 4.99`, rounded down."""
-    unit = 10.0 ** (math.floor(math.log10(bound)) - 2)
-    return f"≥ {figures(math.floor(bound / unit) * unit)}"
 
 
 def _remarks(stage: StageResult, top: RungResult, rungs: Sequence[LoadRow]) -> Iterator[Paragraph]:
@@ -529,7 +523,7 @@ def _bounded(phase: Metrics, at_least: Metrics, *path: str, divisor: float) -> s
     if value is not None:
         return figures(value / divisor)
     bound = number_at(least, "value") if least.get("given") else None
-    return _at_least(bound / divisor) if bound else "-"
+    return f"≥ {figures(rounded_down(bound / divisor))}" if bound else "-"
 
 
 # ---- statements --------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from proveout.coordinator.report.figures.over_time_figures import lines_of, over
 from proveout.coordinator.report.figures.timeline import FaultWindow, Points, Timeline, pieces
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.json_data import at_path
-from proveout.core.numbers import interval, number, percent, rung_name, safe
+from proveout.core.numbers import interval, number, percent, rounded_down, rung_name, safe
 from proveout.core.numbers import quantity as amount
 from proveout.dsl.metrics import FAULT_NUMBERS, FAULTS, LOADS
 from proveout.proto.events import FaultEffect, FaultMeasured, IterationFinished
@@ -90,7 +90,7 @@ def outage_text(part: FaultEffect) -> str:
 
 def _bounded(part: FaultEffect, name: str) -> str:
     value, bound = number_of(part, name)
-    return amount(value, name) if bound is None else f"≥ {amount(bound, name)}"
+    return amount(value, name) if bound is None else f"≥ {amount(rounded_down(bound), name)}"
 
 
 def _distribution(rung: RungResult) -> Iterator[tuple[str, ...]]:
@@ -107,7 +107,8 @@ def _distribution(rung: RungResult) -> Iterator[tuple[str, ...]]:
                     shown = interval(found, name), amount(found["median"], name), amount(largest, name)
                 elif bound is not None and "value" in bound:
                     most = at_path(rung.tree, "at_least", *below, "max", name)
-                    shown = f"≥ {amount(bound['value'], name)}", "-", f"≥ {amount((most or bound)['value'], name)}"
+                    least = (f"≥ {amount(rounded_down(one['value']), name)}" for one in (bound, most or bound))
+                    shown = next(least), "-", next(least)
                 else:
                     continue
                 count = str(tree["occurrences"] if found is None else found["occurrences"])

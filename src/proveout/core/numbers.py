@@ -384,10 +384,19 @@ def microseconds(value: float | None) -> str:
 
 def lower_bound(value: float | None) -> str:
     """A response time in µs of which only a lower bound is known: `≥ 4.99 s`, rounded down; `-` without one."""
-    if not value:
-        return "-"
-    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return f"≥ {microseconds(math.floor(value / unit) * unit)}"
+    return f"≥ {microseconds(rounded_down(value))}" if value else "-"
+
+
+def rounded_down(value: float) -> float:
+    """A number above 0 cut to the 3 digits that are shown of it, so that a lower bound stays one.
+
+    >>> rounded_down(4.996), rounded_down(0.3), rounded_down(9.0)
+    (4.99, 0.3, 9.0)
+    """
+    if value <= 0.0:
+        return value
+    digits = 2 - math.floor(math.log10(value))
+    return round(math.floor(value * 10.0**digits * (1.0 + _SAME)) / 10.0**digits, max(digits, 0))
 
 
 def percent(fraction: float | None, half: float | None = None) -> str:
