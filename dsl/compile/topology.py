@@ -12,13 +12,13 @@ from proveout.dsl import engines, extensions
 from proveout.dsl.compile.symbols import Entry, Scope
 from proveout.dsl.plan.keys import made
 from proveout.dsl.plan.scalars import STANDBYS_MAX, setting_text
-from proveout.dsl.plan.topology import Declared, Expectation, Host, Secret, System
+from proveout.dsl.plan.topology import Declared, Expectation, FactValue, Host, Secret, System
 from proveout.dsl.rules import host_rules, session_settings
 from proveout.dsl.rules import secrets as destinations
 from proveout.dsl.rules.host_rules import PGBOUNCER, Objection, is_host_and_port
 from proveout.dsl.rules.resets import restore_problems
 from proveout.dsl.schema.models import EquipmentEntry, HostEntry, HostKeys, NodeKeys, SecretEntry, SystemEntry, Topology
-from proveout.dsl.source.nodes import Map, Node, did_you_mean
+from proveout.dsl.source.nodes import Map, Node, Scalar, did_you_mean, locate
 
 _OWN_GROUP = "a replicated database of your own is one system, with its dsn"
 _PASSWORD = re.compile(
@@ -180,10 +180,18 @@ def _declare(one: Entry, entry: NodeKeys, declared: Declared) -> Declared:
         for name, wanted in entry.expect.items()
         if not one.object_to(host_rules.pattern_problems(wanted.pattern or ""), "expect", name, "pattern")
     ]
-    whole = replace(declared, facts=tuple(sorted(entry.facts.items())), expect=tuple(expectations))
+    facts = tuple((name, _as_stated(one, name, value)) for name, value in sorted(entry.facts.items()))
+    whole = replace(declared, facts=facts, expect=tuple(expectations))
     if entry.facts or expectations or declared.is_equipment:
         one.scope.facts.append(whole)
     return whole
+
+
+def _as_stated(one: Entry, name: str, value: FactValue) -> FactValue:
+    """A fact, a number as the plan writes it where that is not the number's own text: the version 19.10 is not 19.1."""
+    node, _ = locate(one.body, ("facts", name))
+    text = node.text.replace("_", "") if isinstance(node, Scalar) else ""
+    return text if isinstance(value, float) and text != str(value) else value
 
 
 # ---- systems ---------------------------------------------------------------------------------------------------------

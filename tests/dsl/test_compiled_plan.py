@@ -6,6 +6,7 @@ Tables with the same content in two places agree.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,13 @@ def test_values_are_equal_as_text_numbers_or_sizes(one: Any, other: Any, same: b
 def test_a_condition(condition: dict[str, Any], value: Any, met: bool, words: str) -> None:
     expectation = Expectation(**{"fact": "f", **condition})
     assert (holds(expectation, value), wanted(expectation)) == (met, words)
+
+
+def test_a_fact_keeps_the_zeros_of_a_version(tmp_path: Path) -> None:
+    text = json.dumps(document()).replace('"local"', '"local", "facts": {"release": 19.10, "ghz": 2.5, "pages": 1_000}')
+    (tmp_path / "p.yaml").write_text(text)
+    (host,) = compile_plan(tmp_path / "p.yaml").declared
+    assert dict(host.facts) == {"release": "19.10", "ghz": 2.5, "pages": 1000}
 
 
 def test_every_fact_that_a_name_stands_for_meets_it_and_what_is_measured_comes_first() -> None:
