@@ -4,7 +4,7 @@ can be wrong about them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -208,7 +208,9 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
             own = engines.NO_DATABASE if written.engine == engines.NO_DATABASE else written.dsn
             dsn = written.instances[0] if written.instances else own
             session = {name: setting_text(value) for name, value in entry.session.items()}
-            scope.systems[one.name] = replace(written, dsn=dsn, settings=_checked_settings(one, written, session))
+            settings = plain_settings(one, written.engine, _checked_settings(one, written, session), "settings")
+            scope.systems[one.name] = replace(written, dsn=dsn, settings=tuple(sorted(settings.items())))
+            session = plain_settings(one, written.engine, session.items(), "session")
             scope.sessions[one.name] = session_settings.expanded(written.engine, session)
             _declare(one, entry, Declared(name=one.name, kind="system", where=one.start))
     for check in (_check_propagation, _check_standbys, _check_fronts):
@@ -260,6 +262,14 @@ def _is_announced(one: Entry, entry: System) -> bool:
         message = f"proveout cannot start {entry.engine}, whose driver is of another package"
         one.problem(message, "provision", hint="start it yourself and give its dsn")
     return entry.provision is None
+
+
+def plain_settings(one: Entry, engine: str, settings: Iterable[tuple[str, str]], key: str) -> dict[str, str]:
+    """Settings by the names that servers know them by; each is there once."""
+    found, twice = session_settings.by_plain_name(engine, settings)
+    for name in twice:
+        one.problem(f"`{name}` is there twice: names of settings have no case", key, name, hint="leave one out")
+    return found
 
 
 def _checked_settings(one: Entry, entry: System, session: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
