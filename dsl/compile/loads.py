@@ -419,7 +419,7 @@ def _content(target: Path) -> str | None:
         with os.fdopen(descriptor, "rb") as file:
             regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
             content = file.read(BYTES_MAX + 1) if regular else b""
-        return content.decode("utf-8") if regular and len(content) <= BYTES_MAX else None
+        return content.decode("utf-8-sig") if regular and len(content) <= BYTES_MAX else None
     except (OSError, UnicodeDecodeError):
         return None
 
