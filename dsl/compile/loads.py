@@ -23,6 +23,7 @@ from proveout.core.numbers import threads
 from proveout.core.units import written_duration
 from proveout.dsl import engines
 from proveout.dsl.compile.symbols import StageNames
+from proveout.dsl.compile.topology import plain_settings
 from proveout.dsl.plan import slices
 from proveout.dsl.plan.phases import POINTS_MAX, SLICES_MAX, Level
 from proveout.dsl.plan.scalars import RATE_MAX, WEEK_S, setting_text
@@ -133,20 +134,25 @@ def _load(
         "workload": load.workload,
         "target": target.name,
         "clients": clients,
-        "session": _session(names, target, {**stage.session, **load.session}),
+        "session": _session(names, target, *([stage.session] if load is stage else [stage.session, load.session])),
         "sessions": sessions,
         "tracked": tracked,
         "checked": checked,
     }
 
 
-def _session(names: StageNames, target: System, given: Mapping[str, str | float | bool]) -> tuple[tuple[str, str], ...]:
-    """Settings of a load's connections: the system's, and over them its own."""
-    own = {name: setting_text(value) for name, value in given.items()}
-    for name, value in own.items():
-        if objection := session_settings.objection(target.engine, name, value):
-            names.problem(objection, "session", name)
-    whole = names.scope.sessions.get(target.name, {}) | session_settings.expanded(target.engine, own)
+def _session(
+    names: StageNames, target: System, *given: Mapping[str, str | float | bool]
+) -> tuple[tuple[str, str], ...]:
+    """Settings of a load's connections: the system's, over them the stage's, and over them its own."""
+    whole = dict(names.scope.sessions.get(target.name, {}))
+    for one in given:
+        own = {name: setting_text(value) for name, value in one.items()}
+        for name, value in own.items():
+            if objection := session_settings.objection(target.engine, name, value):
+                names.problem(objection, "session", name)
+        plain = plain_settings(names, target.engine, own.items(), "session")
+        whole |= session_settings.expanded(target.engine, plain)
     return tuple(sorted(whole.items()))
 
 
@@ -413,7 +419,7 @@ def _content(target: Path) -> str | None:
         with os.fdopen(descriptor, "rb") as file:
             regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
             content = file.read(BYTES_MAX + 1) if regular else b""
-        return content.decode("utf-8") if regular and len(content) <= BYTES_MAX else None
+        return content.decode("utf-8-sig") if regular and len(content) <= BYTES_MAX else None
     except (OSError, UnicodeDecodeError):
         return None
 

@@ -27,6 +27,7 @@ from proveout.dsl.compile.loads import (
 from proveout.dsl.compile.matrix import Place
 from proveout.dsl.compile.sections import command_stage, sql_stage
 from proveout.dsl.compile.symbols import Draft, Scope, StageNames, fields, not_deeper
+from proveout.dsl.compile.topology import plain_settings
 from proveout.dsl.compile.tuning import check_faults, compile_faults, compile_tunings
 from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.keys import made
@@ -292,7 +293,8 @@ class _Stages(StageNames):
             return None
         for name, value in stage.settings:
             self.object_to(setting_objections(system.engine, name, value, system.provision), "settings", name)
-        return stage
+        settings = plain_settings(self, system.engine, stage.settings, "settings")
+        return replace(stage, settings=tuple(sorted(settings.items())))
 
     def ladder(self, entry: stage_models.LadderKeys) -> Ladder | None:
         loads, captures = compile_loads(self, entry), self.captures(entry.capture)

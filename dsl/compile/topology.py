@@ -4,7 +4,7 @@ can be wrong about them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -12,13 +12,13 @@ from proveout.dsl import engines, extensions
 from proveout.dsl.compile.symbols import Entry, Scope
 from proveout.dsl.plan.keys import made
 from proveout.dsl.plan.scalars import STANDBYS_MAX, setting_text
-from proveout.dsl.plan.topology import Declared, Expectation, Host, Secret, System
+from proveout.dsl.plan.topology import Declared, Expectation, FactValue, Host, Secret, System
 from proveout.dsl.rules import host_rules, session_settings
 from proveout.dsl.rules import secrets as destinations
 from proveout.dsl.rules.host_rules import PGBOUNCER, Objection, is_host_and_port
 from proveout.dsl.rules.resets import restore_problems
 from proveout.dsl.schema.models import EquipmentEntry, HostEntry, HostKeys, NodeKeys, SecretEntry, SystemEntry, Topology
-from proveout.dsl.source.nodes import Map, Node, did_you_mean
+from proveout.dsl.source.nodes import Map, Node, Scalar, did_you_mean, locate
 
 _OWN_GROUP = "a replicated database of your own is one system, with its dsn"
 _PASSWORD = re.compile(
@@ -180,10 +180,18 @@ def _declare(one: Entry, entry: NodeKeys, declared: Declared) -> Declared:
         for name, wanted in entry.expect.items()
         if not one.object_to(host_rules.pattern_problems(wanted.pattern or ""), "expect", name, "pattern")
     ]
-    whole = replace(declared, facts=tuple(sorted(entry.facts.items())), expect=tuple(expectations))
+    facts = tuple((name, _as_stated(one, name, value)) for name, value in sorted(entry.facts.items()))
+    whole = replace(declared, facts=facts, expect=tuple(expectations))
     if entry.facts or expectations or declared.is_equipment:
         one.scope.facts.append(whole)
     return whole
+
+
+def _as_stated(one: Entry, name: str, value: FactValue) -> FactValue:
+    """A fact, a number as the plan writes it where that is not the number's own text: the version 19.10 is not 19.1."""
+    node, _ = locate(one.body, ("facts", name))
+    text = node.text.replace("_", "") if isinstance(node, Scalar) else ""
+    return text if isinstance(value, float) and text != str(value) else value
 
 
 # ---- systems ---------------------------------------------------------------------------------------------------------
@@ -200,7 +208,9 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
             own = engines.NO_DATABASE if written.engine == engines.NO_DATABASE else written.dsn
             dsn = written.instances[0] if written.instances else own
             session = {name: setting_text(value) for name, value in entry.session.items()}
-            scope.systems[one.name] = replace(written, dsn=dsn, settings=_checked_settings(one, written, session))
+            settings = plain_settings(one, written.engine, _checked_settings(one, written, session), "settings")
+            scope.systems[one.name] = replace(written, dsn=dsn, settings=tuple(sorted(settings.items())))
+            session = plain_settings(one, written.engine, session.items(), "session")
             scope.sessions[one.name] = session_settings.expanded(written.engine, session)
             _declare(one, entry, Declared(name=one.name, kind="system", where=one.start))
     for check in (_check_propagation, _check_standbys, _check_fronts):
@@ -252,6 +262,14 @@ def _is_announced(one: Entry, entry: System) -> bool:
         message = f"proveout cannot start {entry.engine}, whose driver is of another package"
         one.problem(message, "provision", hint="start it yourself and give its dsn")
     return entry.provision is None
+
+
+def plain_settings(one: Entry, engine: str, settings: Iterable[tuple[str, str]], key: str) -> dict[str, str]:
+    """Settings by the names that servers know them by; each is there once."""
+    found, twice = session_settings.by_plain_name(engine, settings)
+    for name in twice:
+        one.problem(f"`{name}` is there twice: names of settings have no case", key, name, hint="leave one out")
+    return found
 
 
 def _checked_settings(one: Entry, entry: System, session: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import get_args
@@ -269,6 +269,23 @@ def objection(engine: str, name: str, value: str) -> str:  # noqa: PLR0911 - one
     if plain in _CODE:
         return f"`{name}` would load code into the server, which a plan cannot"
     return rules.objection(plain, value)
+
+
+def by_plain_name(engine: str, settings: Iterable[tuple[str, str]]) -> tuple[dict[str, str], list[str]]:
+    """(settings by the name that the server knows them by, names that stand for one that is there already): servers
+    read names without regard to case, and MySQL - as _.
+
+    >>> by_plain_name("postgres", [("JIT", "off"), ("work_mem", "4MB"), ("jit", "on")])
+    ({'jit': 'on', 'work_mem': '4MB'}, ['jit'])
+    """
+    found: dict[str, str] = {}
+    twice: list[str] = []
+    for name, value in settings:
+        plain = name.lower() if engine in _RULES else name
+        plain = plain.replace("-", "_") if engine == _MYSQL else plain
+        twice += [name] if plain in found else []
+        found[plain] = value
+    return found, twice
 
 
 def expanded(engine: str, settings: Mapping[str, str]) -> dict[str, str]:

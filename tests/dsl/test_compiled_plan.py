@@ -6,6 +6,7 @@ Tables with the same content in two places agree.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,22 @@ def test_values_are_equal_as_text_numbers_or_sizes(one: Any, other: Any, same: b
 def test_a_condition(condition: dict[str, Any], value: Any, met: bool, words: str) -> None:
     expectation = Expectation(**{"fact": "f", **condition})
     assert (holds(expectation, value), wanted(expectation)) == (met, words)
+
+
+def test_settings_lie_over_others_whatever_their_case(tmp_path: Path) -> None:
+    """Connections took both of `JIT` and `jit`, in the order of their names."""
+    db = embedded("postgres", session={"jit": True}, settings={"WORK_MEM": "4MB"})
+    load, restart = ladder("l", session={"JIT": False}), {"restart": {"system": "db", "settings": {"Work_Mem": "8MB"}}}
+    plan = compiled(tmp_path, load, restart, systems={"db": db})
+    assert plan.stages[1].session == (("jit", "off"),)
+    assert (plan.systems[0].settings, plan.stages[2].settings) == ((("work_mem", "4MB"),), (("work_mem", "8MB"),))
+
+
+def test_a_fact_keeps_the_zeros_of_a_version(tmp_path: Path) -> None:
+    text = json.dumps(document()).replace('"local"', '"local", "facts": {"release": 19.10, "ghz": 2.5, "pages": 1_000}')
+    (tmp_path / "p.yaml").write_text(text)
+    (host,) = compile_plan(tmp_path / "p.yaml").declared
+    assert dict(host.facts) == {"release": "19.10", "ghz": 2.5, "pages": 1000}
 
 
 def test_every_fact_that_a_name_stands_for_meets_it_and_what_is_measured_comes_first() -> None:
