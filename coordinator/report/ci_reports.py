@@ -198,6 +198,7 @@ SEVERITIES: Mapping[tuple[str, Level], str] = {
     ("INCONCLUSIVE", "error"): "minor",
     ("FAIL", "warning"): "minor",
     ("INCONCLUSIVE", "warning"): "info",
+    ("RUN", "error"): "critical",
     ("PLAN", "error"): "critical",
     ("PLAN", "notice"): "info",
 }
@@ -266,7 +267,7 @@ def _run(results: RunResults) -> Iterator[Remark]:
         return
     status, reason = (ended.status, ended.reason) if ended else ("unfinished", "the run has not ended")
     file, line = _first_stage(results)
-    yield Remark(id="run", level="error", outcome="FAIL", title=f"run {status}", text=reason, file=file, line=line)
+    yield Remark(id="run", level="error", outcome="RUN", title=f"run {status}", text=reason, file=file, line=line)
 
 
 def _first_stage(results: RunResults) -> tuple[str, int]:
@@ -338,7 +339,7 @@ def codequality(found: Iterable[Remark], root: Path, *, of: str = "") -> str:
             "description": safe(f"{remark.title}: {remark.text}"),
             "check_name": f"proveout/{remark.id}",
             "fingerprint": hashlib.sha256(_identity(remark, root, of).encode()).hexdigest(),
-            "severity": "critical" if remark.id == "run" else SEVERITIES[remark.outcome, remark.level],
+            "severity": SEVERITIES[remark.outcome, remark.level],
             "location": {"path": _relative(remark.file, root) or "unknown", "lines": {"begin": remark.line}},
         }
         for remark in found
@@ -347,7 +348,9 @@ def codequality(found: Iterable[Remark], root: Path, *, of: str = "") -> str:
 
 
 def _identity(remark: Remark, root: Path, of: str) -> str:
-    return "\0".join([_relative(remark.file, root), remark.text] if remark.outcome == "PLAN" else [of, remark.id])
+    if remark.outcome == "PLAN":
+        return "\0".join((_relative(remark.file, root), remark.text))
+    return "\0".join((of, remark.id) if remark.outcome != "RUN" else (of, "", remark.id))  # a verdict may be called run
 
 
 def to_metrics(results: RunResults) -> str:

@@ -257,12 +257,14 @@ def transaction_rows(rung: RungResult) -> list[LoadRow]:
 
 
 def by_load_rows(rung: RungResult) -> list[LoadRow]:
-    """The loads of a rung that has several; throughput relative to the loads with shares together, if they run at the
-    same time."""
+    """The loads of a rung that has several; throughput of those with shares relative to all of them together, if they
+    run at the same time."""
     in_turns = any(VERSUS in one for one in rung.tree.get("loads", {}).values())
     whole = None if in_turns else number_at(rung.tree, "tps")
+    beside = {load for item in rung.iterations for load in item.beside}
     return [
-        LoadRow(label=load, tree=tree, repeats=len(rung.iterations), whole=whole) for load, tree in _loads(rung).items()
+        LoadRow(label=load, tree=tree, repeats=len(rung.iterations), whole=None if load in beside else whole)
+        for load, tree in _loads(rung).items()
     ]
 
 

@@ -715,6 +715,10 @@ def test_the_code_quality_report_follows_the_schema_of_gitlab(monkeypatch: pytes
     assert [entry["severity"] for entry in entries] == ["major", "info", "critical"]
     assert entries[2]["location"] == {"path": "p.yaml", "lines": {"begin": 7}}
     assert len({entry["fingerprint"] for entry in entries}) == 3
+    called_run = load_results([verdict("run", "FAIL", "warn"), records.run_finished("failed", 4, "lost")])
+    of_both = json.loads(ci_reports.to_codequality(called_run, tmp_path))
+    assert [entry["severity"] for entry in of_both] == ["minor", "critical"], "a verdict with the name of the run"
+    assert len({entry["fingerprint"] for entry in of_both}) == 2
     moved = json.loads(ci_reports.to_codequality(failing(verdict("bad", "FAIL", line=99)), tmp_path))
     assert moved[0]["fingerprint"] == entries[0]["fingerprint"]
 

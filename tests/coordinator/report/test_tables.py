@@ -27,7 +27,7 @@ from proveout.coordinator.report.json_documents import result_to_json
 from proveout.coordinator.report.measurement_sections import cost_section, phase_tables
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.report.summary import ComparisonRow, LaddersCompared
-from proveout.coordinator.report.tables import size_rows, solve_rows
+from proveout.coordinator.report.tables import by_load_rows, size_rows, solve_rows
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
@@ -176,6 +176,13 @@ def test_stages_that_took_the_same_sizes_are_compared(tmp_path: Path) -> None:
     total = {row.mode: row.total_bytes for row in rows if not row.table}
     assert total["plain"] == pytest.approx(sum(row.total_bytes for row in rows if row.mode == "plain" and row.table))
     assert rows[-1].factor == pytest.approx(total["plain"] / total["packed"])
+
+
+def test_a_load_beside_the_others_has_no_share_of_their_throughput() -> None:
+    tree = {"tps": 100.0, "loads": {"low": {"tps": 25.0}, "high": {"tps": 75.0}, "report": {"tps": 250.0}}}
+    repeats = [iteration("mix", 4, repeat, tree, beside=("report",)) for repeat in (1, 2)]
+    (rung,) = load_results([begun("mix"), *repeats]).stages["mix"].rungs
+    assert {row.label: row.share for row in by_load_rows(rung)} == {"low": 0.25, "high": 0.75, "report": None}
 
 
 def test_a_set_of_queries_that_is_one_of_several_loads_has_rows_and_a_figure() -> None:
