@@ -462,10 +462,10 @@ def _finish(state: SearchState, rate: float, moved: str = "") -> SearchState:
 
 
 def _upper(state: SearchState, rate: float) -> float | None:
-    """The rate that is too high by refusals with evidence; None when none is."""
+    """The rate that is too high by refusals with evidence, whatever the confirmations; None when none is."""
     if not any(one.accepted is False and one.judged.clear for one in state.tried):
         return None
-    found = state.known.point(1.0 - state.error, clear=True)
+    found = state.known.point(1.0 - ERROR, clear=True)
     upper = float(math.ceil(found)) if state.over == "threads" else float(f"{found:.{DIGITS}g}")
     return max(upper, rate + 1.0 if state.over == "threads" else rate) if found < state.rate_to else None
 
