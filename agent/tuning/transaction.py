@@ -48,6 +48,7 @@ from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.results import TuningOutcome, TuningState
 
 Found: TypeAlias = Literal["before", "made", "other", "unknown"]
+STAYS = "stays until a later change of it is undone"
 
 
 def end(
@@ -70,7 +71,8 @@ def revert(
     """Undo outstanding changes (of systems, of some tunings), the last first; one state for each tuning and outcome.
 
     `fault`: only those of this fault, and those of other faults that could not be undone at their end; "" for only
-    those that belong to no fault. Changes before one that is left out are left too where they share a place with it.
+    those that belong to no fault. Changes before one that is left out are left too where they share a place with it:
+    those of `tunings` are `in_place` then, and undone as soon as the later one is.
 
     Errors of the host are states, not exceptions.
 
@@ -80,22 +82,33 @@ def revert(
     """
     done: list[tuple[Entry, TuningOutcome, str]] = []
     left: set[str | tuple[str, str]] = set()
+    stay: set[str | tuple[str, str]] = set()
+    undone: set[tuple[str, str]] = set()
     for entry in journal.outstanding(after=after):
+        places, of = _places(entry), (entry.run, entry.tuning)
         if fault is not None and entry.fault != fault and not (fault and entry.fault and entry.residue):
-            left |= _places(entry)
+            left |= places
             continue
-        if (systems_only and not entry.system) or (tunings and entry.tuning not in tunings):
+        asked = not tunings or entry.tuning in tunings or entry.residue.endswith(STAYS)
+        if (systems_only and not entry.system) or not asked:
+            stay |= places
             continue
-        places = _places(entry)
         outcome: TuningOutcome = "residue"
         if left & places:
             line = f"{_subject(entry)} could not be undone, because a later change of it could not be undone"
-        elif (entry.run, entry.tuning) in left and only_undoes(entry.change):
+        elif of in left and only_undoes(entry.change):
             line = f"{_subject(entry)} could not be undone, because it follows a change that could not be undone"
+        elif stay & places:
+            outcome, line = "in_place", f"{_subject(entry)} {STAYS}"
         else:
-            outcome, line = _undo(host, entry)
-        if outcome == "residue":
-            left |= {*places, (entry.run, entry.tuning)}
+            follows = of in stay and only_undoes(entry.change)
+            outcome, line = ("reverted", "") if follows and of not in undone else _undo(host, entry)
+            if outcome == "reverted" and follows:
+                outcome, line = "in_place", f"{_subject(entry)} follows a change that {STAYS}"
+            elif getattr(entry.change, "undo", True):
+                undone.add(of)
+        if outcome in ("residue", "in_place"):
+            (left if outcome == "residue" else stay).update({*places, of})
             journal.leave(entry, line)
         else:
             journal.settle(entry)
@@ -166,9 +179,11 @@ def _states(found: Iterable[tuple[Entry, TuningOutcome, str]]) -> tuple[TuningSt
 
 
 def _places(entry: Entry) -> set[str]:
-    """Paths, devices and places of statements that a change touches, to keep earlier changes there in order."""
+    """Paths, devices, units and places of statements that a change touches, to keep earlier changes there in order."""
     change = entry.change
     found = {getattr(change, name, "") for name in ("path", "device", "place")}
+    if isinstance(change, UnitAction) and change.verb and change.undo:
+        found.add(f"{change.unit} {'active' if change.verb in ('start', 'stop') else 'enabled'}")
     return {*found, *getattr(change, "only_if", ())[:1]} - {""}
 
 

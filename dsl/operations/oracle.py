@@ -275,17 +275,18 @@ class OracleParameters(SystemOperation):
         """The file and the instances are undone by themselves: they need not have had the same value."""
         sid = self._sid
         undo = reset(name, sid) if now.stored is None else alter(name, now.stored, "SPFILE", sid)
-        yield self._statement(name, alter(name, value, "SPFILE", sid), undo)
+        yield self._statement(name, alter(name, value, "SPFILE", sid), undo, "SPFILE")
         if now.is_immediate:
             yield self._in_memory(name, value, now)
 
     def _in_memory(self, name: str, value: str, now: _Now) -> Statement:
         undo = alter(name, now.running[0], "MEMORY", self._sid)
-        return self._statement(name, alter(name, value, "MEMORY", self._sid), undo)
+        return self._statement(name, alter(name, value, "MEMORY", self._sid), undo, "MEMORY")
 
-    def _statement(self, name: str, text: str, undo: str) -> Statement:
+    def _statement(self, name: str, text: str, undo: str, scope: str) -> Statement:
         consents = (name,) if needs_consent(name) else ()
-        return Statement(system=self.system, text=text, undo=undo, consents=consents)
+        place = f"{scope} {name} of {self.system}"
+        return Statement(system=self.system, text=text, undo=undo, consents=consents, place=place)
 
     def _refusal(self, name: str, value: str, now: _Now) -> str:
         if not now.running and not is_hidden(name):

@@ -412,7 +412,7 @@ class PostgresSettings(SystemOperation):
         """Before what waits for a restart is taken back: only a stored value that is the running one ends
         `pending_restart`."""
         waiting = [
-            Statement(system=self.system, undo=_set(name, now.setting))
+            Statement(system=self.system, undo=_set(name, now.setting), place=self._place(name))
             for name, now in known.items()
             if now.context == "postmaster"
             and not now.same(now.setting, self.settings[name])
@@ -422,9 +422,11 @@ class PostgresSettings(SystemOperation):
 
     def _statement(self, name: str, value: str, now: _Now) -> Statement:
         reset = f"ALTER SYSTEM RESET {name}"
-        return Statement(
-            system=self.system, text=_set(name, value), undo=reset if now.stored is None else _set(name, now.stored)
-        )
+        undo = reset if now.stored is None else _set(name, now.stored)
+        return Statement(system=self.system, text=_set(name, value), undo=undo, place=self._place(name))
+
+    def _place(self, name: str) -> str:
+        return f"{name} of {self.system}"
 
 
 def _set(name: str, value: str) -> str:

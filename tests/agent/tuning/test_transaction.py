@@ -304,6 +304,60 @@ def test_a_second_change_of_the_same_run_is_not_drift_and_is_reverted_alone_by_n
     assert picture(root) == before
 
 
+def test_what_a_later_change_covers_is_undone_after_it(root: Path, journal: UndoJournal) -> None:
+    """Of a file, an attribute, a unit and a setting of a database; what is not covered is undone at once, with the
+    restart that follows, which comes again at the end."""
+    units = StubUnits(tuned=UnitFact(active=True, enabled=True))
+    databases = Stored()
+    host = host_in(root, units=units)
+    host.databases = databases
+    first, second = (
+        (
+            tuning("file", f"file {n}", path="/etc/app/a.conf", content=f"{n}\n", restart="irqbalance.service"),
+            tuning("sysctl", f"kernel {n}", settings={"vm.swappiness": n, **({} if n == "2" else {"vm.dirty_ratio": "5"})}),
+            tuning("service", f"unit {n}", unit="tuned", state="running" if n == "2" else "stopped"),
+            replace(tuning("postgres_settings", f"db {n}", system="db", settings={"work_mem": f"{n}MB"}), system="db"),
+        )
+        for n in ("1", "2")
+    )  # fmt: skip
+    units.units["irqbalance.service"] = UnitFact(active=True, enabled=True)
+    before = picture(root)
+    for some in (first, second):
+        assert {state.outcome for state in apply(host, journal, *some)} == {"applied"}
+    covered = picture(root)
+    units.done.clear()
+    states = tuning_transaction.revert(host, journal, tunings=frozenset(one.name for one in first))
+    assert {state.outcome for state in states} == {"in_place", "reverted"}
+    assert (databases.stored, units.done) == ("2MB", [])
+    assert picture(root) == covered | {DIRTY: before[DIRTY]}
+    states = tuning_transaction.revert(host, journal, tunings=frozenset(one.name for one in second))
+    assert {state.outcome for state in states} == {"reverted"}
+    assert (databases.stored, units.units["tuned.service"].active) == (None, True)
+    assert picture(root) == before
+    assert journal.outstanding() == ()
+
+
+class Stored(Databases):
+    """A PostgreSQL with one setting."""
+
+    stored: str | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def of(self, run: str) -> Databases:
+        return self
+
+    def rows(self, system: str, statement: str) -> Rows:
+        if "pg_file_settings" in statement:
+            return (("work_mem", self.stored),) if self.stored else ()
+        return (("work_mem", self.stored or "4MB", "kB", "string", "user", "configuration file"),)
+
+    def run(self, system: str, statement: str) -> None:
+        if statement.startswith("ALTER SYSTEM"):
+            self.stored = statement.partition("'")[2].rstrip("'") or None
+
+
 @pytest.mark.parametrize(
     ("wanted", "path", "text", "of", "step"),
     [
