@@ -286,6 +286,8 @@ def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:  # noqa: PLR09
     if isinstance(entry.change, Command) and entry.change.device and not entry.change.undo:
         written = entry.change.argv[0].rpartition("/")[2]
         return "kept", f"the former data of {entry.change.device} cannot be restored: {written} has overwritten it"
+    if isinstance(entry.change, Command) and entry.change.lasting:
+        return "kept", f"what {_subject(entry)} has done stays: the plan has no program that undoes it"
     databases = host.databases.of(entry.run)
     try:
         if isinstance(entry.change, WriteFile):

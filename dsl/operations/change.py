@@ -106,6 +106,7 @@ class Command:
     on; without `undo` the data is lost, so it is never undone but reported as kept.
 
     `of_plan`: the program and its arguments are the plan's own text, so the policy must list them with a reason.
+    `lasting`: no program undoes it, which is reported like the loss of data.
     `already`: an exit code other than 0 is a success where the output has one of these texts (it was stopped before).
     `fault`: the operation of a fault that it belongs to; the policy must list that operation, and not the program.
     """
@@ -114,6 +115,7 @@ class Command:
     undo: tuple[str, ...] = ()
     device: str = ""
     of_plan: bool = False
+    lasting: bool = False
     already: tuple[str, ...] = ()
     fault: str = ""
     within_s: float = WITHIN_S

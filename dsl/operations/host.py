@@ -245,7 +245,8 @@ class HostCommand(Operation):
         return (*undo, *(self._command(argv=argv) for argv in self.apply))
 
     def _command(self, argv: Sequence[str] = (), undo: Sequence[str] = ()) -> Command:
-        return Command(argv=tuple(argv), undo=tuple(undo), of_plan=True, within_s=units.duration_s(self.within))
+        within_s, lasting = units.duration_s(self.within), not self.revert
+        return Command(argv=tuple(argv), undo=tuple(undo), of_plan=True, lasting=lasting, within_s=within_s)
 
     def _missing(self, facts: Facts) -> list[str]:
         found = [f"{path} is not there" for path in self.verify.exists if facts.link(path) is None]

@@ -219,6 +219,13 @@ def test_a_tuning_with_keep_is_reported_and_reverted_only_where_its_transaction_
     assert (root / DIRTY).read_text() == "20\n"
 
 
+def test_a_failed_tuning_names_a_program_that_nothing_undoes(root: Path, journal: UndoJournal) -> None:
+    one = tuning("command", keep=True, verify={"exists": ["/dev/none"]}, apply=[["/usr/bin/reload", "all"]])
+    failed, left = apply(host_in(root), journal, one)
+    assert (failed.outcome, left.outcome) == ("failed", "kept")
+    assert left.lines == ("what /usr/bin/reload all has done stays: the plan has no program that undoes it",)
+
+
 def test_a_dependent_unit_is_restarted_after_the_change_and_after_its_revert(root: Path, journal: UndoJournal) -> None:
     seen: list[str] = []
     units = StubUnits(tuned=UnitFact(active=True, enabled=True))
