@@ -105,8 +105,11 @@ Setting: TypeAlias = Annotated[str, BeforeValidator(_setting), WithJsonSchema(SE
 # a has to be written that way: DROP … IF EXISTS.
 
 _QUESTION = re.compile(r"\s*(SELECT|WITH|SHOW)\b", re.I)
-_WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|MERGE|DROP|ALTER|CREATE|TRUNCATE|GRANT|REVOKE|COPY|CALL)\b", re.I)
-_LITERALS = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"")
+_WRITES = re.compile(r"\b(INSERT|INTO|UPDATE|DELETE|MERGE|DROP|ALTER|CREATE|TRUNCATE|GRANT|REVOKE|COPY|CALL)\b", re.I)
+_LITERALS = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|--[^\n'\"$]*(?=\n|\Z)|/\*[^'\"$/]*\*/")
+"""Literals, and comments without quotes."""
+_QUOTES = re.compile(r"--|/\*|(?<![\w$])\$\w*\$")
+"""Outside of them, what could make another text of a quote than `_LITERALS` does; as `\'` in a literal can."""
 SHOWN_MAX = 200
 
 
@@ -114,6 +117,8 @@ def _question(text: str) -> str:
     bare = _LITERALS.sub("''", text)
     if not _QUESTION.match(bare) or _WRITES.search(bare) or ";" in bare:
         raise custom("`query` must only read: one SELECT, WITH or SHOW, without a semicolon")
+    if _QUOTES.search(bare) or "\\'" in text:
+        raise custom("`query` must not have quotes in comments, quotes of dollars, or `\\'`: it must only read")
     return text
 
 
