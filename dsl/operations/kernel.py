@@ -69,7 +69,7 @@ COUPLED: Mapping[str, str] = {
 """Two parameters for one quantity: the kernel sets one to 0 when the other is written. Source:
 Documentation/admin-guide/sysctl/vm of Linux."""
 _OTHER = {**COUPLED, **{ratio: number for number, ratio in COUPLED.items()}}
-_AS_FOUND = ("vm.nr_hugepages",)
+_AS_FOUND = ("vm.nr_hugepages", "vm.nr_hugepages_mempolicy")
 """The kernel provides as many as it can allocate."""
 _NEVER_ZERO = ("vm.dirty_bytes", "vm.dirty_background_bytes")
 _ACTS = ("vm.drop_caches", "vm.compact_memory", "net.ipv4.route.flush", "net.ipv6.route.flush", "vm.stat_refresh")

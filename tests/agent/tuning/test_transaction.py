@@ -292,6 +292,20 @@ def test_fewer_huge_pages_than_requested_are_reverted_and_more_are_drift(
     assert revert(host_in(root), journal) == [("huge_pages", "drifted")], "it had as many as it was to have"
 
 
+@pytest.mark.parametrize("name", ["vm.nr_hugepages", "vm.nr_hugepages_mempolicy"])
+def test_fewer_huge_pages_than_a_parameter_requests_are_reverted(name: str, root: Path, journal: UndoJournal) -> None:
+    pages = put(root, f"/proc/sys/{name.replace('.', '/')}", "4\n")
+
+    def watch(step: str) -> None:
+        if step.endswith("verify"):
+            pages.write_text("20\n")
+
+    transaction = Transaction(host=host_in(root), journal=journal, run="r", watch=watch)
+    states = transaction.apply((tuning("sysctl", settings={name: "32"}),))
+    assert [state.outcome for state in states] == ["failed", "reverted"]
+    assert pages.read_text() == "4\n"
+
+
 def test_a_second_change_of_the_same_run_is_not_drift_and_is_reverted_alone_by_name(
     root: Path, journal: UndoJournal
 ) -> None:
