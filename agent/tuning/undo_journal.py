@@ -462,15 +462,15 @@ class Machine:
                     free.append(journal)
                 except Held:
                     refuse(directory, holder)
-            mine = free.pop(0) if free else UndoJournal(self._new(), holder)
-            mine.open()
-            while free:
-                mine.absorb(free.pop(0))
+            free = free or [UndoJournal(self._new(), holder)]
+            free[0].open()
+            while len(free) > 1:
+                free[0].absorb(free.pop(1))
         except BaseException:
             for journal in free:
                 journal.close()
             raise
-        return mine
+        return free[0]
 
     def widen(self, journal: UndoJournal, holder: Holder) -> None:
         """Add claims to an open journal. Held while another run has one of them. Call it within `turn`."""

@@ -297,6 +297,25 @@ def test_one_transaction_at_a_time(tmp_path: Path) -> None:
     assert not place.place.exists()
 
 
+def test_journals_that_a_full_disk_keeps_from_being_merged_are_not_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same agent opens them again when the disk has space."""
+    place = Machine(tmp_path / "machine")
+    journals = [place.open(Holder(run=name, host=name, pid=1, claims=(name,))) for name in ("a", "b")]
+    for journal, path in zip(journals, (SWAP, DIRTY), strict=True):
+        journal.intend("r", swap("10"), [(SetText(path=f"/{path}", before="60", after="10"), None)])
+        journal.close()
+    mine = Holder(run="c", host="c", pid=1, claims=("c",))
+    with monkeypatch.context() as patch:
+        patch.setattr(UndoJournal, "_written", full)
+        with pytest.raises(OSError, match="No space left"):
+            place.open(mine)
+    merged = place.open(mine)
+    assert len(merged.outstanding()) == 2
+    merged.close()
+
+
 @pytest.mark.parametrize(
     ("engine", "dsn", "kept"),
     [
