@@ -72,6 +72,7 @@ class Program:
         assert process.stdin is not None and process.stdout is not None  # noqa: S101 - PIPE
         self._process, self._stdin, self._stdout = process, process.stdin, process.stdout
         self._words: deque[str] = deque(maxlen=WORDS_MAX)
+        self._killed = False
         self._reader = asyncio.create_task(self._read_stderr())
 
     @classmethod
@@ -170,12 +171,19 @@ class Program:
     async def ended(self) -> int:
         """Wait for the end; the exit code, or minus the number of the signal that ended the program."""
         code = await self._process.wait()
+        self._kill_group()
         await self._reader
         return code
 
+    def _kill_group(self) -> None:
+        """Kill the program and its children; once after its end: its number may be that of another program later."""
+        if not self._killed:
+            self._killed = self._process.returncode is not None
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
     async def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._kill_group()
         with contextlib.suppress(ConnectionError, RuntimeError):
             self._stdin.close()
         await self._process.wait()

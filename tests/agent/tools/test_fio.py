@@ -25,10 +25,11 @@ from fabric_bench import is_gone
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import INHERITED
 from proveout.agent.security.policy import Policy
 from proveout.agent.tools import fio
 from proveout.agent.tools.fio import Documents, FioRun, check_devices, lay_out_argv, run_argv, snapshot
-from proveout.agent.tools.program import PREFIX, ToolFolder
+from proveout.agent.tools.program import PREFIX, Program, ToolFolder
 from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
@@ -480,6 +481,19 @@ async def test_files_that_do_not_fit_are_not_created(armed_context: Any, stand_i
     fault = await failure(armed_context, run(job=replace(JOB, size_bytes=2**50)))
     assert fault.code == "disk_full"
     assert not armed_context.is_armed
+
+
+@pytest.mark.server
+async def test_the_number_of_an_ended_program_is_not_used_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It may be that of a program of the host by then, as of the one for the ramp-up after a long window."""
+    program = await Program.arm(("/bin/true",), tmp_path, INHERITED)
+    await program.go()
+    assert await program.ended() == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "killpg", lambda *_: pytest.fail("a signal to another program"))
+        await program.kill()
 
 
 AGENT = """
