@@ -240,22 +240,23 @@ class _Generator:
         windows, whole = self._spec.windows, self._model.runs_whole
         if self._target.password:
             await asyncio.to_thread(self._write_password)
-        ramps = [] if whole or not windows.ramp_up_s else [await self._arm(windows.ramp_up_s)]
-        programs = [*ramps, await self._arm(windows.ramp_up_s + windows.measure_s if whole else windows.measure_s)]
+        programs: list[Program] = []
         try:
+            if windows.ramp_up_s and not whole:
+                programs.append(await self._arm(windows.ramp_up_s))
+            programs.append(await self._arm(windows.ramp_up_s + windows.measure_s if whole else windows.measure_s))
             self._context.armed()
             t0_ns = await self._context.started()
             await asyncio.sleep(max((t0_ns - time.monotonic_ns()) / 1e9, 0.0))
             began_ns = time.monotonic_ns()
-            for ramp in ramps:
+            for ramp in programs[:-1]:
                 await self._ended(ramp, windows.ramp_up_s)
                 await asyncio.sleep(max((t0_ns - time.monotonic_ns()) / 1e9 + windows.ramp_up_s, 0.0))
             start_ns = time.monotonic_ns()
             output = await self._ended(programs[-1], windows.total_s)
             measured, values = await asyncio.to_thread(self._measured, output, t0_ns, start_ns)
         finally:
-            for program in programs:
-                await asyncio.shield(program.kill())
+            await asyncio.shield(asyncio.gather(*(program.kill() for program in programs)))
         for second in measured.seconds:
             self._context.sample(second)
         result = self._result(measured, output.decode(errors="replace"), began_ns - t0_ns)

@@ -12,10 +12,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from proveout.agent.capture.query_values import NoValue
 from proveout.agent.errors import TaskFault
+from proveout.agent.sandbox.privileges import INHERITED
+from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tools import generator
 from proveout.agent.tools.generator import PASSWORD_FILE, address, checked, load_fields, variables
 from proveout.agent.tools.generator_output import Measured, declared, numbers, pgbench, sysbench
@@ -118,6 +121,19 @@ def test_tasks_that_a_program_cannot_run_are_refused() -> None:
     model = Program(argv=["hammerdbcli"], output="hammerdb")
     with pytest.raises(TaskFault, match="whole minutes"):
         checked(task(model, windows=Windows(ramp_up_s=30.0, measure_s=60.0, ramp_down_s=0.0)), model)
+
+
+@pytest.mark.server
+async def test_the_program_of_a_ramp_up_ends_where_that_of_the_window_cannot_start(
+    task_context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generator, "_unprivileged", lambda: INHERITED)
+    task_context.policy = Policy(commands=(Tool(path="/bin/sleep", arguments=("2", "60")),))
+    model = Program(argv=["/bin/sleep", "{threads}", "{seconds}"], output="sysbench")
+    with pytest.raises(TaskFault, match="the argument '120' of the command /bin/sleep"):
+        await generator.run_generator(task_context, task(model))
+    children = [" ".join(child.cmdline()) for child in psutil.Process().children()]
+    assert not [line for line in children if "program_launcher" in line]
 
 
 # ---- outputs ---------------------------------------------------------------------------------------------------------
