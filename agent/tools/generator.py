@@ -293,6 +293,7 @@ class _Generator:
     async def _ended(self, program: Program, seconds: float) -> bytes:
         """Start a program and wait for its end; return its output. TaskFault."""
         name = self._model.argv[0]
+        self._cpu.clear()  # each program counts from 0
         await program.go()
         watch = asyncio.create_task(self._watch(program.pid))
         try:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -134,6 +134,22 @@ async def test_the_program_of_a_ramp_up_ends_where_that_of_the_window_cannot_sta
         await generator.run_generator(task_context, task(model))
     children = [" ".join(child.cmdline()) for child in psutil.Process().children()]
     assert not [line for line in children if "program_launcher" in line]
+
+
+async def test_the_cpu_time_of_a_window_is_not_that_of_its_ramp_up(task_context: Any) -> None:
+    """Each program counts from 0: between two of them there is nothing to interpolate."""
+
+    async def of(answer: object) -> Any:
+        return answer
+
+    model = Program(argv=["client", "{threads}", "{seconds}"], output="sysbench")
+    made = generator._Generator(task_context, task(model), model, cast(Any, None))
+    made._cpu.append((0, 9.8, 2))
+    ended = SimpleNamespace(
+        go=lambda: of(None), output=lambda _: of(b""), ended=lambda: of(0), pid=os.getpid(), words=""
+    )
+    await made._ended(cast(Any, ended), 1.0)
+    assert (0, 9.8, 2) not in made._cpu
 
 
 # ---- outputs ---------------------------------------------------------------------------------------------------------
