@@ -73,6 +73,8 @@ class Program:
         self._process, self._stdin, self._stdout = process, process.stdin, process.stdout
         self._words: deque[str] = deque(maxlen=WORDS_MAX)
         self._killed = False
+        self.pid = 0
+        """The process id of the program; of its launcher in mode `repeat`."""
         self._reader = asyncio.create_task(self._read_stderr())
 
     @classmethod
@@ -104,7 +106,9 @@ class Program:
         program = cls(process)
         try:
             async with asyncio.timeout(ARM_S):
-                if await program._stdout.readline() != READY:
+                ready, _, pid = (await program._stdout.readline()).partition(b" ")
+                program.pid = int(pid) if ready == READY.split()[0] else 0
+                if not program.pid:
                     await process.wait()
                     await program._reader
                     raise TaskFault("fault", f"cannot start {argv[0]}: {program.words or 'it wrote no message'}")
@@ -115,11 +119,6 @@ class Program:
             await program.kill()
             raise
         return program
-
-    @property
-    def pid(self) -> int:
-        """The process id, which the launcher and the program share."""
-        return self._process.pid
 
     @property
     def words(self) -> str:

@@ -1,12 +1,13 @@
 """Launcher of outside programs: `python -m proveout.agent.tools.program_launcher PARENT PRIVILEGES MODE PROGRAM
 ARGUMENTS…`.
 
-Flow: the agent starts the launcher in the work folder of the program -> the launcher drops its privileges, sets its
-parent-death signal, and writes `ready` -> in mode `once`, at the first line of standard input it executes the program.
-In mode `repeat`, for each byte of standard input it forks and executes the program, and writes a frame: `HEAD` with the
-exit code (or minus the signal) and two lengths, then the output and the end of standard error. At the end of standard
-input it exits. So a start at an agreed instant costs one exec, a sample of a capture a fork and an exec, and no program
-outlives its agent.
+Flow: the agent starts the launcher in the work folder of the program, with a process group of its own -> the launcher
+drops its privileges, sets its parent-death signal, and writes `READY`. In mode `once` it forks before, and the child
+executes the program at the first line of standard input; the launcher ends as the program has ended. In mode `repeat`,
+for each byte of standard input it forks and executes the program, and writes a frame: `HEAD` with the exit code (or
+minus the signal) and two lengths, then the output and the end of standard error. At the end of standard input it exits.
+So a start at an agreed instant costs one exec, a sample of a capture a fork and an exec. When its agent ends, the
+launcher kills its group: no program outlives its agent, nor do the children of a script.
 
 In mode `repeat` an output longer than `OUTPUT_MAX` ends the program: the frame then has one byte more than that.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import select
 import signal
 import struct
@@ -24,7 +26,8 @@ from collections.abc import Mapping, Sequence
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import linux
 
-READY = b"ready\n"
+READY = b"ready %d\n"
+"""With the number of the process that becomes the program."""
 ONCE, REPEAT = "once", "repeat"
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "HOME": "/nonexistent"}
 PASSED = ("MYSQL_PWD", "PGDATABASE", "PGHOST", "PGPASSWORD", "PGPORT", "PGUSER")
@@ -40,21 +43,42 @@ _PART = 65_536
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Execute the program, or serve until the end of standard input. Returns an exit code only if that fails."""
+    """Wait for the program, or serve until the end of standard input. The exit code of the launcher."""
     parent, privileges, mode, program, *rest = arguments
     Privileges.from_argument(privileges).drop(keeps_root=True)
+    signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
     # After `drop`: a change of the user resets the parent-death signal.
-    linux.set_parent_death_signal()
+    linux.set_parent_death_signal(signal.SIGTERM)
     if os.getppid() != int(parent):
         return CANNOT_START
-    os.write(1, READY)
+    if mode == ONCE:
+        passed = {name: value for name, value in os.environ.items() if name in PASSED or name.startswith(LOAD)}
+        return _guarded(program, rest, {**ENVIRONMENT, **passed})
+    os.write(1, READY % os.getpid())
     while os.read(0, 1):
-        if mode == ONCE:
-            passed = {name: value for name, value in os.environ.items() if name in PASSED or name.startswith(LOAD)}
-            return _execute(program, rest, {**ENVIRONMENT, **passed})
         code, output, words = run_once(program, rest)
         _write(HEAD.pack(code, len(output), len(words)) + output + words)
     return 0
+
+
+def _guarded(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run the program at the first line of standard input, in a child; end as it has ended."""
+    launcher, child = os.getpid(), os.fork()
+    if child == 0:
+        try:
+            linux.set_parent_death_signal()
+            os.write(1, READY % os.getpid())
+            if os.getppid() == launcher and os.read(0, 1):
+                _execute(program, arguments, environment)
+        finally:
+            os._exit(CANNOT_START)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with contextlib.suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(launcher, -code)
+    return code
 
 
 def _execute(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> int:

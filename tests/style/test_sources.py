@@ -186,6 +186,7 @@ REASONS = {
     "agent/engines/postgres/single_user.py:main": "becomes the server's program, in an environment of constants and in `/`",
     "agent/engines/embedded/server.py:program_output": SERVER,
     "agent/tools/program_launcher.py:_execute": "becomes the program, in an environment of constants, in the folder of its files",
+    "agent/tools/program_launcher.py:_guarded": "a child that becomes the program at the start",
     "agent/tools/program_launcher.py:run_once": "a child that becomes the program at once",
     "agent/tuning/fault_host.py:HostDisturbances.make": "sys.executable with -I -S: a loop that uses the standard library alone",
     "agent/tuning/fault_host.py:_qdisc": "sys.executable with -I -S, which becomes tc in an environment of constants",

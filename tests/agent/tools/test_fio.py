@@ -503,9 +503,9 @@ from proveout.agent.sandbox.privileges import INHERITED
 from proveout.agent.tools.program import Program
 
 async def main():
-    program = await Program.arm(("/bin/sleep", "1000"), Path("/"), INHERITED)
+    program = await Program.arm((sys.argv[1],), Path("/"), INHERITED)
     await program.go()
-    print(program._process.pid, flush=True)
+    print(program.pid, await anext(program.lines()), flush=True)
     await asyncio.sleep(1000)
 
 asyncio.run(main())
@@ -513,10 +513,16 @@ asyncio.run(main())
 
 
 @pytest.mark.server
-async def test_fio_ends_when_its_agent_is_killed() -> None:
-    with subprocess.Popen([sys.executable, "-P", "-c", AGENT], stdout=subprocess.PIPE, text=True) as agent:
+async def test_a_program_ends_with_its_children_when_its_agent_is_killed(tmp_path: Path) -> None:
+    """As a load generator that a script starts."""
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\nsleep 1000 &\necho $!\nwait\n")
+    script.chmod(0o755)
+    argv = [sys.executable, "-P", "-c", AGENT, str(script)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as agent:
         assert agent.stdout is not None
-        pid = int(agent.stdout.readline())
-        assert psutil.pid_exists(pid)
+        pids = [int(word) for word in agent.stdout.readline().split()]
+        assert all(map(psutil.pid_exists, pids))
         agent.kill()
-    await eventually_async(lambda: is_gone(pid), "it is gone")
+    for pid in pids:
+        await eventually_async(lambda pid=pid: is_gone(pid), "it is gone")
