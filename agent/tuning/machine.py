@@ -8,6 +8,7 @@ import json
 import os
 import pwd
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -236,11 +237,17 @@ HOLD = "reboot.json"
 
 @record
 class Hold:
-    """Changes of a run stay over a reboot: the boot that made them, and until when (Unix seconds)."""
+    """Changes of a run stay over a reboot: the boot that made them, from when (Unix seconds), and how long (s)."""
 
     run: str
     boot: str
-    until_unix_s: float
+    from_unix_s: float
+    hold_s: float
+
+    @property
+    def left_s(self) -> float:
+        """The rest, s; at most all of it, as the clock may have been set back by the reboot."""
+        return min(self.from_unix_s + self.hold_s - time.time(), self.hold_s)
 
     def store(self, directory: Path) -> None:
         """Store it beside the journals of the machine."""
@@ -253,7 +260,8 @@ def read_hold(directory: Path) -> Hold | None:
     """The hold of an earlier boot; None without one, and where the machine has not rebooted since."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         found = json.loads((directory / HOLD).read_text(encoding="utf-8"))
-        hold = Hold(run=str(found["run"]), boot=str(found["boot"]), until_unix_s=float(found["until_unix_s"]))
+        times = {name: float(found[name]) for name in ("from_unix_s", "hold_s")}
+        hold = Hold(run=str(found["run"]), boot=str(found["boot"]), **times)
         return hold if hold.boot != boot() else None
     return None
 

@@ -125,7 +125,7 @@ class Tuner:
         """Undo changes that earlier agents have left; those that a run holds over a reboot when it is not back in
         time."""
         hold = None if self.is_idle else read_hold(self.directory)
-        if hold is not None and (left_s := hold.until_unix_s - time.time()) > 0.0:
+        if hold is not None and (left_s := hold.left_s) > 0.0:
             _log.info("the changes of run %s stay for up to %.0f s: it has rebooted this machine", hold.run, left_s)
             self._late = asyncio.create_task(self._recover_late(left_s))
             return ()
@@ -264,7 +264,7 @@ class Tuner:
 
         def work() -> bool:
             if self._journal is not None:
-                Hold(run=run, boot=boot(), until_unix_s=time.time() + hold_s).store(self.directory)
+                Hold(run=run, boot=boot(), from_unix_s=time.time(), hold_s=hold_s).store(self.directory)
                 self._journal.close()
                 self._journal = None
             return reboot()

@@ -25,7 +25,7 @@ from proveout.agent.security.policy import NOTHING
 from proveout.agent.tuning import machine as machines
 from proveout.agent.tuning import transaction, undo_journal
 from proveout.agent.tuning import tuner as tuners
-from proveout.agent.tuning.machine import MACHINE, FileLock, Held, Holder, TurnTaken, claims_of, holder_of, public
+from proveout.agent.tuning.machine import MACHINE, FileLock, Held, Hold, Holder, TurnTaken, claims_of, holder_of, public
 from proveout.agent.tuning.tuner import Tuner
 from proveout.agent.tuning.undo_journal import FILE, Machine, UndoJournal, places_in
 from proveout.dsl.operations.change import Change, SetText, WriteFile
@@ -144,6 +144,15 @@ async def test_changes_of_a_killed_agent_are_undone_before_another_one_tunes(
     await second.close(keep_data=False)
     assert value(root, SWAP) == "60"
     assert not second.directory.exists()
+
+
+async def test_changes_are_not_held_longer_after_a_reboot_that_has_set_the_clock_back(
+    agent: Callable[[str], Tuner], root: Path, tmp_path: Path
+) -> None:
+    killed(tmp_path / "machine", root, SWAP, "60", "10")
+    Hold(run="run-1", boot="before", from_unix_s=time.time() + 1e9, hold_s=0.01).store(tmp_path / "machine")
+    await agent("b").recover()
+    await eventually_async(lambda: value(root, SWAP) == "60", "it is undone")
 
 
 def killed(folder: Path, root: Path, path: str, before: str, after: str, *, net: str = "") -> None:
