@@ -106,7 +106,7 @@ class _CertificateFiles:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._stamp: tuple[int, int] | None = None
+        self._stamp: tuple[tuple[int, int], ...] | None = None
 
     def read(self) -> grpc.ServerCertificateConfiguration:
         """Read the files. ProveoutError if they are not valid."""
@@ -126,12 +126,13 @@ class _CertificateFiles:
             _log.warning("the agent keeps its old certificate, because the new one is not valid: %s", error)
             return None
 
-    def _stat(self) -> tuple[int, int] | None:
+    def _stat(self) -> tuple[tuple[int, int], ...] | None:
+        """Of all three: one may be replaced after another, and only together they are valid."""
         try:
-            found = (self._directory / "agent.pem").stat()
+            found = [(self._directory / name).stat() for name in ("ca.pem", "agent.pem", "agent.key")]
         except OSError:
             return self._stamp
-        return found.st_mtime_ns, found.st_ino
+        return tuple((one.st_mtime_ns, one.st_ino) for one in found)
 
 
 def roles_of(auth_context: Mapping[str, Any]) -> frozenset[str]:

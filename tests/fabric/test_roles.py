@@ -179,12 +179,14 @@ async def shown_by(address: str, credentials: Credentials) -> int:
 
 async def test_a_renewed_certificate_is_presented_to_new_connections_and_sessions_continue(agent: Permanent) -> None:
     home, line = agent.directory / "pki", await agent.connect()
-    before = await shown_by(agent.address, agent.credentials)
-    renewed = agent.authority.issue("agent/db1", ["127.0.0.1"])
-    replace_file(home / "agent.key", renewed.key)
-    assert await shown_by(agent.address, agent.credentials) == before  # a key without its certificate is not used
-    replace_file(home / "agent.pem", renewed.certificate)
-    assert await shown_by(agent.address, agent.credentials) == Shown.read(renewed.certificate).serial != before
+    for first, second in (("agent.key", "agent.pem"), ("agent.pem", "agent.key")):
+        before = await shown_by(agent.address, agent.credentials)
+        renewed = agent.authority.issue("agent/db1", ["127.0.0.1"])
+        files = {"agent.key": renewed.key, "agent.pem": renewed.certificate}
+        replace_file(home / first, files[first])
+        assert await shown_by(agent.address, agent.credentials) == before, "one without the other is not used"
+        replace_file(home / second, files[second])
+        assert await shown_by(agent.address, agent.credentials) == Shown.read(renewed.certificate).serial != before
     line.session.send(task("k", "sleep 0"))
     assert isinstance(await line.outcome("k"), TaskDone)
 
