@@ -371,7 +371,7 @@ def garbled(why: str) -> TaskFault:
 
 @record
 class Side:
-    """Number and response times of reads, or of writes, since fio's last reset."""
+    """Number and response times of reads, or of writes, that have succeeded since fio's last reset."""
 
     ios: int = 0
     response: Histogram = _EMPTY
@@ -404,7 +404,7 @@ def snapshot(document: Mapping[str, Any], kinds: Sequence[str]) -> Snapshot:
         jobs = list(document["jobs"])
         sides = {
             name: Side(
-                ios=sum(int(_number(job[name]["total_ios"])) for job in jobs),
+                ios=sum(_succeeded(job, name) for job in jobs),
                 response=histogram.merge(_histogram(job[name]["lat_ns"]) for job in jobs),
             )
             for name in kinds
@@ -422,6 +422,13 @@ def snapshot(document: Mapping[str, Any], kinds: Sequence[str]) -> Snapshot:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise garbled(f"{type(error).__name__}: {error}") from None
+
+
+def _succeeded(job: Mapping[str, Any], name: str) -> int:
+    """The I/Os of a kind that have succeeded: those with a latency. `total_ios` has failed ones too; it stands for
+    them in the ramp, where fio counts no latencies."""
+    begun, failed = int(_number(job[name]["total_ios"])), int(_number(job.get("total_err", 0)))
+    return int(_number(job[name]["lat_ns"]["N"])) or max(begun - failed, 0)
 
 
 def _number(value: object) -> float:

@@ -149,6 +149,12 @@ def test_bins_become_our_histogram_with_the_exact_mean_and_extremes() -> None:
     assert (failed.errors, failed.first_error) == (3, "Input/output error")
 
 
+@pytest.mark.parametrize(("counts", "errors", "succeeded"), [({1000: 7}, 3, 7), ({}, 10, 0), ({}, 0, 10)])
+def test_failed_operations_are_not_counted_as_done(counts: dict[int, int], errors: int, succeeded: int) -> None:
+    """fio has them in `total_ios`; in its ramp there are no latencies."""
+    assert snapshot(document(side(10, counts, 1000), total_err=errors), ["read"]).ios == succeeded
+
+
 def test_a_second_has_the_new_operations_and_counts_restart_with_the_window() -> None:
     it = FioRun(WINDOWS, t0_ns=100 * S)
     ramp = it.take(snapshot(document(side(5, {}, 700)), ["read"]), 101 * S + S // 5)
