@@ -6,6 +6,7 @@ import asyncio
 import functools
 import os
 import platform
+import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -322,7 +323,7 @@ def _mount(path: str) -> tuple[str, str] | None:
     best: tuple[int, str, str] | None = None
     for line in _line("/proc/self/mounts").splitlines():
         _, point, kind, options, *_ = line.split()
-        point = point.encode().decode("unicode_escape")
+        point = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point)
         above = path == point or path.startswith(point.rstrip("/") + "/")
         if above and (best is None or len(point) >= best[0]):
             best = len(point), kind, options

@@ -38,11 +38,11 @@ def test_storage_is_that_of_the_nearest_existing_directory(tmp_path: Path) -> No
 
 
 def test_the_longest_mount_point_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    mounts = "/dev/a / ext4 rw 0 0\n/dev/b /data xfs rw,noatime 0 0\n/dev/c /data\\040x btrfs rw 0 0\n"
+    mounts = "/dev/a / ext4 rw 0 0\n/dev/b /data xfs rw,noatime 0 0\n/dev/c /données\\040x btrfs rw 0 0\n"
     monkeypatch.setattr(host_facts, "_line", lambda path: mounts.strip())
     assert host_facts._mount("/data/db") == ("xfs", "rw,noatime")
     assert host_facts._mount("/database") == ("ext4", "rw")
-    assert host_facts._mount("/data x/db") == ("btrfs", "rw")
+    assert host_facts._mount("/données x/db") == ("btrfs", "rw")
 
 
 FILES = {
