@@ -186,7 +186,6 @@ class Tuner:
         from proveout.agent.tuning.transaction import Stopped, Transaction  # noqa: PLC0415 - see the module's head
 
         self._set_endpoints(run, endpoints)
-        self._stop.clear()
 
         def watch(step: str) -> None:
             if self._stop.is_set():
@@ -293,7 +292,7 @@ class Tuner:
         began_s, noticed_s = clock(), -NOTICE_S
         while True:
             try:
-                return await self._in_turn(work)
+                return await self._in_turn(work, stops=True)
             except Held as held:
                 waited_s, bound_s = clock() - began_s, TURN_S if isinstance(held, TurnTaken) else HELD_S
                 if waited_s >= (FAULT_HELD_S if fault else bound_s):
@@ -371,14 +370,17 @@ class Tuner:
             journal.close()
         return tuple(states)
 
-    async def _in_turn(self, work: Callable[[], _Answer], *, release: bool = False) -> _Answer:
-        """Run `work` in a thread, one at a time. A cancellation stops the thread and waits for it.
+    async def _in_turn(self, work: Callable[[], _Answer], *, release: bool = False, stops: bool = False) -> _Answer:
+        """Run `work` in a thread, one at a time. A cancellation stops the thread, where it looks at `_stop` (`stops`),
+        and waits for it.
 
         The journal is opened and closed within the turn, so that the next turn never uses a closed journal.
         """
         from proveout.agent.tuning.sql_access import SyncClient  # noqa: PLC0415 - see the module's head
 
         async with self._turn:
+            if stops:  # not before: the stop of another one would be forgotten
+                self._stop.clear()
             client = self._client = SyncClient(self._policy)
             job = asyncio.ensure_future(asyncio.to_thread(work))
             try:

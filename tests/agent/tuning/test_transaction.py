@@ -20,7 +20,7 @@ from tuning_bench import POLICY, StubTools, StubUnits, full, host_in, picture, p
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Policy, Tool
 from proveout.agent.tuning import transaction as tuning_transaction
-from proveout.agent.tuning.host import Files, Host
+from proveout.agent.tuning.host import Attributes, Files, Host
 from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Stopped, Transaction
 from proveout.agent.tuning.tuner import Tuner
@@ -566,6 +566,32 @@ async def test_a_queued_transaction_does_not_block_the_next(root: Path, tmp_path
     assert [state.outcome for state in await tuner.revert()] == ["reverted"]
     assert picture(root) == before
     assert tuner.is_idle
+
+
+async def test_a_cancelled_transaction_is_undone_also_when_the_next_waits_already(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on, before = threading.Event(), threading.Event(), picture(root)
+    write = Attributes.write
+
+    def slow(self: Attributes, path: str, text: str) -> None:
+        begun.set()
+        assert goes_on.wait(60.0)
+        write(self, path, text)
+
+    monkeypatch.setattr(Attributes, "write", slow)
+    tuner = Tuner(tmp_path / "undo", prepare=lambda _: host_in(root))
+    first = asyncio.ensure_future(tuner.apply("r", (SYSCTLS,), (), tmp_path))
+    assert await asyncio.to_thread(begun.wait, 60.0)
+    first.cancel()
+    await asyncio.sleep(0)
+    second = asyncio.ensure_future(tuner.apply("r", (FILE,), (), tmp_path))
+    await asyncio.sleep(0)
+    goes_on.set()
+    assert [state.outcome for state in await second] == ["applied"]
+    assert first.cancelled()
+    await tuner.revert(tunings=frozenset({FILE.name}))
+    assert picture(root) == before
 
 
 async def test_a_revert_continues_after_its_close_is_cancelled(root: Path, tmp_path: Path) -> None:
