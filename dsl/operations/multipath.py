@@ -323,6 +323,8 @@ UDEVADM = "/usr/bin/udevadm"
 _QUEUES = "/sys/block/queue"
 """The path of the queues of all disks, for the check against a policy."""
 _ASSIGN = re.compile(r"SYMLINK|OWNER|GROUP|MODE|ATTR\{queue/[a-z][a-z_]*\}|ENV\{(DM_UDEV|ID|UDISKS)_[A-Z0-9_]{1,60}\}")
+_IDENTIFIES = re.compile(r"ENV\{ID_(BUS|SERIAL|WWN)(_.*)?\}")
+"""Properties that names in /dev/disk/by-id are made of, and that policies list. Source: 60-persistent-storage.rules."""
 _UDEV_VALUE = re.compile(r"[ !#$%&'()*+,./0-9:;<=>?@A-Z\[\]^_a-z{|}~-]+")
 _LINK = re.compile(r"[A-Za-z0-9%${}_.:+-]+(/[A-Za-z0-9%${}_.:+-]+)+")
 _SUBSTITUTION = re.compile(r"%[kn]|\$(kernel|number|name)(?![a-z])")
@@ -346,6 +348,8 @@ def _assign_key(key: str) -> str:
         raise custom(
             f"`{key}` is nothing that a plan gives a device: SYMLINK, OWNER, GROUP, MODE, ATTR{{queue/…}}, ENV{{ID_…}}"
         )
+    if _IDENTIFIES.fullmatch(key):
+        raise custom(f"`{key}` identifies a disk: one could take the name of another that the host's policy lists")
     return key
 
 
