@@ -97,7 +97,9 @@ class FillDisk(Operation):
     system: Name | None = Field(None, description="A provisioned system: the file system of its data directory.")
     folder: AbsolutePath | None = Field(None, description="A folder below one of the policy's `paths`.")
     leave: Size | None = Field(None, description="The room that stays free for users other than root.")
-    up_to: Size | None = Field(None, description="The size of the file; less where the policy leaves less.")
+    up_to: Size | None = Field(
+        None, description="The size of the file; refused where that leaves less than `disk_left` of the policy."
+    )
 
     privileges = "a file in the folder"
     of_fault: ClassVar[bool] = True
