@@ -225,9 +225,14 @@ class ToolFolder:
                 descriptor = _lock(path)
                 if descriptor is None:  # another agent removed it before it was locked
                     continue
-                if uid is not None:
-                    os.fchown(descriptor, uid, uid)
-                return cls(path, descriptor, is_last=is_last)
+                made = cls(path, descriptor, is_last=is_last)
+                try:
+                    if uid is not None:
+                        os.fchown(descriptor, uid, uid)
+                except OSError:  # as on NFS that knows no root
+                    made.leave()
+                    raise
+                return made
         except OSError as error:
             code = "disk_full" if error.errno == 28 else "invalid"
             way_out = "name an existing folder that the agent may write"

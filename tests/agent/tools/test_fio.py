@@ -202,6 +202,16 @@ def test_a_second_without_completed_operations_is_sent_and_a_repeated_report_is_
 # ---- folders and devices -------------------------------------------------------------------------------------------
 
 
+def test_a_folder_that_cannot_be_given_to_its_user_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchown", refuse)
+    with pytest.raises(TaskFault, match="Operation not permitted"):
+        ToolFolder.enter(tmp_path, 60_001)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_unlocked_folder_is_removed_and_a_locked_one_stays(tmp_path: Path) -> None:
     left = tmp_path / f"{PREFIX}left"
     left.mkdir()
