@@ -178,17 +178,28 @@ class HelperServer:
 
     async def _close(self, number: int, name: str, keep_data: bool) -> None:
         resource = self._resources.pop(name, None)
-        if resource is not None:
-            await resource.close(keep_data=keep_data)
-        self._write(helper.control("done", number, None))
+        frame = helper.control("done", number, None)
+        if resource is not None and (what := await _closed(name, resource, keep_data)):
+            frame = helper.control("fault", number, "fault", what, "", "", 0)
+        self._write(frame)
 
     async def _end(self, keep_data: bool) -> None:
         for runner in self._tasks.values():
             runner.stop("cancelled", "the agent ends its session")
         if self._runs:
             await asyncio.wait(self._runs)
-        for resource in reversed(list(self._resources.values())):
-            await resource.close(keep_data=keep_data)
+        for name, resource in reversed(list(self._resources.items())):
+            await _closed(name, resource, keep_data)
+
+
+async def _closed(name: str, resource: Resource, keep_data: bool) -> str:
+    """Close a resource; why that has failed, which is logged, and keeps no other one open."""
+    try:
+        await resource.close(keep_data=keep_data)
+    except Exception as error:
+        logging.exception("cannot close %s", name)
+        return sanitize(f"cannot close {name}: {type(error).__name__}: {error}")
+    return ""
 
 
 def _lazy_handler(path: str) -> Handler:

@@ -262,6 +262,30 @@ async def test_a_result_that_cannot_be_sent_is_a_fault(result: Any, monkeypatch:
     assert what.startswith("the result of rows: ")
 
 
+async def test_a_resource_that_cannot_be_closed_is_a_fault_and_keeps_no_other_open() -> None:
+    frames, closed = list[bytes](), list[bool]()
+
+    class Broken:
+        async def close(self, *, keep_data: bool) -> None:
+            raise OSError("it hangs up")
+
+    class Good:
+        async def close(self, *, keep_data: bool) -> None:
+            closed.append(keep_data)
+
+    server = helper_main.HelperServer(frames.append)
+    server._resources["link"] = Broken()
+    await server._close(7, "link", keep_data=False)
+    stream = asyncio.StreamReader()
+    stream.feed_data(b"".join(frames))
+    assert await sandbox_helper.read_from_helper(stream) == [
+        "fault", 7, "fault", "cannot close link: OSError: it hangs up", "", "", 0
+    ]  # fmt: skip
+    server._resources |= {"file": Good(), "link": Broken()}
+    await server._end(keep_data=True)
+    assert closed == [True]
+
+
 @as_root
 async def test_timesten_has_a_helper_process_of_its_own(task_context: Any) -> None:
     """The TimesTen client is not installed here; the helper itself looks for it and starts no other Python process."""
