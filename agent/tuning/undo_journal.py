@@ -205,7 +205,7 @@ class UndoJournal:
         """The endpoints of `remember`: (run, system) -> endpoint without secrets; its dsn may be ""."""
         if not self.is_there:
             return {}
-        rows = self.open().execute("SELECT run, system, engine, dsn, provisioned FROM reached").fetchall()
+        rows = self._rows("SELECT run, system, engine, dsn, provisioned FROM reached")
         return {
             (run, system): Endpoint(system=system, engine=engine, dsn=dsn, provisioned=bool(provisioned))
             for run, system, engine, dsn, provisioned in rows
@@ -215,14 +215,14 @@ class UndoJournal:
         """A mark for `outstanding(after=…)`, which then returns only later changes."""
         if not self.is_there:
             return 0
-        return int(self.open().execute("SELECT coalesce(max(id), 0) FROM change").fetchone()[0])
+        return int(self._rows("SELECT coalesce(max(id), 0) FROM change")[0][0])
 
     def outstanding(self, *, after: int = 0) -> tuple[Entry, ...]:
         """All changes that are not undone, the last first. TaskFault `disk_full` if the journal cannot be read."""
         if not self.is_there:
             return ()
         query = f"SELECT id, {_COLUMNS} FROM change WHERE id > ? ORDER BY id DESC"  # noqa: S608 - constants
-        rows = self.open().execute(query, (after,)).fetchall()
+        rows = self._rows(query, after)
         return tuple(
             Entry(
                 **one
@@ -273,6 +273,13 @@ class UndoJournal:
         except sqlite3.Error as error:
             raise self._fault("written", error) from error
 
+    def _rows(self, query: str, *values: int) -> list[tuple[Any, ...]]:
+        """The rows of a query. TaskFault `disk_full` where the file cannot be read, as one that is damaged."""
+        try:
+            return self.open().execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._fault("read", error) from error
+
     def _fault(self, what: str, error: Exception) -> TaskFault:
         return TaskFault("disk_full", f"the undo journal in {self.directory} cannot be {what}: {error}")
 
@@ -288,10 +295,9 @@ class UndoJournal:
         other.
         """
         try:
+            rows = other._rows(f"SELECT {_COLUMNS} FROM change ORDER BY id")  # noqa: S608 - a constant
+            reached = other._rows("SELECT * FROM reached")
             with self._written() as db:
-                theirs = other.open()
-                rows = theirs.execute(f"SELECT {_COLUMNS} FROM change ORDER BY id").fetchall()  # noqa: S608 - a constant
-                reached = theirs.execute("SELECT * FROM reached").fetchall()
                 db.execute("BEGIN IMMEDIATE")
                 db.executemany(_INSERT, rows)
                 db.executemany("INSERT OR IGNORE INTO reached VALUES (?, ?, ?, ?, ?)", reached)
@@ -315,7 +321,9 @@ class UndoJournal:
         empty = not (self.directory / FILE).exists()
         if self._db is not None:
             self._flush(self._db)
-            empty = self._db.execute("SELECT count(*) FROM change").fetchone()[0] == 0
+            empty = False
+            with suppress(sqlite3.Error):  # one that cannot be read stays
+                empty = self._db.execute("SELECT count(*) FROM change").fetchone()[0] == 0
             self._db.close()
             self._db = None
             if empty:

@@ -439,6 +439,24 @@ async def test_a_journal_of_another_user_is_ignored_and_the_next_is_undone(
     assert any(warning in record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
 
 
+async def test_a_damaged_journal_is_left_and_the_next_is_undone(
+    agent: Callable[[str], Tuner], root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "machine"
+    killed(folder, root, SWAP, "60", "10")
+    killed(folder / "beside-1", root, DIRTY, "20", "5")
+    damaged = folder / "beside-1" / FILE
+    head = damaged.read_bytes()[:4096]
+    damaged.write_bytes(head + b"x" * (damaged.stat().st_size - len(head)))
+    one = agent("b")
+    for _ in range(2):  # it is not locked by the first try
+        await one.recover()
+    assert (value(root, SWAP), value(root, DIRTY)) == ("60", "5")
+    assert caplog.text.count(f"the undo journal in {damaged.parent} cannot be read") == 2
+    with pytest.raises(TaskFault, match=f"{damaged.parent} cannot be read"):
+        await apply(one, "run-2", swap("20"))
+
+
 @as_root
 def test_no_change_is_made_when_other_users_could_write_the_undo_journal(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
