@@ -274,6 +274,8 @@ class Tuner:
             await self._undo_all()
 
     async def _undo_all(self) -> None:
+        if self._journal is None and read_hold(self.directory) is not None:
+            return  # until the run that has rebooted this machine is back, or `_recover_late`
         for state in await self.revert(release=True):
             level = logging.WARNING if state.outcome in ("residue", "drifted") else logging.INFO
             _log.log(level, "tuning %r: %s%s", state.name, state.outcome, _lines(state))

@@ -221,6 +221,15 @@ async def test_changes_held_over_a_reboot_are_undone_when_their_time_is_over_or_
     assert [path.name for path in bench.app.iterdir()] == ["new"]
 
 
+async def test_changes_held_over_a_reboot_stay_when_a_session_that_tunes_nothing_ends(bench: Bench) -> None:
+    """As that of a check of another plan, while the run waits for its agent."""
+    (bench.app / "lasts").write_text("before")
+    await rebooted(bench, 600.0)
+    session, _ = await bench.session("other")
+    await session.close(keep_data=True)
+    assert (bench.app / "lasts").read_text() == "after"
+
+
 async def test_a_host_whose_agent_is_not_a_service_is_not_rebooted_and_its_check_has_the_reason(bench: Bench) -> None:
     bench.boot.unit.write_text("0::/user.slice/user-0.slice/session-1.scope\n")
     session, events = await bench.session()
