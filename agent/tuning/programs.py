@@ -9,6 +9,8 @@ next boot finds the hold and undoes nothing before its end -> `ApplyTuning` of t
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
@@ -38,10 +40,10 @@ class Processes:
         self._running: subprocess.Popen[bytes] | None = None
 
     def interrupt(self) -> None:
-        """Kill the running program, if there is one; `run` then reports its failure."""
+        """Kill the running program, if there is one, with its children; `run` then reports its failure."""
         running = self._running
         if running is not None:
-            running.kill()
+            _kill(running)
 
     def run(self, argv: Sequence[str], within_s: float = WITHIN_S) -> Output:
         """Run a program to its end. Standard error follows standard output in the result."""
@@ -53,6 +55,7 @@ class Processes:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
+                start_new_session=True,
             ) as process:
                 self._running = process
                 return _output(process, within_s)
@@ -70,10 +73,17 @@ def _output(process: subprocess.Popen[bytes], within_s: float) -> Output:
     try:
         out, err = process.communicate(timeout=within_s)
     except subprocess.TimeoutExpired:
-        process.kill()
+        _kill(process)
         raise
     text = out[:OUTPUT_MAX] + (b"\n" + err[:OUTPUT_MAX] if process.returncode and err else b"")
     return Output(code=process.returncode, text=text.decode("utf-8", errors="replace"))
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a program with its children, which would go on to change the host while it is set back."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def must(tools: Processes, argv: Sequence[str], *, within_s: float = WITHIN_S, already: Sequence[str] = ()) -> str:

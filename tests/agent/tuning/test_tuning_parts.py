@@ -12,6 +12,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from eventually import eventually
+from fabric_bench import is_gone
 from tuning_bench import StubTools, full, put
 
 from proveout.agent.errors import TaskFault
@@ -84,6 +86,15 @@ def test_programs() -> None:
         tools.run(("/no/such",))
     with pytest.raises(TaskFault, match=r"cat -- /no/such failed with exit code 1: .*No such file"):
         must(tools, ("/bin/cat", "--", "/no/such"))
+
+
+def test_a_program_that_is_too_late_ends_with_its_children(tmp_path: Path) -> None:
+    """They would go on to change the host while it is set back."""
+    script = put(tmp_path, "/script", f"#!/bin/sh\nsleep 1000 &\necho $! > {tmp_path}/child\nwait\n", mode=0o755)
+    with pytest.raises(TaskFault, match=r"did not end within 0\.5 s"):
+        Processes().run((str(script),), 0.5)
+    child = int((tmp_path / "child").read_text())
+    eventually(lambda: is_gone(child), "its child has ended")
 
 
 @pytest.mark.parametrize(
