@@ -259,8 +259,13 @@ class _Generator:
             await asyncio.shield(asyncio.gather(*(program.kill() for program in programs)))
         for second in measured.seconds:
             self._context.sample(second)
-        result = self._result(measured, output.decode(errors="replace"), began_ns - t0_ns)
+        text = self._without_password(output.decode(errors="replace"))
+        result = self._result(measured, text, began_ns - t0_ns)
         return replace(result, values=tuple(values))
+
+    def _without_password(self, text: str) -> str:
+        """A text of the program, which has got the password and may write it."""
+        return text.replace(self._target.password, "***") if self._target.password else text
 
     def _write_password(self) -> None:
         """The password alone, in a new file that only the program's user reads; it goes with the folder. TaskFault when
@@ -307,6 +312,7 @@ class _Generator:
             watch.cancel()
         if code not in self._model.exit_codes:
             words = program.words or output[-400:].decode(errors="replace").strip() or "it wrote no message"
+            words = self._without_password(words)
             raise TaskFault("fault", f"{name} {how_ended(code)}: {words}", way_out="run it by hand on this host")
         return output
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -134,6 +135,30 @@ async def test_the_program_of_a_ramp_up_ends_where_that_of_the_window_cannot_sta
         await generator.run_generator(task_context, task(model))
     children = [" ".join(child.cmdline()) for child in psutil.Process().children()]
     assert not [line for line in children if "program_launcher" in line]
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("code", [0, 1])
+async def test_the_password_that_a_program_writes_is_not_shown(
+    code: int, task_context: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def started() -> int:
+        return time.monotonic_ns()
+
+    task_context.started, task_context.armed = started, lambda: None
+    monkeypatch.setattr(generator, "_unprivileged", lambda: INHERITED)
+    script = tmp_path / "client"
+    script.write_text(f'#!/bin/sh\necho "password: $PGPASSWORD"\necho "tps: 7"\nexit {code}\n')
+    script.chmod(0o755)
+    task_context.policy = Policy(commands=(Tool(path=str(script), arguments=("{count}",)),))
+    form = {"format": "pairs"}
+    model = Program(argv=[str(script), "{threads}", "{seconds}"], output=form, metrics={"tps": {}})
+    windows = Windows(ramp_up_s=0.0, measure_s=0.1, ramp_down_s=0.0)
+    try:
+        written = (await generator.run_generator(task_context, task(model, windows=windows))).output
+    except TaskFault as fault:
+        written = fault.what
+    assert "password: ***" in written and "s e" not in written
 
 
 async def test_the_cpu_time_of_a_window_is_not_that_of_its_ramp_up(task_context: Any) -> None:
