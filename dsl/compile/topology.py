@@ -116,9 +116,12 @@ def _add_hosts(scope: Scope, section: Node | None) -> None:
             hint = "`local`, or name:port of a running agent"
             one.problem(f"`{host.address}` is not an address", "address", hint=hint)
             continue
-        if not host.is_local and host.address in addresses:
-            one.problem(f"host `{addresses[host.address]}` has the same address", "address")
-        addresses[host.address] = one.name
+        place = host.address.lower()
+        if not host.is_local and place in addresses:
+            one.problem(f"host `{addresses[place]}` has the same address", "address")
+        addresses[place] = one.name
+        if one.name == "all":
+            one.problem("`all` stands for every host where hosts are named", hint="another name")
         scope.hosts[one.name] = _with_cost(one, host, entry)
         _declare(one, entry, Declared(name=one.name, kind="host", where=one.start))
 

@@ -96,7 +96,7 @@ class ExpectationEntry(Strict):
         if self.one_of is None and self.min is None and self.max is None and self.pattern is None:
             raise custom("an expectation is a value, a list of values, or has `min`, `max` or `pattern`")
         if self.min is not None and self.max is not None and self.min > self.max:
-            raise custom(f"`min` {self.min:g} is over `max` {self.max:g}")
+            raise custom(f"`min` {self.min:.15g} is over `max` {self.max:.15g}")
         return self
 
 
@@ -282,7 +282,7 @@ class ReportEntry(Strict):
         description="The figures that come first, in this order, with the reason where one has no data. All others "
         "that have data follow.",
     )
-    without: list[FigureName | Literal["others"]] = Field(
+    without: list[Literal[FigureName, "others"]] = Field(
         default_factory=list,
         max_length=40,
         description="Figures that the report leaves out; `others`: all that `figures` does not name.",
