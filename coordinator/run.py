@@ -185,7 +185,7 @@ class _Loop:
             for job in background:
                 job.cancel()
         assert self._ended is not None  # noqa: S101  # the scheduler ends with it
-        if self._broken is not None:  # an event that is not journalled does not count, even if only the last is lost
+        if self._broken is not None:  # also if only the last event is lost
             return replace(self._ended, status="failed", exit_code=4, reason=one_line(self._broken))
         return self._ended
 
@@ -378,6 +378,8 @@ class _Loop:
 
     def _emit(self, event: Event) -> None:
         if isinstance(event, RunFinished):
+            if self._broken is not None:  # what is not journalled does not count
+                event = replace(event, status="failed", exit_code=4, reason=one_line(self._broken))
             self._ended = event
             self._record.ended(event.status, event.exit_code)
         if isinstance(event, IterationStarted) and self._meters is not None:

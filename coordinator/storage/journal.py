@@ -25,7 +25,7 @@ from proveout.core.directories import describe, is_full, is_used_up
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import from_plain, to_plain
 from proveout.dsl.plan.plan import Plan, to_data
-from proveout.proto.events import LIVE_EVENTS, Event, Stamped
+from proveout.proto.events import LIVE_EVENTS, Event, RunFinished, Stamped
 
 VERSION = 2
 """Of the journal's format: events with hashes (`chain`)."""
@@ -268,6 +268,7 @@ class Journal:
 
     def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
         self._directory, self._clock = directory, clock
+        self._failed: ProveoutError | None = None
         self._lock = _lock(directory)
         try:
             self._database = sqlite3.connect(directory / FILE, isolation_level=None, check_same_thread=False)
@@ -325,9 +326,12 @@ class Journal:
         self._database.execute("COMMIT")
 
     def append(self, event: Event) -> Stamped:
-        """Make an event part of the run. StorageFailed when it cannot be kept."""
+        """Make an event part of the run. StorageFailed when it cannot be kept; after one that could not, only the end
+        of the run is: smaller events might find room, and a stage would have ended without its last iteration."""
         if isinstance(event, LIVE_EVENTS):
             raise TypeError(f"{type(event).__name__} is live; it is not journalled")
+        if self._failed is not None and not isinstance(event, RunFinished):
+            raise self._failed
         stamped = Stamped(sequence=self._head.sequence + 1, unix_s=float(self._clock()), event=event)
         body = encode(event)
         hashed = link(self._head.hash, stamped.sequence, stamped.unix_s, body)
@@ -338,7 +342,8 @@ class Journal:
             self._head = Head(stamped.sequence, hashed, self.epoch)
             write_head(self._head_file, self._head)
         except (sqlite3.Error, OSError) as fault:
-            raise _failure(self._directory, fault) from fault
+            self._failed = _failure(self._directory, fault)
+            raise self._failed from fault
         return stamped
 
     def live(self, event: Event) -> Stamped:
