@@ -121,7 +121,7 @@ def _fio(text: str, file: str, name: str) -> Imported:
     common: Settings = {}
     stages: dict[str, str] = {}
     left: dict[str, None] = {}
-    for title, line, settings in _sections(text):
+    for title, line, settings in list(_sections(text)):  # a section is whole when the next one begins
         if title == "global":
             common |= settings
             continue
