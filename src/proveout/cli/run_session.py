@@ -144,7 +144,9 @@ def again(plan: Plan, directory: RunDirectory, command: Command, *, crashed: boo
     """As `begin`, for a run that has its directory and the command line that it was started with."""
     policy = Path(command.policy) if command.policy else None
     options = _options(plan, command.pki)
-    return options(directory=directory, policy=policy, labels=command.labels, crashed=crashed, preflight=command.preflight)
+    return options(
+        directory=directory, policy=policy, labels=command.labels, crashed=crashed, preflight=command.preflight
+    )
 
 
 def _options(plan: Plan, pki: Path | str | None) -> partial[RunOptions]:
