@@ -209,7 +209,7 @@ class Helper:
         return await process.request("call", name, {"endpoint": to_plain(endpoint), **arguments})
 
     async def close_resource(self, name: str, *, keep_data: bool) -> None:
-        """Close one resource of the process. Does nothing if the process has ended: its resources ended with it."""
+        """Close one resource of the process. Does nothing if the process has ended."""
         if self._process is not None and self._process.alive:
             await self._process.request("close", name, keep_data)
 
@@ -452,7 +452,8 @@ def helper_for(context: TaskContext, privileges: Privileges, engine: str) -> Hel
 
     def add_resources(names: Sequence[str]) -> None:
         for remote in names:
-            resources.setdefault(remote, RemoteResource(helper, remote))
+            if isinstance(resources.get(remote), RemoteResource | None):
+                resources[remote] = RemoteResource(helper, remote)
 
     helper = resources[name] = Helper(
         privileges,
@@ -470,10 +471,14 @@ class RemoteResource:
     """
 
     def __init__(self, helper: Helper, name: str) -> None:
-        self._helper, self._name = helper, name
+        self._helper, self._name, self._pid = helper, name, helper.pid
 
     async def close(self, *, keep_data: bool) -> None:
-        """Close the resource in its helper process."""
+        """Close the resource in its helper process. TaskFault where that has died, without `keep_data`."""
+        if self._helper.pid != self._pid and not keep_data:
+            what = f"the helper process that kept {self._name} has died, and what it has made in databases stays"
+            way_out = "the next run that links these systems removes it; or drop subscription, slot and publication"
+            raise TaskFault("fault", what, way_out=way_out)
         await self._helper.close_resource(self._name, keep_data=keep_data)
 
 

@@ -13,6 +13,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import psycopg
@@ -260,6 +261,23 @@ async def test_a_result_that_cannot_be_sent_is_a_fault(result: Any, monkeypatch:
     kind, number, code, what, *_ = await sandbox_helper.read_from_helper(stream)  # type: ignore[misc]
     assert (kind, number, code) == ("fault", 7, "fault")
     assert what.startswith("the result of rows: ")
+
+
+async def test_what_a_dead_helper_process_leaves_in_databases_is_named() -> None:
+    """A link: its replication slot keeps the log of a running source for ever."""
+    closed = list[str]()
+
+    async def close_resource(name: str, *, keep_data: bool) -> None:
+        closed.append(name)
+
+    helper = SimpleNamespace(pid=7, close_resource=close_resource)
+    link = sandbox_helper.RemoteResource(cast(Any, helper), "link:a:b")
+    await link.close(keep_data=False)
+    assert closed == ["link:a:b"]
+    for helper.pid in (None, 8):  # it has died; another one has taken its place
+        with pytest.raises(TaskFault, match="that kept link:a:b has died"):
+            await link.close(keep_data=False)
+        await link.close(keep_data=True)
 
 
 async def test_a_resource_that_cannot_be_closed_is_a_fault_and_keeps_no_other_open() -> None:
