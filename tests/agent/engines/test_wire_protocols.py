@@ -294,6 +294,17 @@ def test_kinds_of_failures_by_code(code: str, kind: FailureKind) -> None:
 
 
 @on_postgres
+@pytest.mark.parametrize("columns", [b"", struct.pack("!I", 2**31 - 256) + b"text", struct.pack("!I", 4) + b"text\0\0"])
+def test_a_row_that_does_not_hold_its_columns_loses_the_session(peer: Peer, columns: bytes) -> None:
+    """No byte beyond it is read."""
+    peer.ask()
+    peer.answer(part(b"2") + part(b"D", b"\0\2" + columns) + part(b"C", b"SELECT 1\0") + part(b"Z", b"I"))
+    with pytest.raises(StatementFailure, match="not its protocol") as raised:
+        peer.session.rows()
+    assert raised.value.kind is FailureKind.LOST
+
+
+@on_postgres
 def test_a_fatal_error_before_anything_was_sent(peer: Peer) -> None:
     peer.there.sendall(reported("57P01", b"going down", b"FATAL"))
     assert peer.session.receive() is False
