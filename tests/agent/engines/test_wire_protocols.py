@@ -3,6 +3,7 @@ server does: answers that are split at any byte, and invalid ones."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import ssl
@@ -14,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 from eventually import PATIENCE_S
 from hypothesis import HealthCheck, example, given, settings
@@ -21,7 +23,9 @@ from hypothesis import strategies as st
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.mysql import protocol as mysql
+from proveout.agent.engines.mysql.driver import MysqlSession
 from proveout.agent.engines.mysql.driver import failure_of as mysql_failure
+from proveout.agent.engines.mysql.dsn import Address
 from proveout.agent.engines.mysql.protocol import execution, lenenc, length, placeholders
 from proveout.agent.engines.postgres import protocol as postgres
 from proveout.agent.engines.postgres.driver import PostgresPrepared, binary_integer
@@ -437,6 +441,23 @@ def test_an_error_among_the_rows(peer: Peer) -> None:
     peer.ask()
     peer.answer(peer.way.answer(("a", 1), ("b", 2)))
     assert peer.session.rows() == [("a", 1), ("b", 2)]
+
+
+def test_a_session_of_mysql_is_closed_at_once_where_the_server_does_not_read() -> None:
+    connection = pymysql.connections.Connection(defer_connect=True)
+    here, there = socket.socketpair()
+    connection._sock, connection._closed, connection.server_thread_id = here, False, (1,)
+    connection._current_timeout = 5.0  # of what was read while it connected
+    session = MysqlSession(connection, Address())
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            here.send(bytes(1 << 16))
+    closes = threading.Thread(target=session.close, daemon=True)
+    closes.start()
+    closes.join(PATIENCE_S)
+    assert not closes.is_alive()
+    assert here.fileno() < 0
+    there.close()
 
 
 @on_mysql
