@@ -99,9 +99,9 @@ def packets(*payloads: bytes, first: int = 1) -> bytes:
     )
 
 
-def definition(kind: int, flags: int = 0) -> bytes:
+def definition(kind: int, flags: int = 0, digits: int = 0, charset: int = 45) -> bytes:
     names = b"\3def" + b"\1d" + b"\1t" + b"\1t" + b"\1c" + b"\1c"
-    return names + b"\x0c" + struct.pack("<HIBHB", 45, 40, kind, flags, 0) + b"\0\0"
+    return names + b"\x0c" + struct.pack("<HIBHB", charset, 40, kind, flags, digits) + b"\0\0"
 
 
 def eof(status: int = 2) -> bytes:
@@ -417,6 +417,32 @@ def test_an_answer_with_changed_columns_and_one_without_rows(peer: Peer) -> None
 
 
 @on_mysql
+def test_moments_are_as_the_server_prints_them_and_a_bigint_may_have_no_sign(peer: Peer) -> None:
+    """Of a moment the server leaves out what is zero at its end."""
+    day, hours = struct.pack("<HBB", 2024, 2, 29), struct.pack("<BIBBB", 0, 1, 2, 3, 4)
+    kinds = [(12, 0), (12, 3), (7, 3), (10, 0), (11, 0), (11, 2), (12, 0)]
+    values = [day, day, day + bytes((1, 2, 3)) + struct.pack("<I", 450_000), day, hours, hours, b""]
+    defined = (definition(kind, digits=digits) for kind, digits in kinds)
+    one = b"\0" + bytes(2) + b"".join(bytes((len(value),)) + value for value in values)
+    taken = peer.way.prepared(Statement(name="any", text=TEXT, arguments=(object,)))
+    assert b"\x08\x80" + b"\xff" * 8 in peer.sent(taken, (2**64 - 1,))
+    peer.answer(packets(bytes((len(kinds),)), *defined, eof(), one, eof()))
+    midnight = "2024-02-29 00:00:00"
+    moments = (midnight, f"{midnight}.000", "2024-02-29 01:02:03.450", "2024-02-29")
+    assert peer.session.rows() == [(*moments, "26:03:04", "26:03:04.00", "0000-00-00 00:00:00")]
+
+
+@on_mysql
+def test_octets_come_and_go_as_they_are(peer: Peer) -> None:
+    """Those of a column `BINARY(16)`, which a later statement takes."""
+    octets, taken = b"\xff\0\xc3", peer.way.prepared(Statement(name="any", text=TEXT, arguments=(object,)))
+    assert b"\xfc\0\3" + octets in peer.sent(taken, (octets,))
+    one = b"\0\0\3" + octets + b"\3\xc3\xa9x"
+    peer.answer(packets(b"\2", definition(254, charset=63), definition(254), eof(), one, eof()))
+    assert peer.session.rows() == [(octets, "éx")]
+
+
+@on_mysql
 def test_several_results_of_a_procedure(peer: Peer) -> None:
     """The last result with rows counts; its final OK ends the call."""
     more = 2 | 8
@@ -427,20 +453,6 @@ def test_several_results_of_a_procedure(peer: Peer) -> None:
         peer.ask()
         peer.answer(whole, [70, len(whole) - 11])
         assert (peer.session.count, peer.session.rows()) == (2, [("z", 2), ("y", 3)])
-
-
-@on_mysql
-def test_an_error_among_the_rows(peer: Peer) -> None:
-    peer.ask()
-    peer.there.sendall(packets(b"\2", definition(VARCHAR), definition(LONG), eof(), packed("a", 1)))
-    assert not peer.session.receive()
-    peer.there.sendall(packets(b"\xff" + struct.pack("<H", 1317) + b"#70100interrupted", first=6))
-    with pytest.raises(StatementFailure, match="interrupted") as raised:
-        peer.session.receive()
-    assert raised.value.kind is FailureKind.ERROR
-    peer.ask()
-    peer.answer(peer.way.answer(("a", 1), ("b", 2)))
-    assert peer.session.rows() == [("a", 1), ("b", 2)]
 
 
 def test_a_session_of_mysql_is_closed_at_once_where_the_server_does_not_read() -> None:
@@ -458,6 +470,20 @@ def test_a_session_of_mysql_is_closed_at_once_where_the_server_does_not_read() -
     assert not closes.is_alive()
     assert here.fileno() < 0
     there.close()
+
+
+@on_mysql
+def test_an_error_among_the_rows(peer: Peer) -> None:
+    peer.ask()
+    peer.there.sendall(packets(b"\2", definition(VARCHAR), definition(LONG), eof(), packed("a", 1)))
+    assert not peer.session.receive()
+    peer.there.sendall(packets(b"\xff" + struct.pack("<H", 1317) + b"#70100interrupted", first=6))
+    with pytest.raises(StatementFailure, match="interrupted") as raised:
+        peer.session.receive()
+    assert raised.value.kind is FailureKind.ERROR
+    peer.ask()
+    peer.answer(peer.way.answer(("a", 1), ("b", 2)))
+    assert peer.session.rows() == [("a", 1), ("b", 2)]
 
 
 @on_mysql
