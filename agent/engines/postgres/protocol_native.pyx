@@ -115,7 +115,7 @@ cdef class Wire(wire_native.Wire):
                 has_rows = True
             elif self.data[at] == COMMAND_COMPLETE:
                 answer = Answer.__new__(Answer)
-                answer.count = affected(self.data + at + 5, end - at - 6)
+                answer.count = counted(self.data + began, at - began)
                 answer.data = PyBytes_FromStringAndSize(<char*>self.data + began, at - began) if has_rows else b""
                 answer.decoders = (<Prepared?>group.members[len(found)]).decoders
                 found.append(answer)
@@ -193,7 +193,7 @@ cdef class Wire(wire_native.Wire):
             if end > self.filled:
                 break
             if kind == COMMAND_COMPLETE:
-                self.tag = affected(self.data + body, end - 1 - body)
+                self.tag = counted(self.data, at)
                 self.done += 1
             elif kind == ERROR:
                 self.failure = self.failed(PyBytes_FromStringAndSize(<char*>self.data + body, end - body))
@@ -351,12 +351,17 @@ cdef inline int64_t integer(const uint8_t* at, uint32_t size) noexcept:
     return value
 
 
-cdef long affected(const uint8_t* tag, size_t length) noexcept:
-    """The count at the end of a command tag; 0 for `BEGIN` and the like."""
+cdef long counted(const uint8_t* data, size_t tag) noexcept:
+    """The count at the end of the CommandComplete at `tag`; where it has none, as that of SHOW, the rows since the one before."""
     cdef long value = 0, place = 1
-    cdef size_t at = length
-    while at and 0x30 <= tag[at - 1] <= 0x39:
-        value += place * (tag[at - 1] - 0x30)
+    cdef size_t at = tag + get32(data + tag + 1)
+    while data[at - 1] >= 0x30 and data[at - 1] <= 0x39 and at > tag + 5:
+        value += place * (data[at - 1] - 0x30)
         place *= 10
         at -= 1
+    if place == 1:
+        at = 0
+        while at < tag:
+            value = 0 if data[at] == COMMAND_COMPLETE else value + (data[at] == DATA_ROW)
+            at += 1 + get32(data + at + 1)
     return value

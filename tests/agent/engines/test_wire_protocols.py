@@ -298,6 +298,13 @@ def test_kinds_of_failures_by_code(code: str, kind: FailureKind) -> None:
 
 
 @on_postgres
+def test_the_rows_of_a_statement_whose_tag_has_no_count(peer: Peer) -> None:
+    peer.ask()
+    peer.answer(part(b"2") + row("4MB", 1) + part(b"C", b"SHOW\0") + part(b"Z", b"I"), [20])
+    assert (peer.session.count, peer.session.rows()) == (1, [("4MB", 1)])
+
+
+@on_postgres
 @pytest.mark.parametrize("columns", [b"", struct.pack("!I", 2**31 - 256) + b"text", struct.pack("!I", 4) + b"text\0\0"])
 def test_a_row_that_does_not_hold_its_columns_loses_the_session(peer: Peer, columns: bytes) -> None:
     """No byte beyond it is read."""
