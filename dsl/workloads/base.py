@@ -40,9 +40,9 @@ class Statement:
 
     `arguments` and `columns` are of `int`, `str`; of `float` and `object` (anything, None too) where a plan's author
     wrote the statement. Such a statement has no `columns`: the driver reads values as the server describes them, int,
-    float, str or None. `ranges` has, of each argument that is a whole number, the smallest and the largest, so that a
-    driver can refuse a value that the server's type cannot hold; empty where the workload's own schema excludes such
-    values.
+    float, str, octets or None. `ranges` has, of each argument that is a whole number, the smallest and the largest, so
+    that a driver can refuse a value that the server's type cannot hold; empty where the workload's own schema excludes
+    such values.
 
     `reads`: whether rows come back (else a count of rows affected); `writes`: whether rows are changed (by default,
     when it does not read). `rows_only`: its whole effect is on the rows that it counts, so with a count of 0 it has

@@ -56,6 +56,7 @@ class MysqlSession(WireSocket):
 
     def __init__(self, connection: Any, address: Address) -> None:
         super().__init__(file_of(connection._sock), failure_of)
+        connection._write_timeout = 0  # of `close`: the loop does not wait for a server that does not read
         self._connection = connection
         self._address = address
         self._thread = int(connection.thread_id())

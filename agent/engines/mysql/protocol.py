@@ -6,6 +6,7 @@ import io
 import select
 import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import zip_longest
 from struct import Struct
 from typing import Any, Protocol
@@ -27,8 +28,11 @@ COM_QUERY, COM_STMT_PREPARE, COM_STMT_EXECUTE = 0x03, 0x16, 0x17
 MESSAGE_MAX = (1 << 24) - 2
 LONG = "a statement of more than 16 MB"
 UNSIGNED = 0x20
-_INTEGER, _TEXT, _NULL = 8, 253, 6  # MYSQL_TYPE_LONGLONG, VAR_STRING, NULL
-_U16, _I64 = Struct("<H"), Struct("<q")
+BINARY = 63
+"""The character set of octets."""
+_INTEGER, _TEXT, _OCTETS, _NULL = 8, 253, 252, 6  # MYSQL_TYPE_LONGLONG, VAR_STRING, BLOB, NULL
+_U16, _I64, _U64 = Struct("<H"), Struct("<q"), Struct("<Q")
+UNSIGNED_ARGUMENT = 0x80
 
 # type -> (signed, unsigned): TINY, SHORT, YEAR, INT24, LONG, LONGLONG, FLOAT, DOUBLE
 FIXED = {
@@ -41,7 +45,8 @@ FIXED = {
     4: ("<f", "<f"),
     5: ("<d", "<d"),
 }
-_DATES, _TIME = frozenset({7, 10, 12}), 11
+_STRINGS = frozenset({15, 249, 250, 251, 252, 253, 254})
+_COLUMN = Struct("<HxxxxBHB")
 
 
 def placeholders(text: str) -> tuple[str, tuple[int, ...]]:
@@ -77,12 +82,14 @@ def message(start: bytes, order: Sequence[int]) -> Message:
                 nulls |= 1 << place
                 types += bytes((_NULL, 0))
             elif isinstance(value, int):
-                types += bytes((_INTEGER, 0))
-                values += _I64.pack(value)
+                is_large = value >= 1 << 63  # a bigint without a sign
+                types += bytes((_INTEGER, UNSIGNED_ARGUMENT if is_large else 0))
+                values += (_U64 if is_large else _I64).pack(value)
             else:
-                text = str(value).encode()
-                types += bytes((_TEXT, 0))
-                values += length(len(text)) + text
+                is_text = not isinstance(value, bytes)
+                octets = str(value).encode() if is_text else value
+                types += bytes((_TEXT if is_text else _OCTETS, 0))
+                values += length(len(octets)) + octets
         return packet(b"".join((start, nulls.to_bytes(size, "little"), b"\x01", types, values)))
 
     return write
@@ -107,27 +114,24 @@ def lenenc(data: bytes, at: int) -> tuple[int, int]:
     return int.from_bytes(data[at + 1 : at + 1 + width], "little"), at + 1 + width
 
 
-def described(data: bytes, at: int) -> tuple[int, int]:
-    """(type, flags) of a column, from its definition."""
+def described(data: bytes, at: int) -> tuple[int, int, int, int]:
+    """(character set, type, flags, digits after the point) of a column, from its definition."""
     for _ in range(6):  # catalogue, schema, table, its original name, name, its original name
         size, at = lenenc(data, at)
         at += size
-    return data[at + 7], _U16.unpack_from(data, at + 8)[0]
+    charset, kind, flags, digits = _COLUMN.unpack_from(data, at + 1)
+    return charset, kind, flags, digits
 
 
-def is_text(kind: int) -> bool:
-    """Whether values of a column type are a length and bytes of that many."""
-    return kind not in FIXED and kind not in _DATES and kind != _TIME
-
-
-def decoder(kind: int, flags: int, wanted: type | None) -> Decoder:
-    """The decoder for a column of a type; a value is made the type that the statement wants."""
+def decoder(charset: int, kind: int, flags: int, digits: int, wanted: type | None) -> Decoder:
+    """The decoder for a column as it is `described`; a value is made the type that the statement wants."""
     if kind in FIXED:
         decode = _fixed(Struct(FIXED[kind][1 if flags & UNSIGNED else 0]))
         natural: type = float if kind in (4, 5) else int
+    elif charset == BINARY and kind in _STRINGS and wanted is None:
+        return _octets
     else:
-        decode = _string if is_text(kind) else _span if kind == _TIME else _moment
-        natural = str
+        decode, natural = partial(_MOMENTS[kind], digits) if kind in _MOMENTS else string, str
     return decode if wanted is None or wanted is natural else _converted(decode, wanted)
 
 
@@ -149,32 +153,47 @@ def _fixed(layout: Struct) -> Decoder:
     return lambda data, at: (unpack(data, at)[0], at + size)
 
 
-def _string(data: bytes, at: int) -> tuple[str, int]:
+def _octets(data: bytes, at: int) -> tuple[bytes, int]:
     size, at = lenenc(data, at)
-    return data[at : at + size].decode(errors="replace"), at + size
+    return data[at : at + size], at + size
 
 
-def _moment(data: bytes, at: int) -> tuple[str, int]:
-    """DATE and DATETIME, as the text that the server would print."""
+def string(data: bytes, at: int) -> tuple[str, int]:
+    """A text."""
+    octets, at = _octets(data, at)
+    return octets.decode(errors="replace"), at
+
+
+def _date(_digits: int, data: bytes, at: int) -> tuple[str, int]:
     size, at = data[at], at + 1
-    part = data[at : at + size] + bytes(11 - size)
-    text = f"{_U16.unpack_from(part)[0]:04}-{part[2]:02}-{part[3]:02}"
-    if size > 4:
-        text += f" {part[4]:02}:{part[5]:02}:{part[6]:02}"
-    if size > 7:
-        text += f".{int.from_bytes(part[7:11], 'little'):06}"
-    return text, at + size
+    part = data[at : at + size] + bytes(4)
+    return f"{_U16.unpack_from(part)[0]:04}-{part[2]:02}-{part[3]:02}", at + size
 
 
-def _span(data: bytes, at: int) -> tuple[str, int]:
+def _moment(digits: int, data: bytes, at: int) -> tuple[str, int]:
+    """DATETIME and TIMESTAMP, as the text that the server would print."""
+    size = data[at]
+    part = data[at + 1 : at + 1 + size] + bytes(11)
+    text = f"{_date(0, data, at)[0]} {part[4]:02}:{part[5]:02}:{part[6]:02}"
+    return text + _fraction(digits, part[7:11]), at + 1 + size
+
+
+def _span(digits: int, data: bytes, at: int) -> tuple[str, int]:
     """TIME, as the text that the server would print."""
     size, at = data[at], at + 1
-    part = data[at : at + size] + bytes(12 - size)
+    part = data[at : at + size] + bytes(12)
     hours = int.from_bytes(part[1:5], "little") * 24 + part[5]
     text = f"{'-' if part[0] else ''}{hours:02}:{part[6]:02}:{part[7]:02}"
-    if size > 8:
-        text += f".{int.from_bytes(part[8:12], 'little'):06}"
-    return text, at + size
+    return text + _fraction(digits, part[8:12]), at + size
+
+
+def _fraction(digits: int, micro: bytes) -> str:
+    """The digits of a second behind the point; more than six stand for no fixed number."""
+    number = int.from_bytes(micro, "little")
+    return f".{number:06}"[: 1 + digits] if 0 < digits <= 6 or number else ""
+
+
+_MOMENTS = {7: _moment, 10: _date, 11: _span, 12: _moment}
 
 
 def _converted(decoder: Decoder, wanted: type) -> Decoder:

@@ -12,7 +12,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.long cimport PyLong_AsLongLong
+from cpython.long cimport PyLong_AsLongLong, PyLong_AsUnsignedLongLong
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 
 from proveout.agent.engines cimport wire_native
@@ -30,7 +30,9 @@ cdef enum:
     MORE_RESULTS = 0x08
     PACKET_MAX = (1 << 24) - 1
     INTEGER = 8  # MYSQL_TYPE_LONGLONG
+    UNSIGNED_ARGUMENT = 0x80
     TEXT = 253  # MYSQL_TYPE_VAR_STRING
+    OCTETS = 252  # MYSQL_TYPE_BLOB
     NOTHING = 6  # MYSQL_TYPE_NULL
     VALUE_MAX = 9  # bytes of a number, or of a text's length
     HEAD = -1  # in place of the number of definitions to come: a result begins,
@@ -40,6 +42,7 @@ cdef enum:
     UNSIGNED = 32  # and the bytes of an integer
 
 cdef size_t MESSAGE_MAX = binary_values.MESSAGE_MAX
+cdef object INTEGER_MAX = (1 << 63) - 1
 
 
 cdef class Prepared(wire_native.Prepared):
@@ -176,13 +179,20 @@ cdef class Wire(wire_native.Wire):
         if value is None:
             self.put_type(i, NOTHING)
             self.out[self.types_at - 1 - (prepared.count + 7) // 8 + i // 8] |= 1 << i % 8
+        elif isinstance(value, int) and value > INTEGER_MAX:  # a bigint without a sign
+            self.put_number(i, <int64_t>PyLong_AsUnsignedLongLong(value))
+            self.out[self.types_at + 2 * i + 1] = UNSIGNED_ARGUMENT
         elif isinstance(value, int):
             self.put_number(i, PyLong_AsLongLong(value))
         else:
-            if type(value) is not str:
-                value = str(value)
-            text = PyUnicode_AsUTF8AndSize(value, &length)
-            self.put_type(i, TEXT)
+            if type(value) is bytes:
+                text, length = PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
+                self.put_type(i, OCTETS)
+            else:
+                if type(value) is not str:
+                    value = str(value)
+                text = PyUnicode_AsUTF8AndSize(value, &length)
+                self.put_type(i, TEXT)
             self.room_for(prepared, length)
             self.put_length(length)
             memcpy(self.out + self.values_at, text, length)
@@ -355,9 +365,9 @@ cdef class Wire(wire_native.Wire):
         columns = prepared.statement.columns
         while at + END_MAX < self.rows_at:
             wanted = columns[len(kinds)] if len(kinds) < len(columns) else None
-            kind, flags = binary_values.described(prefix, at + 4)
-            kinds.append(kind_of(kind, flags, wanted))
-            decoders.append(binary_values.decoder(kind, flags, wanted))
+            charset, kind, flags, digits = binary_values.described(prefix, at + 4)
+            decoders.append(binary_values.decoder(charset, kind, flags, digits, wanted))
+            kinds.append(STRING if decoders[-1] is binary_values.string else kind_of(kind, flags, wanted))
             at += 4 + size_at(self.data + at)
         prepared.prefix, prepared.kinds, prepared.decoders = prefix, tuple(kinds), tuple(decoders)
         return prepared
@@ -402,10 +412,8 @@ cdef class Wire(wire_native.Wire):
 
 
 cdef int kind_of(int kind, int flags, object wanted):
-    """How to decode a column: STRING, the bytes of an integer with UNSIGNED or not, or OTHER."""
-    layout = binary_values.FIXED.get(kind)
-    if layout is None:
-        return STRING if wanted in (None, str) and binary_values.is_text(kind) else OTHER
+    """How to decode a column that is no text: the bytes of an integer with UNSIGNED or not, or OTHER."""
+    layout = binary_values.FIXED.get(kind, ("<x",))
     size = {"b": 1, "h": 2, "i": 4, "q": 8}.get(layout[0][1:].lower(), 0)
     if not size or wanted not in (None, int):
         return OTHER

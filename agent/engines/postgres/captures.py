@@ -268,7 +268,6 @@ class PostgresStatements(PostgresQueries):
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint, "statements")
         try:
-            self._connection.execute("SET client_encoding = 'UTF8'")  # a database in SQL_ASCII gives bytes otherwise
             self._connection.execute(f"SET statement_timeout = {STATEMENT_MS}")
             self._version = self._connection.info.server_version
             rows = self._rows(EXTENSION)

@@ -445,6 +445,7 @@ class PostgresDriver:
         message of libpq's."""
         parameters = {**_DEFAULTS, **_given(dsn)}
         limit_s = float(parameters.pop("connect_timeout", 0) or 0) or within_s or CONNECT_S
+        parameters["client_encoding"] = "UTF8"
         if access:
             parameters["target_session_attrs"] = _ATTRIBUTES[access]
         conn = _connected(make_conninfo("", **parameters), limit_s)

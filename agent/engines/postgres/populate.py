@@ -270,7 +270,7 @@ class PostgresLoader(TableLoader):
         super().__init__(population)
         self._chunks: dict[str, Chunks] = {}
         with self._doing("connect to the database"):
-            self._connection = psycopg.connect(dsn, autocommit=True)
+            self._connection = psycopg.connect(dsn, autocommit=True, client_encoding="UTF8")
             for setting in SETTINGS:
                 self._connection.execute(setting)
 

@@ -21,6 +21,7 @@ from proveout.dsl.workloads.base import Statement
 
 SEND_TIMEOUT_MS = 5_000
 CONNECTION_LOST = "08006"
+FOREIGN = "the server sent what is not its protocol"
 
 _U32, _U16 = Struct("!I"), Struct("!H")
 _EXECUTE_SYNC = b"E" + _U32.pack(9) + b"\0" + _U32.pack(0) + b"S" + _U32.pack(4)

@@ -16,6 +16,8 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from proveout.agent.engines cimport wire_native
 from proveout.agent.engines.wire_native cimport Layout
 
+from proveout.agent.engines.postgres.protocol import FOREIGN, lost
+
 cdef enum:
     COMMAND_COMPLETE = 0x43  # C
     DATA_ROW = 0x44  # D
@@ -113,7 +115,7 @@ cdef class Wire(wire_native.Wire):
                 has_rows = True
             elif self.data[at] == COMMAND_COMPLETE:
                 answer = Answer.__new__(Answer)
-                answer.count = affected(self.data + at + 5, end - at - 6)
+                answer.count = counted(self.data + began, at - began)
                 answer.data = PyBytes_FromStringAndSize(<char*>self.data + began, at - began) if has_rows else b""
                 answer.decoders = (<Prepared?>group.members[len(found)]).decoders
                 found.append(answer)
@@ -166,17 +168,12 @@ cdef class Wire(wire_native.Wire):
 
     cdef bint first(self, Py_ssize_t wanted, list kept) except -1:
         cdef size_t at = 0
-        cdef uint32_t size
         cdef tuple decoders = (<Prepared>self.sent).decoders
         while at < self.end and self.data[at] != DATA_ROW:
             at += 1 + get32(self.data + at + 1)
         if at >= self.end or len(decoders) < wanted:
             return False
-        at += 7
-        for column in range(wanted):
-            size = get32(self.data + at)
-            kept.append(value_of(self.data + at + 4, size, decoders[column]))
-            at += 4 + (0 if size == 0xFFFFFFFF else size)
+        read_row(self.data + at, decoders, wanted, kept)
         return True
 
     def rows(self):
@@ -192,11 +189,11 @@ cdef class Wire(wire_native.Wire):
             body = at + 5
             end = at + 1 + get32(self.data + at + 1)
             if end < body or end > at + MESSAGE_MAX:
-                raise self.lost("the server sent what is not its protocol", None)
+                raise lost(FOREIGN)
             if end > self.filled:
                 break
             if kind == COMMAND_COMPLETE:
-                self.tag = affected(self.data + body, end - 1 - body)
+                self.tag = counted(self.data, at)
                 self.done += 1
             elif kind == ERROR:
                 self.failure = self.failed(PyBytes_FromStringAndSize(<char*>self.data + body, end - body))
@@ -311,28 +308,35 @@ cdef class Wire(wire_native.Wire):
 cdef list rows_of(const uint8_t* data, size_t size, tuple decoders):
     """The rows among whole messages, decoded."""
     cdef size_t at = 0
-    cdef list rows = []
+    cdef list rows = [], values
     while at < size:
         if data[at] == DATA_ROW:
-            rows.append(row_of(data + at + 7, decoders))
+            values = []
+            read_row(data + at, decoders, len(decoders), values)
+            rows.append(tuple(values))
         at += 1 + get32(data + at + 1)
     return rows
 
 
-cdef tuple row_of(const uint8_t* at, tuple decoders):
-    """One DataRow's values, from its first column on."""
-    cdef list values = []
+cdef int read_row(const uint8_t* message, tuple decoders, Py_ssize_t wanted, list into) except -1:
+    """Append the leading values of a DataRow. StatementFailure (lost) where it does not hold them."""
+    cdef size_t at = 7, end = 1 + <size_t>get32(message + 1)
     cdef uint32_t size
-    for decode in decoders:
-        size = get32(at)
-        values.append(value_of(at + 4, size, decode))
-        at += 4 + (0 if size == 0xFFFFFFFF else size)
-    return tuple(values)
+    cdef Py_ssize_t column
+    for column in range(wanted):
+        size = get32(message + at) if at + 4 <= end else MESSAGE_MAX
+        at += 4
+        if size == 0xFFFFFFFF:
+            into.append(None)
+        elif at + size > end:
+            raise lost(FOREIGN)
+        else:
+            into.append(value_of(message + at, size, decoders[column]))
+            at += size
+    return 0
 
 
 cdef object value_of(const uint8_t* at, uint32_t size, object decode):
-    if size == 0xFFFFFFFF:
-        return None
     if decode is None:
         return integer(at, size)
     return decode(PyBytes_FromStringAndSize(<const char*>at, size))
@@ -347,12 +351,17 @@ cdef inline int64_t integer(const uint8_t* at, uint32_t size) noexcept:
     return value
 
 
-cdef long affected(const uint8_t* tag, size_t length) noexcept:
-    """The count at the end of a command tag; 0 for `BEGIN` and the like."""
+cdef long counted(const uint8_t* data, size_t tag) noexcept:
+    """The count at the end of the CommandComplete at `tag`; where it has none, as that of SHOW, the rows since the one before."""
     cdef long value = 0, place = 1
-    cdef size_t at = length
-    while at and 0x30 <= tag[at - 1] <= 0x39:
-        value += place * (tag[at - 1] - 0x30)
+    cdef size_t at = tag + get32(data + tag + 1)
+    while data[at - 1] >= 0x30 and data[at - 1] <= 0x39 and at > tag + 5:
+        value += place * (data[at - 1] - 0x30)
         place *= 10
         at -= 1
+    if place == 1:
+        at = 0
+        while at < tag:
+            value = 0 if data[at] == COMMAND_COMPLETE else value + (data[at] == DATA_ROW)
+            at += 1 + get32(data + at + 1)
     return value

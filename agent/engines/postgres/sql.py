@@ -69,6 +69,7 @@ def _parts(endpoint: Endpoint, purpose: str, timeout_s: int | None) -> dict[str,
             way_out="write it as postgresql://user@host/database or host=… dbname=… user=…",
         ) from None
     parts["application_name"] = f"{APPLICATION} {purpose}"
+    parts["client_encoding"] = "UTF8"
     parts["connect_timeout"] = timeout_s or parts.get("connect_timeout", CONNECT_S)
     return parts
 

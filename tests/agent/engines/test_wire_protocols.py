@@ -3,6 +3,7 @@ server does: answers that are split at any byte, and invalid ones."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import ssl
@@ -14,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 from eventually import PATIENCE_S
 from hypothesis import HealthCheck, example, given, settings
@@ -21,7 +23,9 @@ from hypothesis import strategies as st
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.mysql import protocol as mysql
+from proveout.agent.engines.mysql.driver import MysqlSession
 from proveout.agent.engines.mysql.driver import failure_of as mysql_failure
+from proveout.agent.engines.mysql.dsn import Address
 from proveout.agent.engines.mysql.protocol import execution, lenenc, length, placeholders
 from proveout.agent.engines.postgres import protocol as postgres
 from proveout.agent.engines.postgres.driver import PostgresPrepared, binary_integer
@@ -95,9 +99,9 @@ def packets(*payloads: bytes, first: int = 1) -> bytes:
     )
 
 
-def definition(kind: int, flags: int = 0) -> bytes:
+def definition(kind: int, flags: int = 0, digits: int = 0, charset: int = 45) -> bytes:
     names = b"\3def" + b"\1d" + b"\1t" + b"\1t" + b"\1c" + b"\1c"
-    return names + b"\x0c" + struct.pack("<HIBHB", 45, 40, kind, flags, 0) + b"\0\0"
+    return names + b"\x0c" + struct.pack("<HIBHB", charset, 40, kind, flags, digits) + b"\0\0"
 
 
 def eof(status: int = 2) -> bytes:
@@ -294,6 +298,24 @@ def test_kinds_of_failures_by_code(code: str, kind: FailureKind) -> None:
 
 
 @on_postgres
+def test_the_rows_of_a_statement_whose_tag_has_no_count(peer: Peer) -> None:
+    peer.ask()
+    peer.answer(part(b"2") + row("4MB", 1) + part(b"C", b"SHOW\0") + part(b"Z", b"I"), [20])
+    assert (peer.session.count, peer.session.rows()) == (1, [("4MB", 1)])
+
+
+@on_postgres
+@pytest.mark.parametrize("columns", [b"", struct.pack("!I", 2**31 - 256) + b"text", struct.pack("!I", 4) + b"text\0\0"])
+def test_a_row_that_does_not_hold_its_columns_loses_the_session(peer: Peer, columns: bytes) -> None:
+    """No byte beyond it is read."""
+    peer.ask()
+    peer.answer(part(b"2") + part(b"D", b"\0\2" + columns) + part(b"C", b"SELECT 1\0") + part(b"Z", b"I"))
+    with pytest.raises(StatementFailure, match="not its protocol") as raised:
+        peer.session.rows()
+    assert raised.value.kind is FailureKind.LOST
+
+
+@on_postgres
 def test_a_fatal_error_before_anything_was_sent(peer: Peer) -> None:
     peer.there.sendall(reported("57P01", b"going down", b"FATAL"))
     assert peer.session.receive() is False
@@ -402,6 +424,32 @@ def test_an_answer_with_changed_columns_and_one_without_rows(peer: Peer) -> None
 
 
 @on_mysql
+def test_moments_are_as_the_server_prints_them_and_a_bigint_may_have_no_sign(peer: Peer) -> None:
+    """Of a moment the server leaves out what is zero at its end."""
+    day, hours = struct.pack("<HBB", 2024, 2, 29), struct.pack("<BIBBB", 0, 1, 2, 3, 4)
+    kinds = [(12, 0), (12, 3), (7, 3), (10, 0), (11, 0), (11, 2), (12, 0)]
+    values = [day, day, day + bytes((1, 2, 3)) + struct.pack("<I", 450_000), day, hours, hours, b""]
+    defined = (definition(kind, digits=digits) for kind, digits in kinds)
+    one = b"\0" + bytes(2) + b"".join(bytes((len(value),)) + value for value in values)
+    taken = peer.way.prepared(Statement(name="any", text=TEXT, arguments=(object,)))
+    assert b"\x08\x80" + b"\xff" * 8 in peer.sent(taken, (2**64 - 1,))
+    peer.answer(packets(bytes((len(kinds),)), *defined, eof(), one, eof()))
+    midnight = "2024-02-29 00:00:00"
+    moments = (midnight, f"{midnight}.000", "2024-02-29 01:02:03.450", "2024-02-29")
+    assert peer.session.rows() == [(*moments, "26:03:04", "26:03:04.00", "0000-00-00 00:00:00")]
+
+
+@on_mysql
+def test_octets_come_and_go_as_they_are(peer: Peer) -> None:
+    """Those of a column `BINARY(16)`, which a later statement takes."""
+    octets, taken = b"\xff\0\xc3", peer.way.prepared(Statement(name="any", text=TEXT, arguments=(object,)))
+    assert b"\xfc\0\3" + octets in peer.sent(taken, (octets,))
+    one = b"\0\0\3" + octets + b"\3\xc3\xa9x"
+    peer.answer(packets(b"\2", definition(254, charset=63), definition(254), eof(), one, eof()))
+    assert peer.session.rows() == [(octets, "éx")]
+
+
+@on_mysql
 def test_several_results_of_a_procedure(peer: Peer) -> None:
     """The last result with rows counts; its final OK ends the call."""
     more = 2 | 8
@@ -412,6 +460,23 @@ def test_several_results_of_a_procedure(peer: Peer) -> None:
         peer.ask()
         peer.answer(whole, [70, len(whole) - 11])
         assert (peer.session.count, peer.session.rows()) == (2, [("z", 2), ("y", 3)])
+
+
+def test_a_session_of_mysql_is_closed_at_once_where_the_server_does_not_read() -> None:
+    connection = pymysql.connections.Connection(defer_connect=True)
+    here, there = socket.socketpair()
+    connection._sock, connection._closed, connection.server_thread_id = here, False, (1,)
+    connection._current_timeout = 5.0  # of what was read while it connected
+    session = MysqlSession(connection, Address())
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            here.send(bytes(1 << 16))
+    closes = threading.Thread(target=session.close, daemon=True)
+    closes.start()
+    closes.join(PATIENCE_S)
+    assert not closes.is_alive()
+    assert here.fileno() < 0
+    there.close()
 
 
 @on_mysql

@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
 from proveout.agent.engines.mysql.driver import MysqlDriver
 from proveout.agent.engines.postgres.driver import PostgresDriver
+from proveout.agent.engines.postgres.sql import PostgresQueries
 from proveout.agent.engines.sessions import Members, execute
 from proveout.agent.engines.table import driver
 from proveout.agent.load.worker import configure
@@ -171,6 +172,18 @@ def test_postgres_has_the_settings_whatever_their_characters_and_names_the_one_t
         with pytest.raises(StatementFailure, match=r"session setting work_mem = much: .*invalid value") as caught:
             configure(session, made, (("work_mem", "much"),))
         assert caught.value.kind is FailureKind.ERROR
+
+
+def test_a_database_of_another_encoding_has_the_characters_of_the_plan(postgres_server: str, database: str) -> None:
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name_of(database)}".encode())
+        form = "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        connection.execute(f"CREATE DATABASE {name_of(database)} {form}".encode())
+    made, text = driver("postgres"), "SELECT 'é', length('é')"
+    with contextlib.closing(made.connect(database)) as session:
+        assert asked(made, session, text) == [("é", "1")]
+    with contextlib.closing(PostgresQueries(Endpoint(system="db", engine="postgres", dsn=database))) as queries:
+        assert queries.rows(text, 1)[1] == [("é", 1)]
 
 
 def test_mysql_has_the_settings(mysql_database: str) -> None:
