@@ -154,7 +154,7 @@ def _one_or_many(value: object) -> object:
     """A value that stands alone, as a list of one."""
     if isinstance(value, tuple):
         return list(value)
-    return [value] if isinstance(value, (str, int)) and not isinstance(value, bool) else value
+    return [value] if isinstance(value, (str, int, float)) else value
 
 
 def _typed(parse: Callable[[Any], float], low: float, high: float, bounds: str, schema: Mapping[str, Any]) -> Form:

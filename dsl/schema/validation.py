@@ -34,7 +34,9 @@ _TYPE_WORDS = {
     "dict_type": "a mapping",
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
+    "scalar_type": "text, a number, true or false",
 }
+_SCALARS = (["str"], ["int"], ["float"], ["bool"])
 
 _BOUNDS = {
     "greater_than_equal": ("ge", "must be at least {0}"),
@@ -97,6 +99,10 @@ def _note(model: type[BaseModel], root: Node, key: str, detail: ErrorDetails, pr
     path = [
         step for step in detail["loc"] if not (isinstance(step, str) and step.startswith("["))
     ]  # and tags of unions
+    of_union = path[-1:] in _SCALARS and detail["type"] in _TYPE_WORDS
+    if of_union and not (isinstance(above := locate(root, path[:-1])[0], Map) and above.get(str(path[-1]))):
+        path = path[:-1]  # pydantic's name of a type, for each of a union
+        detail = {**detail, "type": "scalar_type"}
     is_key = detail["loc"][-1:] == ("[key]",) or detail["type"] == "extra_forbidden"
     node, name = locate(root, path)
     if isinstance(node, Scalar) and node.faulty and not is_key:
@@ -118,12 +124,13 @@ def _say(  # noqa: PLR0911 - one per kind
     kind, context = detail["type"], detail.get("ctx") or {}
     last = str(path[-1]) if path else "this"
     if kind == "extra_forbidden":
-        known = _fields(_model_at(model, path[:-1]))
+        known = _fields(_model_at(model, path[:-1], without=last))
         split = bool(SPLIT & set(last))
         hint = "a comma ends a value inside { }: quote the expression" if split else did_you_mean(last, known)
         return f"unknown key `{last}`", _after_comma(locate(root, path[:-1])[0], last) or hint
     if kind == "missing":
-        return f"`{last}` is required", ""
+        is_item = path and isinstance(path[-1], int)
+        return (f"`{label}` needs at least {int(last) + 1}" if is_item else f"`{last}` is required"), ""
     if kind == "literal_error":  # whose values are in pydantic's words for them
         expected = str(context.get("expected", "")).replace(" or ", ", ")
         choices = [word.strip("' ") for word in expected.split(",")]
@@ -133,10 +140,8 @@ def _say(  # noqa: PLR0911 - one per kind
         hint = did_you_mean(given, choices) if given else f"one of {', '.join(choices)}"
         return f"`{label}` cannot be {_shown(node)}", hint
     if kind == "string_pattern_mismatch":
-        return (
-            f"`{last if detail['loc'][-1] == '[key]' else detail['input']}` is not a name that can be used here",
-            _NAMES,
-        )
+        name = last if detail["loc"][-1] == "[key]" else node.text if isinstance(node, Scalar) else ""
+        return f"`{name}` is not a name that can be used here", _NAMES
     if kind in _BOUNDS:
         limit, words = _BOUNDS[kind]
         return f"`{label}` {words.format(context.get(limit))}", ""
@@ -205,12 +210,13 @@ def _fields(model: type[BaseModel] | None) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _model_at(model: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel] | None:
-    """The model that the mapping at `path` is read as."""
-    found = [model]
+def _model_at(model: type[BaseModel], path: Sequence[str | int], *, without: str = "") -> type[BaseModel] | None:
+    """The model that the mapping at `path` is read as; of several one that does not have the key `without`."""
+    found: list[Any] = [model]
     for step in path:
         found = [below for one in found for below in _types(_step(one, step))]
-    return next((one for one in found if isinstance(one, type) and issubclass(one, BaseModel)), None)
+    models = [one for one in found if isinstance(one, type) and issubclass(one, BaseModel)]
+    return next((one for one in models if without not in _fields(one)), next(iter(models), None))
 
 
 def _step(of: Any, step: str | int) -> Any:

@@ -189,7 +189,8 @@ class Problems:
         """Note a problem; the same problem at the same place only once, and FOUND_MAX problems at most."""
         if len(self.found) < FOUND_MAX:
             text = message if len(message) <= MESSAGE_MAX else f"{message[:MESSAGE_MAX]}…"
-            problem = PlanProblem(message=text, where=where, key=key, hint=hint, source_line=self.line(where))
+            line = "" if key.startswith("secrets.") else self.line(where)  # a secret itself may stand there
+            problem = PlanProblem(message=text, where=where, key=key, hint=hint, source_line=line)
             if not any(one.message == text and one.where == where for one in self.found if where in self.places):
                 self.found[problem] = None
             self.places.add(where)

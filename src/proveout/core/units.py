@@ -91,7 +91,8 @@ def written_duration(seconds: float) -> str:
         return f"{_decimal(seconds * 1e3)}ms"
     minutes, rest = divmod(round(seconds, 6), 60)
     hours, minutes = divmod(int(minutes), 60)
-    parts = ((str(hours), "h"), (str(minutes), "m"), (_decimal(rest), "s"))
+    days, hours = divmod(hours, 24)
+    parts = ((str(days), "d"), (str(hours), "h"), (str(minutes), "m"), (_decimal(rest), "s"))
     return "".join(f"{number}{unit}" for number, unit in parts if number != "0")
 
 
