@@ -385,9 +385,9 @@ def _changes(trend: Trend) -> Iterator[Block]:
                          Cell(f"{sign} {direction}", tone), seen))  # fmt: skip
         for spread in history.spread_changes:
             word = Cell(f"runs differ {'more' if spread.found.ratio > 1.0 else 'less'}", "warn")
-            ratio = ratio_text({"mean": spread.found.ratio})
+            wider = ratio_text({"mean": spread.found.ratio})
             rows.append((f"{where(history)}: spread of {history.metric}", _named(spread.run, trend),
-                         ratio, "-", "-", word, "level not changed by it"))  # fmt: skip
+                         wider, "-", "-", word, "level not changed by it"))  # fmt: skip
     if rows:
         heads = ("metric", "from run", "new / old", "95 % CI", "later runs", "", "")
         yield Table(heads=heads, rows=tuple(rows), layout="llrrrll")

@@ -87,7 +87,7 @@ class Stream(io.FileIO):
 
     fault: OSError | None = None
 
-    def write(self, data: Any) -> int | None:
+    def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except OSError as fault:
@@ -101,7 +101,7 @@ class Stream(io.FileIO):
         if before is None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
         raw = cls(descriptor, "wb", closefd=False)
-        lines = raw.isatty() if before is None else before.line_buffering
+        lines = before is not None and bool(before.line_buffering)
         encoding = "utf-8" if before is None else before.encoding
         return raw, io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace", line_buffering=lines)
 

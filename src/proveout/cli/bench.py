@@ -155,9 +155,9 @@ def bench(
     from DB2_PASSWORD), or asked for on a terminal where the server requires one. Exit codes as of `run`.
     """
     if again:
-        given = {"DSN": dsn, "workload": workload, "scale": scale, "threads": threads, "time": time, "rate": rate}
-        given |= {"compare": compare, "keep": keep, "sql": sql, "pgbench": pgbench}
-        refuse("--again runs the plan of the last bench as it is", **given)
+        chosen_load = {"DSN": dsn, "workload": workload, "scale": scale, "compare": compare, "sql": sql}
+        rest = {"pgbench": pgbench, "threads": threads, "time": time, "rate": rate, "keep": keep}
+        refuse("--again runs the plan of the last bench as it is", **chosen_load, **rest)
         raise typer.Exit(_again(runs_dir, headless=headless))
     asked = Asked(
         workload=known(workload),
