@@ -103,7 +103,7 @@ def test_slices_of_devices_are_disjoint_between_jobs_and_hosts() -> None:
     assert {offset for _, offset in taken} == {0, 5 * MIB, 10 * MIB, 15 * MIB}
     odd = replace(job, size_bytes=5_000_000_000)  # 5GB: no whole number of 4 KiB
     argv = run_argv("fio", spec(odd, first_slice=3))
-    assert [word for word in argv if word.startswith("--offset=")][0] == f"--offset={3 * 5_000_003_584}"
+    assert next(word for word in argv if word.startswith("--offset=")) == f"--offset={3 * 5_000_003_584}"
 
 
 # ---- output --------------------------------------------------------------------------------------------------------

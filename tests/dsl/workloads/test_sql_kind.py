@@ -174,7 +174,7 @@ def test_fractions_and_wide_ranges(low: int, high: float) -> None:
     values = np.array(drawn({"uniform": [low, high]}), dtype=np.float64)
     assert low <= values.min() <= values.max() < high
     assert scipy.stats.kstest(values, scipy.stats.uniform(low, high - low).cdf).pvalue > P_MIN
-    with pytest.raises(ValueError, match="wider than 2.62 steps of 15 digits"):
+    with pytest.raises(ValueError, match=r"wider than 2\.62 steps of 15 digits"):
         Generator.model_validate({"uniform": [0.0, 1e6], "digits": 15})
 
 
