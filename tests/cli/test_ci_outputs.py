@@ -41,15 +41,6 @@ def test_each_requested_file_is_written(directory: run_directory.RunDirectory, t
     assert (directory.path / "result.json").is_file()
 
 
-def test_a_summary_that_cannot_be_printed_is_no_failure_of_the_run(
-    directory: run_directory.RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Path("/dev/full").open("w") as full:
-        monkeypatch.setattr(sys, "stdout", full)
-        result_files.report(directory, {}, Annotations.none)
-    assert (directory.path / "result.json").is_file()
-
-
 @pytest.mark.parametrize(
     ("option", "in_github", "marked"),
     [("auto", True, True), ("auto", False, False), ("github", False, True), ("none", True, False)],

@@ -112,6 +112,8 @@ filename=/tmp/x
 filename=/dev/disk/by-id/x
 size=
 stonewall
+ioengine=libaio
+iodepth=32
 """
 HAMMERDB = """dbset db pg
 dbset bm TPC-C
@@ -142,8 +144,8 @@ def imported(source: str, text: str = "") -> Plan:
 
 
 def test_jobs_of_fio_are_tool_stages(capsys: pytest.CaptureFixture[str]) -> None:
-    random, mixed, _ = imported("nightly.fio", FIO).stages
-    assert isinstance(random, Tool) and isinstance(mixed, Tool)
+    random, mixed, disk = imported("nightly.fio", FIO).stages
+    assert isinstance(random, Tool) and isinstance(mixed, Tool) and isinstance(disk, Tool)
     assert (random.job.random, random.job.block_bytes, random.job.read_fraction, random.job.jobs) == (
         True,
         4096,
@@ -152,8 +154,10 @@ def test_jobs_of_fio_are_tool_stages(capsys: pytest.CaptureFixture[str]) -> None
     )
     assert (mixed.job.random, mixed.job.read_fraction, mixed.job.size_bytes) == (True, 0.7, 256 << 20)
     assert (random.job.direct, mixed.job.direct) == (True, False)
+    assert (random.iodepths, disk.iodepths) == ((1,), (32,))
     assert [line for line in capsys.readouterr().err.splitlines() if "nightly.fio:" in line] == [
         "not carried over: nightly.fio:14: size=10% (not one number; 1GiB in its place)",
+        "not carried over: nightly.fio:12: iodepth=16 (1 in its place, as fio has it with ioengine=psync)",
         "not carried over: nightly.fio:7: verify=crc32c (a `tool` stage has no such key; a program of `kind: program` "
         "takes any option)",
         "not carried over: nightly.fio:16: [mixed] beside the job before it (stages run one after the other)",

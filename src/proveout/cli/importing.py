@@ -117,6 +117,10 @@ _FIO_USED = ("rw", "readwrite", "bs", "blocksize", "rwmixread", "rwmixwrite", "i
              "runtime", "ramp_time", "direct", "buffered", "ioengine", "directory", "filename")  # fmt: skip
 
 
+_FIO_SYNCHRONOUS = ("sync", "psync", "vsync", "pvsync", "pvsync2", "mmap")
+"""I/O engines that have one I/O at a time, whatever the depth; psync is fio's default."""
+
+
 def _fio(text: str, file: str, name: str) -> Imported:
     common: Settings = {}
     stages: dict[str, str] = {}
@@ -189,6 +193,9 @@ def _fio_stage(id: str, found: Settings, file: str, left: dict[str, None]) -> st
         values[key] = read_as(of(*names)) or default
         if of(*names) and not read_as(of(*names)):
             lack(next(name for name in names if name in found), f"not one number; {default} in its place")
+    if values["iodepth"] != "1" and (engine := of("ioengine", default="psync")) in _FIO_SYNCHRONOUS:
+        lack("iodepth", f"1 in its place, as fio has it with ioengine={engine}")
+        values["iodepth"] = "1"
     if not read:
         read = f"{values['reads'] if 'rwmixread' in found else 100 - int(values['writes'])}%"
     devices = [one for one in of("filename").split(":") if one.startswith("/dev/")]

@@ -249,6 +249,7 @@ def top_statements(tables: Tables, *, writes: bool) -> list[Transaction]:
     return found
 
 
+_LOCKS = re.compile(r"\bFOR (?:(?:NO KEY )?UPDATE|(?:KEY )?SHARE)\b|\bLOCK IN SHARE MODE\b", re.IGNORECASE)
 _VERBS = frozenset({"SELECT", "WITH", "INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})
 
 
@@ -260,7 +261,7 @@ def _carried(tables: Tables, text: str, calls: float, number: int, *, writes: bo
         return None
     if tokens[0].upper not in _VERBS:
         return None
-    if not writes and (sql_text.writes(tokens) or " FOR UPDATE" in text.upper()):
+    if not writes and (sql_text.writes(tokens) or _LOCKS.search(text)):
         raise NotCarried("it changes rows or locks them (--write)")
     sql, binds = with_binds(tables, text, used)
     if (fault := sql_text.fault(sql_text.scan(sql))) is not None:
@@ -664,8 +665,9 @@ def _arithmetic(node: ast.expr) -> float:
             return -_arithmetic(operand)
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
             one, other = _arithmetic(left), _arithmetic(right)
-            whole = isinstance(sign, ast.Div) and isinstance(one, int) and isinstance(other, int)
-            return int(Fraction(one, other)) if whole else _OPERATORS[type(sign)](one, other)
+            if isinstance(sign, ast.Div) and isinstance(one, int) and isinstance(other, int):
+                return int(Fraction(one, other))
+            return _OPERATORS[type(sign)](one, other)
     raise ValueError("this expression is not arithmetic")
 
 
