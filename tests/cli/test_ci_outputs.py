@@ -4,7 +4,6 @@ annotations in the log."""
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
