@@ -394,7 +394,7 @@ class _Work:
         """Close the connection and wait until the host has undone the change; the state of the host, for people."""
         try:
             ending = await self.connection.close()
-        finally:  # also when nobody waits for it any more
+        finally:  # also when no caller waits for it any more
             if self.began:
                 self._revoke(self.serials)
         if not self.began:

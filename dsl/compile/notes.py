@@ -99,7 +99,7 @@ def _texts(node: Node, without: Node | None) -> Iterator[str]:
 
 
 def empty(document: Map, problems: Problems) -> Iterator[PlanProblem]:
-    """A note for each key without a value: it says nothing, where its author may have meant to say something."""
+    """A note for each key without a value, which has no effect."""
     for node in maps_below(document):
         for key, value in node.entries:
             if isinstance(value, Scalar) and value.value is None and not value.text:

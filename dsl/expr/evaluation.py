@@ -147,7 +147,7 @@ def evaluate(text: str, environment: Mapping[str, Any], *, functions: Mapping[st
 
     def over(above: Any, below: Any) -> float:
         if not isinstance(above, float) or not isinstance(below, float):
-            raise ExpressionFault(f"`{text}` divides what is no number", text=text)
+            raise ExpressionFault(f"`{text}` divides values that are not numbers", text=text)
         if below == 0.0:  # CEL has infinity there, and comparisons with it hold
             raise MissingData(f"`{text}` divides by zero", path=text, text=text, offset=node.start)
         return above / below

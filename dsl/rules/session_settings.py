@@ -272,7 +272,7 @@ def objection(engine: str, name: str, value: str) -> str:  # noqa: PLR0911 - one
 
 
 def by_plain_name(engine: str, settings: Iterable[tuple[str, str]]) -> tuple[dict[str, str], list[str]]:
-    """(settings by the name that the server knows them by, names that stand for one that is there already): servers
+    """(settings by the name of the server, names that stand for one that is there already): servers
     read names without regard to case, and MySQL - as _.
 
     >>> by_plain_name("postgres", [("JIT", "off"), ("work_mem", "4MB"), ("jit", "on")])

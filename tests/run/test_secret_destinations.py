@@ -336,7 +336,7 @@ def test_hosts_of_the_topology_do_not_need_to() -> None:
         ("oracle", "u/pa/ss@//db1.lab.example:5432/X", "literal password"),
     ],
 )
-def test_a_port_is_part_of_a_destination_and_a_quoted_secret_is_no_literal(
+def test_a_port_is_part_of_a_destination_and_a_quoted_secret_does_not_count_as_a_literal(
     engine: str, dsn: str, said: str, tmp_path: Path
 ) -> None:
     text = connected(engine, dsn, "'db1.lab.example:5432'")["plan.yaml"]

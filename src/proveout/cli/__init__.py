@@ -82,8 +82,8 @@ NOT_PRINTED = 4
 
 
 class Stream(io.FileIO):
-    """A standard stream that does not fail: what cannot be written is lost, and `fault` is the first reason. A run goes
-    on, and is undone, without its terminal, and a command has its own exit code with `| head` behind it."""
+    """A standard stream that does not fail: text that cannot be written is lost, and `fault` is the first reason. A run
+    goes on, and is undone, without its terminal, and a command has its own exit code with `| head` behind it."""
 
     fault: OSError | None = None
 

@@ -269,7 +269,7 @@ _FIO_NUMBERS: Mapping[str, tuple[Any, ...]] = {
     "size": ("1GiB", _size, "size", "filesize"), "ramp_up": ("2s", _duration, "ramp_time"),
     "measure": ("30s", _duration, "runtime"),
 }  # fmt: skip
-"""Key of a stage -> what stands in place of a value that is not there or not read, how it is read, its names in fio."""
+"""Key of a stage -> its value where the job has none or another form, how it is read, its names in fio."""
 
 
 # ---- HammerDB --------------------------------------------------------------------------------------------------------

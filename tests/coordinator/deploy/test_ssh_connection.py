@@ -1,5 +1,5 @@
 """The hosts of an inventory, the command of a login, what the end of an `ssh` process means, records and lock of the host
-program, and what is told of an interruption."""
+program, and the outcome of an interruption."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_commit_that_was_killed_is_undone_with_its_record(tmp_path: Path, monk
         ),
     ],
 )
-async def test_what_an_interruption_during_the_end_of_a_connection_leaves_is_told(
+async def test_the_outcome_of_an_interruption_during_the_end_of_a_connection(
     fault: BaseException | None, interruptions: int, told: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends = asyncio.Event()

@@ -575,7 +575,9 @@ def test_a_claim_has_value_and_limit_in_one_unit(check: str, value: str, limit: 
         (("base.at(4).errors.count == 0", "base.at(4).tps >= 1"), "2.5 %", "5 %"),
     ],
 )
-def test_a_report_says_in_how_many_runs_verdicts_may_be_wrong(checks: Sequence[str], share: str, together: str) -> None:
+def test_a_report_has_the_share_of_runs_in_which_verdicts_may_be_wrong(
+    checks: Sequence[str], share: str, together: str
+) -> None:
     """By each of their comparisons: either end of a t interval misses in 2.5 %, the upper end of no event and an end of
     a search in 5 %."""
     none = {"errors": {"count": 0, "fraction": 0.0}, "ended": {"count": 1_000}}
