@@ -576,12 +576,10 @@ def _most_errors(mean: float, count: int) -> int:
     """The number of errors of a bin that all of `count` bins together exceed with a probability of `FALSE_ALARM`."""
     if mean <= 0.0:
         return 0
-    most, term = 0, math.exp(-mean)
-    below = term
-    while 1.0 - below > FALSE_ALARM / max(count, 1) and most < 10_000:
+    most, below = 0, math.exp(-mean)
+    while 1.0 - below > FALSE_ALARM / max(count, 1) and most < 2.0 * mean + 100.0:
         most += 1
-        term *= mean / most
-        below += term
+        below += math.exp(most * math.log(mean) - mean - math.lgamma(most + 1))
     return most
 
 

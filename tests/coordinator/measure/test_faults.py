@@ -100,6 +100,14 @@ def test_usual_errors_are_neither_detected_nor_counted() -> None:
     assert (found.failed, found.detection_ns) == (50, MS)
 
 
+def test_more_errors_than_very_many_usual_ones_are_detected() -> None:
+    """800 usual errors of each 0.1 s: the probability of none, exp(-800), is 0 in doubles."""
+    usual = [(at_ns, at_ns + MS) for at_ns in range(-RAMP_UP, WINDOW, 125_000)]
+    more = [(8 * S + n * 100_000, 8 * S + n * 100_000 + MS) for n in range(500)]
+    assert effect(series(TENTHS, usual), at(8 * S, S)).detection_ns is None
+    assert effect(series(TENTHS, usual + more), at(8 * S, S)).detection_ns == near(0)
+
+
 def test_a_slow_response_is_detected_when_it_exceeds_three_times_the_longest_usual_one() -> None:
     """Responses of 5 ms, then none for 3 s: the first one due after the begin exceeds 15 ms 15 ms later."""
     rows = stalled(regular(20 * MS), 8_001 * MS, 11_001 * MS)
