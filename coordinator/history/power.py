@@ -123,9 +123,10 @@ def _ladder(plan: Plan, ladder: Ladder, earlier: Sequence[RunResults]) -> Ladder
     expected = None
     if ladder.repeat_min is not None:
         reading = [check for check in plan.verdicts if ladder.id in check.check.needs]
-        apart = [found for check in reading for found in _distances(check, earlier)]
-        if apart:
-            mean = repeats_expected(ladder.repeat_min, ladder.repeat, apart)
+        of_runs = [[apart for check in reading for apart in _distances(check, results)] for results in earlier]
+        means = [repeats_expected(ladder.repeat_min, ladder.repeat, apart) for apart in of_runs if apart]
+        if means:
+            mean = sum(means) / len(means)
             expected = mean, mean * estimate_s(ladder, plan) / ladder.repeat
     return LadderPower(id=ladder.id, repeats=ladder.repeat, changes=changes, expected=expected)
 
@@ -148,14 +149,11 @@ def _change(ladder: Ladder, rung: int, path: Sequence[str], earlier: Sequence[Ru
     return None if found is None else math.expm1(found)
 
 
-def _distances(check: Check, earlier: Sequence[RunResults]) -> Iterator[float]:
-    """For each number that decides the check, its mean distance from the limit in deviations of a repeat."""
-    of_runs = [judge(check.check.text, environment(results)).deciding for results in earlier]
-    for of_number in zip(*of_runs, strict=False):
-        apart = [deviations_apart(value, limit) for value, limit in of_number if value is not None]
-        known = [one for one in apart if one is not None]
-        if known:
-            yield sum(known) / len(known)
+def _distances(check: Check, results: RunResults) -> Iterator[float]:
+    """The distance from its limit, in deviations of a repeat, of each number that decides the check in a run."""
+    deciding = judge(check.check.text, environment(results)).deciding
+    apart = (deviations_apart(value, limit) for value, limit in deciding if value is not None)
+    yield from (one for one in apart if one is not None)
 
 
 def _verdict(plan: Plan, check: Check, earlier: Sequence[RunResults]) -> VerdictPower | None:

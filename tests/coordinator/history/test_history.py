@@ -195,6 +195,16 @@ def test_a_limit_at_the_value_is_hardly_decided_and_auto_repeats_have_an_expecte
     assert f"about 6 are expected, in {format_duration(seconds)}" in "\n".join(power.lines(found))
 
 
+def test_the_expected_repeats_are_of_the_same_numbers_in_each_run(tmp_path: Path) -> None:
+    """The newest run is undecided by one comparison; the other one is far from its limit in both."""
+    made = judged("ladder.at(1).tps >= 500 && ladder.at(4).tps >= 3001", repeat_min=3, repeat=10)
+    record(tmp_path, {**VALUES, 4: [3600.0, 3700.0, 3500.0]}, day=1, of=made)
+    record(tmp_path, VALUES, day=2, of=made)
+    found = power.foresee(made, power.earlier_results(made, tmp_path))
+    repeats, _ = found.ladders[0].expected or (0.0, 0.0)
+    assert repeats == pytest.approx((5.9 + 3.0) / 2, abs=0.5), "3 by the one, 6 by the other"
+
+
 def test_nothing_is_said_without_earlier_runs_or_where_a_journal_is_too_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
