@@ -155,7 +155,8 @@ class Admission:
             return Refused(reason="the host reboots: its agent serves again from the next boot")
         current = self._live()
         same_run = current is not None and current.hello.run_id == hello.run_id
-        if current is not None and same_run and current.hello.epoch == hello.epoch:
+        # A coordinator that has lost a session, which is ending now, begins again after its end.
+        if current is not None and same_run and current.hello.epoch == hello.epoch and not current.is_ending:
             current.verifier = self._config.trust.verifier(hello)
             return current
         if current is not None and not same_run and current.attached:

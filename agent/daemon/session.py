@@ -268,6 +268,11 @@ class Session:
         return self._attachment is not None and self._attachment.open
 
     @property
+    def is_ending(self) -> bool:
+        """Whether it takes no more tasks: its work is being ended, or has ended."""
+        return self._ending is not None
+
+    @property
     def lease_remaining_s(self) -> float:
         """Seconds until the lease ends without another beat."""
         return self._lease.remaining_s(time.monotonic_ns())

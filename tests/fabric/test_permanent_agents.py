@@ -80,9 +80,11 @@ async def test_it_serves_one_run_after_the_other(agent: Permanent, tmp_path: Pat
     assert await agent.stop() == 0
 
 
-async def test_another_run_waits_for_the_end_of_a_session_without_a_stream(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("run", ["two", "one"])
+async def test_a_run_waits_for_the_end_of_a_session_without_a_stream(
+    run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Another run waits for its lease too; a coordinator that has lost the agent does not go on with what is ending."""
     monkeypatch.setattr("proveout.agent.daemon.session.end_children", lambda: None)  # servers of other tests are, too
     config = AgentConfig(
         name="db1",
@@ -94,13 +96,18 @@ async def test_another_run_waits_for_the_end_of_a_session_without_a_stream(
     admission = Admission(config, AgentJournal(tmp_path / "journal.sqlite"))
     first = await admission.admit(replace(HELLO, run_id="one"))
     assert isinstance(first, Session)
+    closing = asyncio.Event()
+    first.resources["slow"] = cast(Any, SimpleNamespace(close=lambda keep_data: closing.wait()))
     first.detach(first.attach())
-    waiting = asyncio.ensure_future(admission.admit(replace(HELLO, run_id="two")))
-    await eventually_async(lambda: admission.waiting, "it waits")
+    if run == "one":
+        first.end("lease_lost", "no beat came", keep_data=True)
+    waiting = asyncio.ensure_future(admission.admit(replace(HELLO, run_id=run)))
+    await eventually_async(lambda: admission.waiting or waiting.done(), "it waits")
     assert not waiting.done()
     first.end("lease_lost", "no beat came", keep_data=True)
+    closing.set()
     second = await waiting
-    assert isinstance(second, Session) and first.ended.is_set()
+    assert isinstance(second, Session) and second is not first and first.ended.is_set()
     second.end("cancelled", "the test is over", keep_data=False)
     await second.ended.wait()
 
