@@ -546,11 +546,11 @@ def end_children() -> None:
     children = psutil.Process().children(recursive=True)
     for child in children:
         _log.warning("ending process %d, which a handler has left behind", child.pid)
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.Error):  # it has ended, or is another user's, as of sudo
             child.terminate()
     running = psutil.wait_procs(children, timeout=TERMINATE_S)[1]
     for child in running:
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.Error):
             child.kill()
     psutil.wait_procs(running, timeout=TERMINATE_S)
 

@@ -8,13 +8,15 @@ import itertools
 import shutil
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.agent.daemon import tasks
+from proveout.agent.daemon import session, tasks
 from proveout.agent.daemon.handlers import HANDLERS, TABLE, resolve
 from proveout.agent.daemon.session import QUIET_S, Lease, Outbox, SendSchedule
 from proveout.agent.daemon.task_journal import AgentJournal
@@ -54,6 +56,17 @@ def test_beats_in_time_keep_a_lease(gaps_ns: list[int]) -> None:
         now_ns += gap_ns
         assert not lease.ended(now_ns)
         lease.renew(now_ns)
+
+
+def test_a_process_that_the_agent_may_not_end_does_not_keep_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise psutil.AccessDenied
+
+    left = SimpleNamespace(pid=1, terminate=refused, kill=refused)  # by sudo
+    monkeypatch.setattr(session, "_may_have_children", lambda: True)
+    monkeypatch.setattr(psutil, "Process", lambda: SimpleNamespace(children=lambda recursive: [left]))
+    monkeypatch.setattr(psutil, "wait_procs", lambda found, timeout: ([], found))
+    session.end_children()
 
 
 # ---- outbox ----------------------------------------------------------------------------------------------------------
