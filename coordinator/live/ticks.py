@@ -95,7 +95,9 @@ class FaultWatch:
 
     def _take(self, event: HostTick) -> None:
         """Keep the newest numbers of a capture."""
-        capture = self._captures[event.capture]
+        capture = self._captures.get(event.capture)
+        if capture is None:
+            return  # of an agent that sends any name
         if capture.kind == "lag":
             lags = {"seconds": event.readings["lag.seconds"]} if "lag.seconds" in event.readings else {}
             self._live["lag"] = lags

@@ -283,6 +283,7 @@ USED = "live.sql.sessions.used == 3 && live.sql.sessions.commits > 10"
         ("live.tps > 99", [tick("ramp_up")], False),
         ("live.errors_per_s > 3 && live.response.p99_us > 800", [tick(errors=4)], True),
         (BUSY, [tick()], False),  # no data yet
+        (BUSY, [host("unknown", cpu__busy_fraction=0.6), tick()], False),  # an agent may send any name
         (BUSY, [host("os", cpu__busy_fraction=0.6), tick()], True),
         (USED, [host("sessions", sql__used=3.0, sql__commits_per_s=20.0), tick()], True),
     ],
