@@ -375,7 +375,10 @@ SEARCH: Tree = {
     "probes": "probes run",
     "confirm": LOAD,
 }
-SQL: Tree = {"seconds": "wall time of all repeats, s", "rows": "rows returned or affected, all statements"}
+SQL: Tree = {
+    "seconds": "wall time of all repeats, s; of the part after a resume",
+    "rows": "rows returned or affected, all statements",
+}
 STAGE_VALUES: Tree = {
     "elapsed_s": "time of the statements of a repeat, s; an estimate over the repeats",
     "wait_s": "time that `wait_until` waited, s; an estimate over the repeats",

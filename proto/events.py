@@ -367,11 +367,13 @@ class PopulateFinished:
 
 @record
 class ValuesTaken:
-    """The numbers of one repeat (from 1) of a stage, by name; `elapsed_s` and `wait_s` are among them."""
+    """The numbers of one repeat (from 1) of a stage, by name; `elapsed_s` and `wait_s` are among them. `rows`: those
+    that its statements returned or changed."""
 
     stage: str
     repeat: int
     values: dict[str, float]
+    rows: int = 0
 
 
 @record

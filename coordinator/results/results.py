@@ -476,11 +476,8 @@ def _estimate(having: Sequence[_Part], values: Sequence[float], path: tuple[str,
 # ---- metrics of expressions --------------------------------------------------------------------------------------
 
 
-def stage_metrics(stage: Stage, results: RunResults, *, seconds: float, rows: int = 0) -> Metrics:
-    """`StageFinished.metrics` of a stage from the results so far.
-
-    `seconds`: its wall time; `rows`: the number of rows that the statements of a sql stage returned or affected.
-    """
+def stage_metrics(stage: Stage, results: RunResults, *, seconds: float) -> Metrics:
+    """`StageFinished.metrics` of a stage from the results so far; `seconds`: its wall time."""
     result = results.stages.get(stage.id)
     match stage:
         case Ladder() | Tool():
@@ -490,8 +487,9 @@ def stage_metrics(stage: Stage, results: RunResults, *, seconds: float, rows: in
         case Populate():
             return populate_metrics(result.populated if result else ())
         case Sql() | CommandRun():
-            counted = {"rows": rows} if isinstance(stage, Sql) else {}
-            return {"seconds": seconds} | counted | (value_estimates(result.values) if result else {})
+            taken = result.values if result else ()
+            counted = {"rows": sum(one.rows for one in taken)} if isinstance(stage, Sql) else {}
+            return {"seconds": seconds} | counted | value_estimates(taken)
         case _:
             return {"seconds": seconds}
 

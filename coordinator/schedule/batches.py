@@ -429,7 +429,6 @@ def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  
         case _, Checked(findings=findings):
             _found(turn, step, key, findings)
         case _, SqlDone():
-            turn.set(rows=turn.state.rows + sum(result.counts))
             _values_taken(turn, step.stage, result)
         case _, CommandDone():
             _command_done(turn, step.stage, host, result)
@@ -470,7 +469,8 @@ def _values_taken(turn: Turn, stage_id: str, result: SqlDone) -> None:
     values = {"elapsed_s": result.elapsed_s} | dict(result.values)
     if stage.wait_until.query:
         values["wait_s"] = result.wait_s
-    turn.emit(ValuesTaken(stage=stage_id, repeat=turn.state.progress.taken_values(stage_id) + 1, values=values))
+    repeat = turn.state.progress.taken_values(stage_id) + 1
+    turn.emit(ValuesTaken(stage=stage_id, repeat=repeat, values=values, rows=sum(result.counts)))
 
 
 def _command_done(turn: Turn, stage_id: str, host: str, result: CommandDone) -> None:

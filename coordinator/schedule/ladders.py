@@ -249,7 +249,7 @@ def finish_stage(turn: Turn, stage: Stage, outcome: str) -> None:
         return
     seconds = turn.at_s - turn.state.stage_began_s  # for interleaved ladders since the first of them began
     ok = outcome == "ok"
-    metrics = turn.evaluator.metrics(stage, turn.state.progress, seconds, turn.state.rows) if ok else {}
+    metrics = turn.evaluator.metrics(stage, turn.state.progress, seconds) if ok else {}
     turn.emit(StageFinished(stage=stage.id, outcome="ok" if ok else "failed", seconds=seconds, metrics=metrics))
     emit_provisional_verdicts(turn, stage)
     forget_parts(turn, stage)

@@ -345,7 +345,7 @@ def _enter(turn: Turn, stage: Stage) -> None:
     together = iteration_order.block(state.plan, stage)
     if state.stage not in {member.id for member in together}:
         turn.set(stage_began_s=turn.at_s)
-    turn.set(stage=stage.id, rows=0)
+    turn.set(stage=stage.id)
     for member in together:
         if member.id not in state.progress.folded.stages:
             estimate_s = state.setup.estimates_s.get(member.id, 0.0)

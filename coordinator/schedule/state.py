@@ -495,9 +495,8 @@ class ResultEvaluator(Protocol):
         """Run the search over the finished probes; each is the last attempt of its number, in order."""
         ...
 
-    def metrics(self, stage: Stage, progress: RunProgress, seconds: float, rows: int) -> Metrics:
-        """The metrics that expressions read under the stage's id; `rows` is the number that a sql stage returned or
-        changed."""
+    def metrics(self, stage: Stage, progress: RunProgress, seconds: float) -> Metrics:
+        """The metrics that expressions read under the stage's id."""
         ...
 
     def verdicts(self, progress: RunProgress) -> tuple[VerdictReached, ...]:
@@ -689,7 +688,6 @@ class State:
     pristine: frozenset[str] = frozenset()
     promoted: tuple[str, ...] = ()
     redo: tuple[str, ...] = ()
-    rows: int = 0
     tasks: Mapping[str, str] = field(default_factory=dict)
     given_up: Mapping[str, str] = field(default_factory=dict)
     rebooting: Mapping[str, float] = field(default_factory=dict)

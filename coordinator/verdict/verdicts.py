@@ -649,9 +649,9 @@ class PlanEvaluator:
         )
         return SearchReplayed(reports=reports, next=answer)
 
-    def metrics(self, stage: Stage, progress: RunProgress, seconds: float, rows: int) -> Metrics:
+    def metrics(self, stage: Stage, progress: RunProgress, seconds: float) -> Metrics:
         """The metrics that expressions read under the stage's id."""
-        return results.stage_metrics(stage, progress.results, seconds=seconds, rows=rows)
+        return results.stage_metrics(stage, progress.results, seconds=seconds)
 
     def verdicts(self, progress: RunProgress) -> tuple[VerdictReached, ...]:
         """The plan's verdicts in their order, then the propagations'."""

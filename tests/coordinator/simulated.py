@@ -8,6 +8,7 @@ from typing import Any
 from records import ladder_stage, plan_of, search_stage
 from run_simulator import Evaluator, Fault, Simulation, World, finished
 
+from proveout.coordinator.results.results import stage_metrics
 from proveout.coordinator.schedule import rate_search
 from proveout.coordinator.schedule.state import (
     ConditionResult,
@@ -144,8 +145,9 @@ class Model(Evaluator):
         )
         return SearchReplayed(reports=reports, next=end)
 
-    def metrics(self, stage: Stage, progress: RunProgress, seconds: float, rows: int) -> events.Metrics:
-        return {"rows": rows, "n": len(progress.of_stage(stage.id))}
+    def metrics(self, stage: Stage, progress: RunProgress, seconds: float) -> events.Metrics:
+        found = stage_metrics(stage, progress.results, seconds=seconds) if isinstance(stage, Sql) else {}
+        return {**found, "n": len(progress.of_stage(stage.id))}
 
     def provisional_verdicts(self, progress: RunProgress, stage: str) -> tuple[events.VerdictForeseen, ...]:
         """Return the opposite of `verdicts`, so that a use of provisional verdicts in results would be found."""

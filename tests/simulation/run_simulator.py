@@ -131,8 +131,8 @@ class Evaluator:
     def replay(self, stage: Search, rates: Rates, probes: tuple[IterationFinished, ...]) -> sched.SearchReplayed:
         raise AssertionError("a plan with a search needs a model")
 
-    def metrics(self, stage: Stage, progress: sched.RunProgress, seconds: float, rows: int) -> Metrics:
-        return {"seconds": seconds, "rows": rows}
+    def metrics(self, stage: Stage, progress: sched.RunProgress, seconds: float) -> Metrics:
+        return {"seconds": seconds}
 
     def provisional_verdicts(self, progress: sched.RunProgress, stage: str) -> tuple[VerdictForeseen, ...]:
         return ()

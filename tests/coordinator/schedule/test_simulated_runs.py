@@ -675,7 +675,8 @@ class Case:
         """Return the contents of a run of the plan at its end, independent of their order."""
         self.check(world)
         values = sorted((event.stage, event.repeat) for event in world.all(events.ValuesTaken))
-        return world.results(), sorted(world.ran()), world.outcomes(), values, world.boots
+        rows = sorted((event.stage, event.metrics.get("rows", 0)) for event in world.all(events.StageFinished))
+        return world.results(), sorted(world.ran()), world.outcomes(), values, rows, world.boots
 
 
 LOSSES: tuple[FaultKind, ...] = ("lose", "interrupt")
