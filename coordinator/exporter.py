@@ -404,7 +404,6 @@ class Instruments:
             board.clear(*_OF_ITERATION)
         match event:
             case IterationStarted():
-                board.put(STAGE, "running", stage, self._kinds.get(stage, ""))  # a resumed stage does not start again
                 board.put(ITERATION_THREADS, event.id.rung, stage)
                 board.put(ITERATION_REPEAT, event.id.repeat, stage)
                 board.put(ITERATION_ATTEMPT, event.id.attempt, stage)

@@ -336,7 +336,7 @@ class FactsTaken:
 
 @record
 class StageStarted:
-    """A stage begins; `iterations` it will run at most (0 when it has none)."""
+    """A stage begins, or goes on after a resume; `iterations` it will run at most (0 when it has none)."""
 
     stage: str
     kind: str

@@ -765,7 +765,7 @@ def _iteration(view: RunView, event: IterationStarted | IterationFinished | Iter
             view = replace(view, iteration=event, begun=begun, lags={})
             if stage is None or stage.state == "running":
                 return view
-            # A resumed stage has no second `StageStarted`.
+            # A resumed stage has no second `StageStarted` in a journal of release 0.2.
             running = replace(stage, state="running", began_unix_s=stage.began_unix_s or unix_s)
             return replace(_put(view, running), current=stage.id)
         case IterationFinished():

@@ -343,11 +343,12 @@ def _stage(turn: Turn, stage: Stage) -> None:
 def _enter(turn: Turn, stage: Stage) -> None:
     state = turn.state
     together = iteration_order.block(state.plan, stage)
-    if state.stage not in {member.id for member in together}:
-        turn.set(stage_began_s=turn.at_s)
     turn.set(stage=stage.id)
+    if state.stage in {member.id for member in together}:
+        return
+    turn.set(stage_began_s=turn.at_s)
     for member in together:
-        if member.id not in state.progress.folded.stages:
+        if state.progress.finished(member.id) is None:  # a stage that a resume goes on with begins again
             estimate_s = state.setup.estimates_s.get(member.id, 0.0)
             turn.emit(
                 StageStarted(stage=member.id, kind=member.kind, iterations=member.iterations, estimate_s=estimate_s)

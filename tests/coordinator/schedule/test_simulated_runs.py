@@ -3,6 +3,7 @@ full disks at any point."""
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -718,6 +719,15 @@ def test_killed_before_any_input_and_resumed_gives_the_same(case: Case) -> None:
         started = [str(event.id) for event in first.world.all(events.IterationStarted)]
         assert len(started) == len(set(started)), "no iteration is run under the same name twice"
         assert all(started.count(name) == 1 for name in ended_before)
+
+
+def test_a_stage_that_a_resume_goes_on_with_begins_again() -> None:
+    """Screen and metrics would show it as waiting, without its progress."""
+    killed = (simulate(VALUES, None, Fault(at=at, kind="kill")).world for at in itertools.count())
+    world = next(one for one in killed if one.all(events.ValuesTaken))
+    length = len(world.events)
+    completed(VALUES, world=world, epoch=2)
+    assert [one.stage for one in world.events[length:] if isinstance(one, events.StageStarted)] == ["grow"]
 
 
 @pytest.mark.thorough
