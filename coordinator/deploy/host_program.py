@@ -456,11 +456,15 @@ class Host:
     def _take_lock(self) -> None:
         if self._lock >= 0:
             return
-        self._lock = os.open(LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        lock = os.open(LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(lock), LOCK.stat()):  # its holder has just removed it
+                raise FileNotFoundError
         except OSError as error:
+            os.close(lock)
             raise Refused("another deployment changes this host", "Wait for its end.") from error
+        self._lock = lock
 
     def _note(self, *what: str) -> None:
         """Note a thing before it is made: its kind, its name."""

@@ -1,13 +1,18 @@
-"""The hosts of an inventory, the command of a login, and what the end of an `ssh` process means."""
+"""The hosts of an inventory, the command of a login, what the end of an `ssh` process means, and records and lock of the
+host program."""
 
 from __future__ import annotations
 
+import io
 import subprocess
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from proveout.cli import execute
+from proveout.coordinator.deploy import host_program
+from proveout.coordinator.deploy.host_program import Host, Refused
 from proveout.coordinator.deploy.ssh_connection import Login, Target, reason, split
 
 
@@ -66,3 +71,23 @@ def test_an_inventory_that_cannot_be_used(
     path.write_text(f"topology:\n  hosts:\n    db1: {{roles: [client], address: 'db1:7443', ssh: '{ssh}'}}\n")
     assert execute(["deploy", "-i", str(path), "--host", host]) == 2
     assert what in capsys.readouterr().err
+
+
+def connected() -> Host:
+    return Host(io.BufferedReader(cast(Any, io.BytesIO())))
+
+
+def test_a_deployment_that_is_refused_leaves_the_lock_to_its_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_program, "LOCK", tmp_path / "lock")
+    holder = connected()
+    holder._take_lock()
+    for _ in range(2):
+        other = connected()
+        for _ in range(2):
+            with pytest.raises(Refused, match="another deployment"):
+                other._take_lock()
+        other.close()
+    holder.close()
+    assert not list(tmp_path.iterdir())
