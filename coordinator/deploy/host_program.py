@@ -625,6 +625,8 @@ class Host:
             run("systemctl", "daemon-reload")
         if before["running"] and not is_running(record["mode"]):
             start(record["mode"], record["arguments"])
+        if record:  # `commit` may have been killed between the two
+            write(DEPLOYMENT, json.dumps(record))
         CHANGE.unlink(missing_ok=True)
 
     def remove(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ host program."""
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 from pathlib import Path
 from typing import Any, cast
@@ -91,3 +92,19 @@ def test_a_deployment_that_is_refused_leaves_the_lock_to_its_holder(
         other.close()
     holder.close()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_commit_that_was_killed_is_undone_with_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was killed between the new record and the end of the change."""
+    for name in ("DEPLOYMENT", "CHANGE", "CURRENT", "UNIT", "EXAMPLE", "PKI", "STATE", "PID"):
+        monkeypatch.setattr(host_program, name, tmp_path / name)
+    monkeypatch.setattr(host_program, "has_systemd", lambda: False)
+    earlier = {"format": 1, "mode": "process", "listen": "0.0.0.0:7443", "made": []}
+    before = {"release": "", "unit": "", "example": "", "record": earlier, "running": False}
+    settings = {"mode": "process", "listen": "0.0.0.0:7444"}
+    change = {"format": 1, "release": "", "made": [], "before": before, "settings": settings}
+    host_program.CHANGE.write_text(json.dumps(change))
+    host_program.DEPLOYMENT.write_text(json.dumps(earlier | settings))
+    connected().undo()
+    assert json.loads(host_program.DEPLOYMENT.read_text()) == earlier
+    assert not host_program.CHANGE.exists()
