@@ -10,6 +10,7 @@ the change when the connection ends (`host_program`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import hashlib
 import secrets
@@ -36,6 +37,7 @@ BYTECODE = 1.4
 """Bytecode adds about two fifths to the files of an installation."""
 STATE_BYTES = 64 * MIB
 AGENT_S, CLOSE_S = 60.0, 5.0
+UNCHANGED, LEFT = "unchanged", "the host undoes the change by itself, or the next deployment does"
 ALL = "0.0.0.0"  # noqa: S104 - an agent accepts only certificates of its authority
 
 
@@ -243,17 +245,27 @@ async def _guarded(
     except ProveoutError as error:
         return Outcome(host=target.name, state="failed", text=_shortly(error))
     except asyncio.CancelledError:
-        return Outcome(host=target.name, state="interrupted", text="unchanged")
+        return Outcome(host=target.name, state="interrupted", text=UNCHANGED)
     work = _Work(target=target, access=access, connection=connection, tell=tell)
     try:
         outcome = await do(work)
     except (ProveoutError, OSError) as error:
-        return Outcome(host=target.name, state="failed", text=f"{_shortly(error)}; {await work.give_up()}")
+        return Outcome(host=target.name, state="failed", text=f"{_shortly(error)}; {await _undone(work, 2)}")
     except asyncio.CancelledError:
         tell("interrupted: undoing")
-        return Outcome(host=target.name, state="interrupted", text=await asyncio.shield(work.give_up()))
-    await connection.close()
+        return Outcome(host=target.name, state="interrupted", text=await _undone(work, 1))
+    with contextlib.suppress(asyncio.CancelledError):  # the outcome stands
+        await connection.close()
     return outcome
+
+
+async def _undone(work: _Work, interruptions: int) -> str:
+    """`give_up`; so many interruptions end the wait for it."""
+    doing = asyncio.ensure_future(work.give_up())
+    for _ in range(interruptions):
+        with contextlib.suppress(asyncio.CancelledError):
+            return await asyncio.shield(doing)
+    return LEFT if work.began else UNCHANGED
 
 
 def _shortly(error: Exception) -> str:
@@ -380,15 +392,18 @@ class _Work:
 
     async def give_up(self) -> str:
         """Close the connection and wait until the host has undone the change; the state of the host, for people."""
-        ending = await self.connection.close()
+        try:
+            ending = await self.connection.close()
+        finally:  # also when nobody waits for it any more
+            if self.began:
+                self._revoke(self.serials)
         if not self.began:
-            return "unchanged"
-        self._revoke(self.serials)
+            return UNCHANGED
         if ending.undone:
             return "everything was undone"
         if ending.problem:
             return f"not everything was undone: {ending.problem}"
-        return "the connection broke; the host undoes the change by itself, or the next deployment does"
+        return f"the connection broke; {LEFT}"
 
     def _in_force(self) -> frozenset[int]:
         """The certificates of the host that are not revoked."""

@@ -1,20 +1,23 @@
-"""The hosts of an inventory, the command of a login, what the end of an `ssh` process means, and records and lock of the
-host program."""
+"""The hosts of an inventory, the command of a login, what the end of an `ssh` process means, records and lock of the host
+program, and what is told of an interruption."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from proveout.cli import execute
-from proveout.coordinator.deploy import host_program
+from proveout.coordinator.deploy import deployment, host_program
+from proveout.coordinator.deploy.deployment import Access, Outcome
 from proveout.coordinator.deploy.host_program import Host, Refused
-from proveout.coordinator.deploy.ssh_connection import Login, Target, reason, split
+from proveout.coordinator.deploy.ssh_connection import Ending, HostError, Login, Target, reason, split
 
 
 @pytest.mark.parametrize(
@@ -108,3 +111,50 @@ def test_a_commit_that_was_killed_is_undone_with_its_record(tmp_path: Path, monk
     connected().undo()
     assert json.loads(host_program.DEPLOYMENT.read_text()) == earlier
     assert not host_program.CHANGE.exists()
+
+
+@pytest.mark.parametrize(
+    ("fault", "interruptions", "told"),
+    [
+        (None, 1, ("deployed", "done")),
+        (HostError("no pip"), 1, ("failed", "no pip; everything was undone")),
+        (
+            HostError("no pip"),
+            2,
+            ("failed", "no pip; the host undoes the change by itself, or the next deployment does"),
+        ),
+        (
+            asyncio.CancelledError(),
+            1,
+            ("interrupted", "the host undoes the change by itself, or the next deployment does"),
+        ),
+    ],
+)
+async def test_what_an_interruption_during_the_end_of_a_connection_leaves_is_told(
+    fault: BaseException | None, interruptions: int, told: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = asyncio.Event()
+
+    async def close() -> Ending:
+        await ends.wait()
+        return Ending(undone=True)
+
+    async def do(work: Any) -> Outcome:
+        work.began = fault is not None
+        if fault is not None:
+            raise fault
+        return Outcome(host="db1", state="deployed", text="done")
+
+    async def opened(*_: object) -> SimpleNamespace:
+        return SimpleNamespace(close=close)
+
+    monkeypatch.setattr(deployment.Connection, "open", opened)
+    target = Target(name="db1", roles=(), address="db1.lab:7443", ssh="db1")
+    working = asyncio.create_task(deployment._guarded(target, Access(login=Login()), lambda _: None, do))
+    for _ in range(interruptions):
+        await asyncio.sleep(0.01)
+        working.cancel()
+    await asyncio.sleep(0.01)
+    ends.set()
+    outcome = await working
+    assert (outcome.state, outcome.text) == told
