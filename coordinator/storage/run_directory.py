@@ -68,6 +68,7 @@ class Command:
     outputs: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     noise: NoiseArms | None = None
+    preflight: bool = True
 
 
 @dataclass(frozen=True, slots=True)

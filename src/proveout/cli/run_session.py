@@ -124,6 +124,7 @@ def begin(
         outputs=outputs,
         labels=labels or {},
         noise=noise,
+        preflight=preflight,
     )
     directory = run_directory.create(named.runs_dir, plan, command, datetime.now().astimezone())
     return options(directory=directory, policy=policy, labels=command.labels, preflight=preflight)
@@ -143,7 +144,9 @@ def again(plan: Plan, directory: RunDirectory, command: Command, *, crashed: boo
     """As `begin`, for a run that has its directory and the command line that it was started with."""
     policy = Path(command.policy) if command.policy else None
     options = _options(plan, command.pki)
-    return options(directory=directory, policy=policy, labels=command.labels, crashed=crashed, preflight=True)
+    return options(
+        directory=directory, policy=policy, labels=command.labels, crashed=crashed, preflight=command.preflight
+    )
 
 
 def _options(plan: Plan, pki: Path | str | None) -> partial[RunOptions]:

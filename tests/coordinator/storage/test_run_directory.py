@@ -14,7 +14,8 @@ from compiled_plans import FOLDER, compiled
 from psycopg.conninfo import conninfo_to_dict
 from records import plan_of, run_finished, run_started, verdict
 
-from proveout.cli import execute
+from proveout.cli import execute, run_session
+from proveout.cli.options import Access
 from proveout.coordinator.agents.endpoints import SecretMissing, external_endpoints
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import Journal, StorageFailed, plan_data
@@ -160,6 +161,14 @@ def test_a_crashed_run_resumes_with_its_plan_also_without_the_file(tmp_path: Pat
     assert found.command.overrides == {"measure": "2s"}
     source.unlink()
     assert run_directory.examine(directory).plan == plan
+
+
+@pytest.mark.parametrize("preflight", [True, False])
+def test_a_resume_checks_first_what_the_run_did(preflight: bool, tmp_path: Path, source: Path) -> None:
+    plan, access = compile_plan(source), Access(pki=None, policy=None, runs_dir=tmp_path / "runs")
+    begun = run_session.begin(plan, source, None, access, overrides={}, outputs={}, preflight=preflight)
+    resumed = run_session.again(plan, begun.directory, begun.directory.command(), crashed=True)
+    assert (begun.preflight, resumed.preflight) == (preflight, preflight)
 
 
 def test_an_interrupted_run_resumes_and_a_finished_one_is_refused(tmp_path: Path, source: Path) -> None:
