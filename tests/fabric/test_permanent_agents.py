@@ -77,7 +77,7 @@ async def test_it_serves_one_run_after_the_other(agent: Permanent, tmp_path: Pat
     await (await agent.connect(run_id="two")).session.close()
     assert work_dirs(agent) == []
     assert (agent.directory / "pki" / "agent.key").exists()
-    assert await agent.stop() == 0
+    assert await agent.stop(signal.SIGHUP) == 0, "it ends in order with its terminal too"
 
 
 @pytest.mark.parametrize("run", ["two", "one"])
