@@ -228,6 +228,7 @@ class AgentSession:
         self._silence_s = 0.0
         self._measured = asyncio.Event()
         self._closing = False
+        self._begun = False
         self._connected = True
         self._life: asyncio.Task[None] | None = None
 
@@ -300,18 +301,21 @@ class AgentSession:
     # ---- the tasks of a session --------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Start the beats and the reader, and wait for the first measurement of the clock. Part of `connect`."""
+        """Start the beats and the reader, and wait for the first measurement of the clock. Part of `connect`, which
+        reports a session that ends meanwhile; there is no `Lost` of it."""
         self._life = asyncio.create_task(self._live(), name=f"session {self.host}")
         measured = asyncio.create_task(self._measured.wait())
         try:
             await asyncio.wait({measured, self._life}, timeout=DIAL_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
             measured.cancel()
-        if not len(self._clock):
+        self._begun = not self._life.done() and len(self._clock) > 0
+        if not self._begun:
+            ended = self._life.done()
             self._closing = True
             await self.close(timeout_s=0.0)
             raise AgentUnreachable(
-                "it answered once and then fell silent",
+                "it answered, and its session ended at once" if ended else "it answered once and then fell silent",
                 where=f"host {self.host} ({self.address})",
                 way_out="See the agent's log on that host.",
             )
@@ -335,7 +339,8 @@ class AgentSession:
                 self._connected = not reason
             if reason and not self._closing:
                 await self._stream.close()
-                await self._events.put(Lost(host=self.host, reason=reason))
+                if self._begun:
+                    await self._events.put(Lost(host=self.host, reason=reason))
             if reason:
                 return
 

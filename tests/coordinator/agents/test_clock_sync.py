@@ -1,12 +1,19 @@
-"""The clock arithmetic: whatever the delays, the true offset lies within the bound."""
+"""The clock arithmetic: whatever the delays, the true offset lies within the bound; sessions that end before it is
+measured."""
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.coordinator.agents.session import DRIFT_PPM, KEPT, ClockFilter, Exchange
-from proveout.proto.wire.messages import BeatReply
+from proveout.coordinator.agents.connect import AgentUnreachable, StreamEnded
+from proveout.coordinator.agents.session import DRIFT_PPM, KEPT, AgentSession, ClockFilter, Exchange, SessionEvent
+from proveout.proto.wire.messages import Beat, BeatReply, Hello
 
 MS = 1_000_000
 DELAYS = st.tuples(st.integers(0, 300 * MS), st.integers(0, 300 * MS), st.integers(0, 5 * MS))
@@ -70,3 +77,36 @@ def test_a_reply_that_cannot_be_true_is_dropped() -> None:
     clock.add(BeatReply(sequence=1, sent_ns=100, received_ns=0, replied_ns=50), 120)  # held longer than it was away
     clock.add(BeatReply(sequence=2, sent_ns=100, received_ns=50, replied_ns=0), 200)  # left before it came
     assert len(clock) == 0
+
+
+class Ending:
+    """A stream that answers so many beats, and ends then."""
+
+    def __init__(self, beats: int) -> None:
+        self.left, self.beats = beats, asyncio.Queue[Beat]()
+
+    async def write(self, message: Beat) -> None:
+        self.beats.put_nowait(message)
+
+    async def read(self) -> BeatReply:
+        if not self.left:
+            raise StreamEnded("the agent ended the session", clean=True)
+        self.left -= 1
+        beat = await self.beats.get()
+        return BeatReply(
+            sequence=beat.sequence, sent_ns=beat.sent_ns, received_ns=beat.sent_ns, replied_ns=beat.sent_ns
+        )
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("beats", [0, 3])
+async def test_a_session_that_ends_while_its_clock_is_measured_has_not_begun(beats: int) -> None:
+    """Its loss would come before the agent is said to be ready, and count as that of the next session."""
+    events: asyncio.Queue[SessionEvent] = asyncio.Queue()
+    hello = Hello(run_id="run", epoch=1, host="db1", beat_s=2.0, lease_s=10.0)
+    opened: Any = (Ending(beats), SimpleNamespace(session="s"))
+    with pytest.raises(AgentUnreachable, match="its session ended at once"):
+        await AgentSession("db1:7443", cast(Any, None), hello, events, opened).begin()
+    assert events.empty()
