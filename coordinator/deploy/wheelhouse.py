@@ -111,10 +111,11 @@ class Wheelhouse:
         for wheel in self.wheels:
             by_name.setdefault(wheel.name, []).append(wheel)
         for name, wheels in by_name.items():
-            if not any(wheel.pythons & tags for wheel in wheels):
+            fitting = [wheel for wheel in wheels if wheel.pythons & tags]
+            if not fitting:
                 return f"{name} is for {' or '.join(sorted(set().union(*(wheel.pythons for wheel in wheels))))}"
-            if not any(_is_for(wheel.platform, machine, libc) for wheel in wheels):
-                return f"{name} is for {wheels[0].platform}"
+            if not any(_is_for(wheel.platform, machine, libc) for wheel in fitting):
+                return f"{name} is for {fitting[0].platform}"
         return ""
 
 

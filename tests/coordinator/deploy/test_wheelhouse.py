@@ -95,12 +95,13 @@ def wheel(name: str) -> Wheel:
         ("a-1-cp311-abi3-manylinux_2_34_x86_64.whl", "3.12.0", "x86_64", ("glibc", "2.31"), False),
         ("a-1-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl", "3.11.0", "x86_64", ("glibc", "2.17"), True),
         ("a-1-cp311-cp311-musllinux_1_2_x86_64.whl", "3.11.0", "x86_64", GLIBC, False),
+        ("a-1-cp311-cp311-linux_x86_64.whl a-1-cp312-cp312-linux_aarch64.whl", "3.12.2", "x86_64", GLIBC, False),
     ],
 )
 def test_wheels_fit_a_python_a_machine_and_a_c_library(
     name: str, python: str, machine: str, libc: tuple[str, str], fits: bool
 ) -> None:
-    assert (Wheelhouse(wheels=(wheel(name),)).objection(python, machine, libc) == "") is fits
+    assert (Wheelhouse(wheels=tuple(map(wheel, name.split()))).objection(python, machine, libc) == "") is fits
 
 
 def test_folders_that_are_not_wheelhouses(house: Path, tmp_path: Path) -> None:
