@@ -427,17 +427,17 @@ class Ledger:
 
         Rewrites the file `denied`. PkiError when no member has that name.
         """
-        wanted = [
-            issued
-            for issued in self.issued()
-            if issued.revoked_unix_s is None and who in (issued.member.name, f"{issued.serial:x}")
-        ]
-        if not wanted:
-            raise PkiError(
-                f"nothing of {who} is in force", way_out="`proveout pki list DIR` shows names and serial numbers."
-            )
-        self.audit.note("revoke", who=who, certificates=len(wanted))
-        with self._transaction():
+        with self._transaction():  # a renewal comes before it, and is revoked too, or after it, and is refused
+            wanted = [
+                issued
+                for issued in self.issued()
+                if issued.revoked_unix_s is None and who in (issued.member.name, f"{issued.serial:x}")
+            ]
+            if not wanted:
+                raise PkiError(
+                    f"nothing of {who} is in force", way_out="`proveout pki list DIR` shows names and serial numbers."
+                )
+            self.audit.note("revoke", who=who, certificates=len(wanted))
             for issued in wanted:
                 query = "UPDATE issued SET revoked_unix_s = ? WHERE serial = ?"
                 self._db.execute(query, (round(time.time()), f"{issued.serial:x}"))

@@ -29,7 +29,15 @@ from proveout.agent.security.authz import POLICY as METHODS
 from proveout.coordinator import certificates
 from proveout.coordinator.agents.connect import AgentUnreachable, open_stream
 from proveout.coordinator.certificates import POLICY as REQUESTS
-from proveout.coordinator.certificates import Authority, AuthorityServer, Credentials, Ledger, Member, write_member
+from proveout.coordinator.certificates import (
+    Authority,
+    AuthorityServer,
+    Credentials,
+    Ledger,
+    Member,
+    Refusal,
+    write_member,
+)
 from proveout.core.errors import ProveoutError
 from proveout.proto import enrolment
 from proveout.proto.signing import DENIED, Shown, client_context, denied_text, load_chain, replace_file
@@ -371,6 +379,35 @@ async def test_members_are_renewed_and_fetch_the_list_of_revoked_ones_until_they
     for asked in (enrolment.renew(home, "agent", later), enrolment.fetch_denied(home, "agent")):
         with pytest.raises(enrolment.EnrolmentError, match="refused"):
             await asked
+
+
+def test_a_certificate_that_is_renewed_during_its_revocation_is_revoked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, key = Ledger.create(tmp_path / "authority"), ec.generate_private_key(ec.SECP256R1()).public_key()
+    ledger.issue(DB1, {"tls": key})
+    (first,) = ledger.issued()
+    note, beside = ledger.audit.note, Ledger.open(tmp_path / "authority")
+    found: list[object] = []
+
+    def renew() -> None:
+        try:
+            found.append(beside.renew(first.serial, {"tls": key}))
+        except Refusal:
+            found.append("refused")
+
+    thread = threading.Thread(target=renew)
+
+    def slow(what: str, **fields: Any) -> None:
+        thread.start()
+        thread.join(0.5)  # the other process has its turn
+        note(what, **fields)
+
+    monkeypatch.setattr(ledger.audit, "note", slow)
+    ledger.revoke("db1")
+    thread.join()
+    assert found == ["refused"]
+    assert all(one.revoked_unix_s is not None for one in ledger.issued())
 
 
 @pytest.mark.parametrize(
