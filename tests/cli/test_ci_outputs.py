@@ -4,6 +4,7 @@ annotations in the log."""
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -37,6 +38,15 @@ def test_each_requested_file_is_written(directory: run_directory.RunDirectory, t
     (entry,) = json.loads((tmp_path / "codequality").read_text())
     assert entry["location"]["lines"]["begin"] == line_of_the_verdict()
     assert 'proveout_verdict{verdict="answers",outcome="FAIL"} 1.0' in (tmp_path / "gitlab-metrics").read_text()
+    assert (directory.path / "result.json").is_file()
+
+
+def test_a_summary_that_cannot_be_printed_is_no_failure_of_the_run(
+    directory: run_directory.RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        result_files.report(directory, {}, Annotations.none)
     assert (directory.path / "result.json").is_file()
 
 

@@ -166,9 +166,13 @@ def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotatio
     results = directory.results()
     fault = write(results, directory, {**kept(directory), **outputs})
     told = began_nothing(results)
-    if told and not quiet:
-        sys.stdout.write(f"Check it again: proveout check --connect {_shown(directory.command().plan)}\n")
-    show_results(results, directory, notes, quiet=quiet or told)
+    try:
+        if told and not quiet:
+            sys.stdout.write(f"Check it again: proveout check --connect {_shown(directory.command().plan)}\n")
+        show_results(results, directory, notes, quiet=quiet or told)
+        sys.stdout.flush()
+    except OSError:  # the output has gone; the exit code is still that of the run, also after the last flush
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if fault is not None:
         raise fault
 

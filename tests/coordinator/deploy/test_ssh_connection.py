@@ -17,7 +17,7 @@ from proveout.cli import execute
 from proveout.coordinator.deploy import deployment, host_program
 from proveout.coordinator.deploy.deployment import Access, Outcome
 from proveout.coordinator.deploy.host_program import Host, Refused
-from proveout.coordinator.deploy.ssh_connection import Ending, HostError, Login, Target, reason, split
+from proveout.coordinator.deploy.ssh_connection import Connection, Ending, HostError, Login, Target, reason, split
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ async def test_what_an_interruption_during_the_end_of_a_connection_leaves_is_tol
     async def opened(*_: object) -> SimpleNamespace:
         return SimpleNamespace(close=close)
 
-    monkeypatch.setattr(deployment.Connection, "open", opened)
+    monkeypatch.setattr(Connection, "open", opened)
     target = Target(name="db1", roles=(), address="db1.lab:7443", ssh="db1")
     working = asyncio.create_task(deployment._guarded(target, Access(login=Login()), lambda _: None, do))
     for _ in range(interruptions):
