@@ -16,7 +16,7 @@ from proveout.coordinator.certificates import Credentials
 from proveout.coordinator.measure import samples
 from proveout.coordinator.run import RunOptions, run
 from proveout.coordinator.storage import run_directory
-from proveout.coordinator.storage.journal import Journal, read
+from proveout.coordinator.storage.journal import Journal, StorageFailed, read
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto import events
 
@@ -111,3 +111,22 @@ async def test_samples_that_cannot_be_written_fail_the_run_and_keep_it_readable(
     assert "No space left" in ended.reason and "Free some space there" in ended.reason
     assert not [event for event in kept(sitting) if isinstance(event, events.IterationFinished)]
     assert any(isinstance(event, events.PopulateFinished) for event in kept(sitting))
+
+
+async def test_a_run_that_has_lost_an_event_ends_as_failed_in_its_journal_too(tmp_path: Path) -> None:
+    """It is resumed then, also when the lost one was a verdict and the end found room."""
+
+    class Full(Journal):
+        def append(self, event: events.Event) -> events.Stamped:
+            if isinstance(event, events.VerdictReached):
+                raise StorageFailed("No space left")
+            return super().append(event)
+
+    sitting = arrange(tmp_path, PAUSE + "verdicts:\n  - {id: waits, check: wait.seconds > 0}\n")
+    with Full(sitting.directory.path) as journal:
+        ended = await run(sitting, journal, [])
+    assert (ended.status, ended.exit_code) == ("failed", 4)
+    assert kept(sitting)[-1] == ended
+    with Journal(sitting.directory.path) as journal:
+        again = await run(sitting, journal, [])
+    assert (again.status, again.exit_code) == ("finished", 0)
