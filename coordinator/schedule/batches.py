@@ -260,11 +260,13 @@ def stop_if_full(turn: Turn) -> bool:
 
 
 def _spoilt(turn: Turn) -> list[IterationFinished]:
-    """The newest iterations back to the last that was not spoilt."""
+    """The newest iterations back to the last that was not spoilt, of stages that have not ended: the others are not run
+    again."""
     kept = {finished.id for finished in turn.state.progress.iterations}
     found: list[IterationFinished] = []
     for event in reversed(turn.state.progress.history):
-        if isinstance(event, RunStarted) or (isinstance(event, IterationFinished) and not is_spoilt(event)):
+        ends = isinstance(event, RunStarted | StageFinished)
+        if ends or (isinstance(event, IterationFinished) and not is_spoilt(event)):
             break
         if isinstance(event, IterationFinished) and event.id in kept:
             found.append(event)

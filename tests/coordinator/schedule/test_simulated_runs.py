@@ -918,3 +918,18 @@ def test_iterations_that_ended_with_errors_before_the_full_disk_was_found_do_not
     facts, found = run_progress(stopped.events), load_results(stopped.events).stages["first"]
     assert (len(facts.voided), len(found.voided)) == (2, 2)
     assert all(item.valid for item in (*facts.iterations, *found.iterations))
+
+
+def test_iterations_with_errors_of_a_stage_that_has_ended_count_when_a_disk_is_full_later() -> None:
+    class Failing(Model):
+        def work(self, command: Summarise) -> events.IterationFinished:
+            fine = command.id.stage == "second"
+            finding = events.ValidityFinding(check="errors", ok=fine, evidence="40001")
+            return replace(super().work(command), findings=(finding,))
+
+    plan = of_ladders(LADDER, replace(LADDER, id="second"))
+    whole = completed(plan, Failing())
+    loads = sum("/first/" in key and "/load/" in key for key in whole.keys)
+    stopped = simulate(plan, Failing(), kind=type("Of", (Filling,), {"what": "load", "number": loads + 1}))
+    assert assert_ended(stopped).exit_code == 4
+    assert sorted(completed(plan, Failing(), world=stopped.world, epoch=2).ran()) == sorted(whole.ran())
