@@ -777,6 +777,10 @@ def _iteration(view: RunView, event: IterationStarted | IterationFinished | Iter
             if stage is None:
                 return view
             left = tuple(one for one in stage.finished if event.rerun or one.id != event.id)
+            if len(left) < len(stage.finished):  # as in results
+                probes = tuple(one for one in stage.probes if one.probe != event.id.repeat)
+                cut = stage.cut if stage.cut is None or stage.cut.at_rung != event.id.rung else None
+                stage = replace(stage, probes=probes, cut=cut)
             return _put(view, replace(stage, voided=stage.voided + 1, finished=left))
 
 

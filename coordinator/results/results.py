@@ -337,6 +337,9 @@ def _fold_stage(results: RunResults, event: Event) -> RunResults:
         case IterationVoided():
             left = tuple(item for item in known.iterations if event.rerun or item.id != event.id)
             held = {"iterations": left, "voided": (*known.voided, event)}
+            if len(left) < len(known.iterations):  # it had ended, and what followed from it is void too
+                held["probes"] = tuple(one for one in known.probes if one.probe != event.id.repeat)
+                held["cut"] = known.cut if known.cut is None or known.cut.at_rung != event.id.rung else None
         case SearchFinished():
             confirmed = sum(one.phase == "confirm" and one.accepted and one.rate == event.rate for one in known.probes)
             held = {"search": replace(event, confirmations=event.confirmations or confirmed)}

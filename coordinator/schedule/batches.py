@@ -37,6 +37,7 @@ from proveout.proto.events import (
     PopulateFinished,
     PropagationCompared,
     RunStarted,
+    SearchFinished,
     StageFinished,
     SystemUp,
     TuningAct,
@@ -265,7 +266,7 @@ def _spoilt(turn: Turn) -> list[IterationFinished]:
     kept = {finished.id for finished in turn.state.progress.iterations}
     found: list[IterationFinished] = []
     for event in reversed(turn.state.progress.history):
-        ends = isinstance(event, RunStarted | StageFinished)
+        ends = isinstance(event, RunStarted | SearchFinished | StageFinished)
         if ends or (isinstance(event, IterationFinished) and not is_spoilt(event)):
             break
         if isinstance(event, IterationFinished) and event.id in kept:

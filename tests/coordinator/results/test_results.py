@@ -46,7 +46,15 @@ from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.expr.syntax import ExpressionFault
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder
-from proveout.proto.events import Event, FaultMeasured, FaultOnLoad, IterationFinished, SizeLine
+from proveout.proto.events import (
+    Event,
+    FaultMeasured,
+    FaultOnLoad,
+    IterationFinished,
+    IterationVoided,
+    LadderCut,
+    SizeLine,
+)
 
 TESTS = Path(__file__).parents[2]
 GOOD = TESTS / "golden" / "good"
@@ -84,6 +92,15 @@ def test_a_throughput_that_is_not_a_number_is_left_out() -> None:
     assert peak == found["rungs"]["3"]["tps"] | {name: peak[name] for name in ("chosen_from", "lower", "upper")}
     assert peak["chosen_from"] == 2
     assert "peak" not in ladder_metrics(climbed((nan, nan, nan)))
+
+
+def test_a_ladder_does_not_end_at_a_rung_whose_iteration_is_voided_later() -> None:
+    cut = LadderCut(stage="a", at_rung=4, skipped=(8,), evidence="errors")
+    for rung, left in ((4, None), (2, cut)):
+        ran = [iteration("a", 2, 1, {}), iteration("a", 4, 1, {})]
+        (voided,) = (one.id for one in ran if one.id.rung == rung)
+        undone = IterationVoided(id=voided, reason="the disk was full", rerun=False)
+        assert load_results([run_started({}), begun("a"), *ran, cut, undone]).stages["a"].cut == left
 
 
 def test_a_metric_that_a_repeat_lacks_is_counted() -> None:

@@ -920,13 +920,26 @@ def test_iterations_that_ended_with_errors_before_the_full_disk_was_found_do_not
     assert all(item.valid for item in (*facts.iterations, *found.iterations))
 
 
-def test_iterations_with_errors_of_a_stage_that_has_ended_count_when_a_disk_is_full_later() -> None:
-    class Failing(Model):
-        def work(self, command: Summarise) -> events.IterationFinished:
-            fine = command.id.stage == "second"
-            finding = events.ValidityFinding(check="errors", ok=fine, evidence="40001")
-            return replace(super().work(command), findings=(finding,))
+class Failing(Model):
+    """All iterations but those of the stage `second` have errors of the database."""
 
+    def work(self, command: Summarise) -> events.IterationFinished:
+        finding = events.ValidityFinding(check="errors", ok=command.id.stage == "second", evidence="40001")
+        return replace(super().work(command), findings=(finding,))
+
+
+def test_the_report_of_a_probe_that_a_full_disk_has_voided_is_that_of_its_repetition() -> None:
+    search = next(stage for stage in PLAN.stages if isinstance(stage, st.Search))
+    plan = replace(PLAN, stages=(STAGES[0], replace(search, rate_to=10_000.0)))
+    kind = type("Of", (Filling,), {"what": "load", "number": 4})
+    stopped = simulate(plan, Failing(capacity=1e9), kind=kind)
+    assert not load_results(stopped.world.events).stages["cap"].probes
+    found = load_results(completed(plan, Model(), world=stopped.world, epoch=2).events).stages["cap"]
+    reported = [(one.probe, one.rate, one.accepted) for one in found.probes]
+    assert reported == [(one.id.repeat, one.rate, one.metrics["ok"]) for one in found.iterations]
+
+
+def test_iterations_with_errors_of_a_stage_that_has_ended_count_when_a_disk_is_full_later() -> None:
     plan = of_ladders(LADDER, replace(LADDER, id="second"))
     whole = completed(plan, Failing())
     loads = sum("/first/" in key and "/load/" in key for key in whole.keys)
