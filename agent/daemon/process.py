@@ -6,9 +6,10 @@ import argparse
 import asyncio
 import logging
 import os
+import posixpath
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,7 +18,7 @@ from proveout.agent.daemon.servicer import ORPHAN_S, Options, serve
 from proveout.agent.daemon.tasks import Handler
 from proveout.agent.errors import Formatter
 from proveout.agent.security.authz import Identity, received_identity
-from proveout.agent.security.policy import Policy, is_beneath
+from proveout.agent.security.policy import KNOWN_FILES, Policy, is_beneath
 from proveout.core import child_process
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines
@@ -204,13 +205,22 @@ def _privileged(pki: Path, state_dir: Path, policy: Policy) -> list[str]:
     has_disks = bool(policy.devices) or policy.destructive
     return [
         f"# These settings depend on {policy.source}; print the unit again when it changes.",
-        f"ReadWritePaths={' '.join(_quoted(str(path)) for path in (pki, state_dir, *policy.paths))}",
+        f"ReadWritePaths={' '.join(_quoted(str(path)) for path in (pki, state_dir, *_written(policy)))}",
         f"ProtectKernelTunables={yes_no[not _sets_the_kernel(policy)]}",
         f"PrivateDevices={yes_no[not has_disks]}",
         *(DISKS if has_disks else ()),
         f"CapabilityBoundingSet={' '.join(_capabilities(policy))}",
         f"StateDirectory={Path(STATE).name}",  # the undo journals of this machine, for any --state-dir
     ]
+
+
+def _written(policy: Policy) -> Iterator[str]:
+    """Folders that the policy lets plans write in: a file is replaced by another one beside it, and a database has
+    files beside its own."""
+    for path in policy.paths:
+        yield posixpath.dirname(path) if path in KNOWN_FILES else path
+    for path in policy.database_files:
+        yield path if Path(path).is_dir() else posixpath.dirname(path)
 
 
 def _sets_the_kernel(policy: Policy) -> bool:
@@ -222,6 +232,7 @@ def _sets_the_kernel(policy: Policy) -> bool:
 def _capabilities(policy: Policy) -> tuple[str, ...]:
     network = any(glob.startswith(("net.", "net*", "*", "?", "[")) for glob in policy.sysctl)
     network = network or any(is_beneath(path, "/sys/class/net") for path in policy.paths)
+    network = network or not {"partition", "loss", "delay"}.isdisjoint(policy.faults)
     kernel = _sets_the_kernel(policy) or bool(policy.devices) or policy.destructive or bool(policy.tools)
     return (*CAPABILITIES, *(("CAP_NET_ADMIN",) if network else ()), *(KERNEL_CAPABILITIES if kernel else ()))
 

@@ -340,10 +340,13 @@ class _Process:
         if self._pidfd >= 0:  # not `Process.kill`: it reaps a dead child, and asyncio then loses the exit status
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        await self._process.wait()
         for reader in self._readers:
             reader.cancel()
         await asyncio.gather(*self._readers, return_exceptions=True)
+        for stream in (self._stdout, self._process.stderr):  # asyncio sees its end only after that of its output
+            while stream is not None and await stream.read(FRAME_BYTES_MAX):
+                pass
+        await self._process.wait()
         self._gone("was ended by its agent")
         if self._pidfd >= 0:
             os.close(self._pidfd)

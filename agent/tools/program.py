@@ -49,6 +49,7 @@ def _place(name: str) -> str:
 
 MODULE = "proveout.agent.tools.program_launcher"
 ARM_S = 60.0
+KILL_S = 10.0
 LINE_MAX = 1 << 20
 WORDS_MAX = 12
 WORD_LENGTH_MAX = 300
@@ -185,14 +186,20 @@ class Program:
         self._kill_group()
         with contextlib.suppress(ConnectionError, RuntimeError):
             self._stdin.close()
-        await self._process.wait()
-        await self._reader
+        with contextlib.suppress(TimeoutError):  # a child in a session of its own may hold the output
+            async with asyncio.timeout(KILL_S):
+                while await self._stdout.read(
+                    LINE_MAX
+                ):  # asyncio does not see the end of a process before that of its output
+                    pass
+                await self._process.wait()
+                await self._reader
 
     async def _read_stderr(self) -> None:
         assert self._process.stderr is not None  # noqa: S101 - PIPE
-        with contextlib.suppress(ValueError):  # a line longer than the limit
-            while line := await self._process.stderr.readline():
-                if text := line.decode(errors="replace").strip():
+        while not self._process.stderr.at_eof():
+            with contextlib.suppress(ValueError):  # a line longer than the limit; asyncio drops what was read
+                if text := (await self._process.stderr.readline()).decode(errors="replace").strip():
                     self._words.append(text[:WORD_LENGTH_MAX])
 
 

@@ -37,10 +37,15 @@ def test_an_agent_without_a_policy_does_not_run_as_root() -> None:
     assert found["ReadWritePaths"] == "/etc/proveout/pki /var/lib/proveout"
 
 
-def test_writable_paths_and_devices_are_those_of_the_policy() -> None:
+def test_writable_paths_and_devices_are_those_of_the_policy(tmp_path: Path) -> None:
     found = settings(ROOTED)
     assert "User" not in found
     assert found["ReadWritePaths"].split()[2:] == ["/etc/udev/rules.d"]
+    files = Policy(source="/p", paths=("/etc/fstab",), database_files=(str(tmp_path), "/data/shop.db"))
+    replaced = settings(files)["ReadWritePaths"].split()[2:]
+    assert replaced == ["/etc", str(tmp_path), "/data"], (
+        "folders: a file is replaced, and SQLite writes beside its file"
+    )
     assert (found["ProtectKernelTunables"], found["PrivateDevices"]) == ("yes", "yes")
     assert found["CapabilityBoundingSet"].split() == [*CAPABILITIES]
     assert settings(POLICIES["sysctl"])["ProtectKernelTunables"] == "no"
@@ -65,6 +70,8 @@ def test_writable_paths_and_devices_are_those_of_the_policy() -> None:
         ({"tools": (Tool(path="/usr/bin/udevadm"),)}, "no", "CAP_SYS_ADMIN CAP_SYS_RESOURCE"),
         ({"tools": (Tool(path="/usr/sbin/multipath"),)}, "yes", "CAP_SYS_ADMIN CAP_SYS_RESOURCE"),
         ({"devices": ("serial:X",)}, "yes", "CAP_SYS_ADMIN CAP_SYS_RESOURCE"),
+        ({"faults": ("partition",)}, "yes", "CAP_NET_ADMIN"),
+        ({"faults": ("fill_disk", "cpu_pressure")}, "yes", ""),
     ],
 )
 def test_capabilities_are_those_that_the_policy_needs(policy: dict[str, Any], tunables: str, more: str) -> None:

@@ -263,6 +263,23 @@ async def test_a_result_that_cannot_be_sent_is_a_fault(result: Any, monkeypatch:
     assert what.startswith("the result of rows: ")
 
 
+async def test_a_helper_process_that_writes_without_end_is_killed_and_replaced(tmp_path: Path) -> None:
+    """asyncio does not see the end of a process before that of its output."""
+    (tmp_path / "ready").write_bytes(sandbox_helper.control("resources", []))
+
+    class Endless(sandbox_helper.Helper):
+        def command(self) -> tuple[tuple[str, ...], dict[str, str]]:
+            write = f"cat {tmp_path}/ready; exec tr '\\0' x < /dev/zero"
+            return ("/bin/sh", "-c", write), {"PATH": "/usr/bin:/bin"}
+
+    helper = Endless(privileges.INHERITED, "")
+    async with asyncio.timeout(PATIENCE_S):
+        first = await helper._running("h")
+        await eventually_async(lambda: helper.pid is None, "its messages are not valid")
+        await eventually_async(lambda: len(first._stdout._buffer) > 1 << 17, "nobody reads them")  # type: ignore[attr-defined]
+        await (await helper._running("h")).kill()
+
+
 async def test_what_a_dead_helper_process_leaves_in_databases_is_named() -> None:
     """A link: its replication slot keeps the log of a running source for ever."""
     closed = list[str]()
