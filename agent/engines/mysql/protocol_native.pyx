@@ -412,7 +412,7 @@ cdef class Wire(wire_native.Wire):
 
 
 cdef int kind_of(int kind, int flags, object wanted):
-    """How to decode a column of another type than text: the bytes of an integer with UNSIGNED or not, or OTHER."""
+    """How to decode a column in the binary form: the bytes of an integer with UNSIGNED or not, or OTHER."""
     layout = binary_values.FIXED.get(kind, ("<x",))
     size = {"b": 1, "h": 2, "i": 4, "q": 8}.get(layout[0][1:].lower(), 0)
     if not size or wanted not in (None, int):

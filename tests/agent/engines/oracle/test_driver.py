@@ -179,8 +179,10 @@ def test_binds_and_their_order(text: str, order: tuple[int, ...] | None, bound: 
 
 
 def test_binds_in_comments_are_none(session: OracleSession) -> None:
-    commented = statement("SELECT word FROM item /* not $2 */ WHERE id = $1", int, int)
-    assert session.prepare(commented).names == ("p1", "p2")
+    prepared = session.prepare(statement("SELECT word FROM item /* isn't $2 */ WHERE id = $1", int))
+    assert (prepared.names, prepared.places) == ((), None)
+    session.execute(prepared, [1])
+    assert session.count == 1
 
 
 def test_a_password_may_contain_the_separators_of_a_dsn() -> None:
