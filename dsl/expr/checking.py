@@ -29,6 +29,7 @@ from proveout.dsl.expr.syntax import (
     children,
     mend,
     parse,
+    quoted,
     ungroup,
 )
 from proveout.dsl.expr.syntax import Group as Grouping
@@ -119,14 +120,14 @@ class _Sample(Mapping[str, Any]):
         return len(self._members)
 
 
-def quoted(value: Label) -> str:
+def as_label(value: Label) -> str:
     """A label as an expression has it."""
-    return f'"{value}"' if isinstance(value, str) else written(value)
+    return quoted(value) if isinstance(value, str) else written(value)
 
 
 def way_to_cell(tree: Group) -> str:
     """The choice of the first cell of a matrix."""
-    return "".join(f".{axis}({quoted(values[0])})" for axis, values in tree.axes.items())
+    return "".join(f".{axis}({as_label(values[0])})" for axis, values in tree.axes.items())
 
 
 def describe(shape: Shape) -> str:
@@ -446,9 +447,7 @@ class _Checker:
         if label.value not in found.members and found.other is None:
             self.unknown(label.value, label.start, found)
             return None
-        self.cells += [
-            (node.start, of.start, ""), (of.end, label.start, f"{rung}.{group}["), (label.end, node.end, "]")
-        ]  # fmt: skip
+        self.cells += [(node.start, of.start, ""), (of.end, node.end, f"{rung}.{group}[{quoted(label.value)}]")]
         return found.members.get(label.value, found.other)
 
     def without(self, node: Call, of: Syntax, tree: Shape, group: str) -> None:
@@ -486,7 +485,7 @@ class _Checker:
             given = ", ".join(map(self.source, node.arguments[1:])) or "nothing"
             texts = [value for value in values if isinstance(value, str)]
             hint = did_you_mean(label, texts) if isinstance(label, str) and texts else ""
-            hint = hint or f"its values are {', '.join(map(quoted, values))}"
+            hint = hint or f"its values are {', '.join(map(as_label, values))}"
             self.fault(
                 node.arguments[1] if len(node.arguments) > 1 else node,
                 f"the axis `{node.function}` has no value {given}",

@@ -302,7 +302,7 @@ def _paths(node: Syntax) -> list[tuple[str, ...]]:
 def _steps(node: Syntax) -> tuple[str, ...] | None:
     """The keys that lead to a node from the environment's root; None for what is not a path."""
     above: tuple[str, ...] | None
-    match node:
+    match ungroup(node):
         case Name(name=name):
             return (name,)
         case Member(of=of, name=name):
@@ -397,7 +397,7 @@ def first_missing(node: Syntax, data: Mapping[str, Any]) -> Syntax | None:
 
 
 def _parts_of_path(node: Syntax) -> tuple[Syntax, ...]:
-    match node:
+    match ungroup(node):
         case Member(of=of) | Index(of=of):
             return (of,)
         case Call(arguments=(ladder, *_)):

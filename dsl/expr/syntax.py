@@ -375,13 +375,18 @@ def ungroup(node: Syntax) -> Syntax:
     return node
 
 
+def quoted(text: str) -> str:
+    """A text as an expression has it, in the quotes that are not in it."""
+    return f"'{text}'" if '"' in text else f'"{text}"'
+
+
 def render(node: Syntax) -> str:  # noqa: PLR0911 - one line per kind of node
     """The node as CEL."""
     match node:
         case Number(value=number):
             return repr(number)
         case Text(value=string):
-            return f'"{string}"'
+            return quoted(string)
         case Flag(value=flag):
             return "true" if flag else "false"
         case Name(name=name):

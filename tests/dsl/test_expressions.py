@@ -16,6 +16,7 @@ from proveout.dsl.expr.evaluation import (
     ExpressionFault,
     Joined,
     MissingData,
+    by_mean,
     comparisons,
     evaluate,
     metric_of,
@@ -31,6 +32,7 @@ DATA: dict[str, Any] = {
     "tps": 5,
     "errors": {"fraction": 0.0},
     "hosts": {"db-1": {"cpu": {"busy_fraction": 0.5}}},
+    "statements": {'SELECT "Id"': {"count": 7}},
     "whole": True,
 }
 
@@ -44,6 +46,7 @@ DATA: dict[str, Any] = {
         ("baseline.at(4).tps.mean", 100.0),
         ("baseline.peak.tps.lower >= 90", True),
         ('hosts["db-1"].cpu.busy_fraction', 0.5),
+        ("statements['SELECT \"Id\"'].count", 7.0),
         ("max(tps, 7) == 7 && min(tps, 7) == 5 && abs(-3) == 3", True),
         ("ms(10)", 10_000.0),
         ("tps * 50%", 2.5),
@@ -56,6 +59,12 @@ DATA: dict[str, Any] = {
 )
 def test_values(text: str, value: object) -> None:
     assert evaluate(text, DATA) == value
+
+
+def test_parentheses_within_a_path_change_nothing() -> None:
+    tree = {"cap": {"rate": {"mean": 9.0}}}
+    text = by_mean("((cap).rate) * 2", tree)
+    assert (text, evaluate(text, tree)) == ("((cap).rate).mean * 2", 18.0)
 
 
 @pytest.mark.parametrize(
