@@ -69,12 +69,12 @@ verdicts: [{id: no-errors, check: ladder.at(1).errors.count == 0}]
 IN_ONE_PROCESS = """
 import contextlib, io, sys
 import generate
-from proveout.__main__ import main
+from proveout.cli import execute
 
 def help_of(*verb):
-    shown, sys.argv = io.StringIO(), ["proveout", *verb, "--help"]
-    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
-        main()
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        execute([*verb, "--help"])
     return "\\n".join(line.rstrip() for line in shown.getvalue().strip().splitlines())
 
 generate._help = help_of
