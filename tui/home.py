@@ -768,7 +768,7 @@ class HomeApp(ThemedApp[list[str]]):
         if card is not None and card.state in ("crashed", "interrupted", "failed"):
             self._leave_with(["resume", card.path])
         elif card is not None:
-            self.notify("This run has ended; only a run that has not ended can be resumed.")
+            self.notify(f"Only a run that has stopped before its end can be resumed; this one is {card.state}.")
 
     def _leave_with(self, choice: list[str] | None) -> None:
         home = self._of_home

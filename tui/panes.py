@@ -416,6 +416,7 @@ class PlanTree(Tree[Path]):
 
     ICON_NODE, ICON_NODE_EXPANDED = "▸ ", "▾ "
     _MOVES = frozenset({"up", "down", "pageup", "pagedown", "home", "end", "shift+up", "shift+down", "shift+left"})
+    _view: RunView | None = None
 
     def __init__(self, *, id: str) -> None:
         super().__init__("plan", id=id)
@@ -427,8 +428,14 @@ class PlanTree(Tree[Path]):
         self._under_way: Path = ()
         self._follows = True
 
+    def on_resize(self) -> None:
+        """Fit the labels: beside the result, which has the whole width, the plan has none."""
+        if self._view is not None:
+            self.show(self._view)
+
     def show(self, view: RunView) -> None:
         """Bring the nodes up to date, and go to the iteration under way."""
+        self._view = view
         found = dict(lines(view, self.scrollable_content_region.width or None))
         self._forget([path for path in self._known if path not in found])
         for path, label in found.items():

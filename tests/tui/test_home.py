@@ -90,8 +90,9 @@ async def test_the_row_under_the_cursor_is_explained_below_the_list() -> None:
         await pilot.press("enter")
         await until(pilot, lambda: any("cannot be read" in note.message for note in app._notifications))
         assert isinstance(app.screen, HomeScreen), "a plan that cannot be read has no form"
-        await pilot.press("2", "down", "g")
-        assert any("can be resumed" in note.message for note in app._notifications), "it has ended"
+        await pilot.press("2", "g", "down", "g")
+        said = [note.message for note in app._notifications if "can be resumed" in note.message]
+        assert [message.rpartition(" ")[2] for message in said] == ["running.", "finished."]
         await still(pilot)
         text = screen_text(app)
         for part in (

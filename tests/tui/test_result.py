@@ -53,6 +53,8 @@ async def test_a_finished_run_opens_on_its_result_and_the_cursor_shows_evidence(
         await until(pilot, lambda: "does not hold" not in screen_text(app))
         await pilot.press("tab")
         await until(pilot, lambda: "does not hold" in screen_text(app))
+        await pilot.press("1")
+        await until(pilot, lambda: "4 thr 6,110 ± 140" in screen_text(app))  # fits the width that the plan has now
 
 
 async def test_a_run_that_ends_while_it_is_watched_opens_its_result_and_can_be_replayed() -> None:

@@ -49,7 +49,7 @@ OVER = {
     "2": ("mean TPS over the valid repeats, 95 % interval", "4 thr  6,110 5,970 … 6,250  "),
     "3": ("[red]x[/red]\\x1b[31mevil\\u202e",),
     "4": ("one machine", "83 %", "977K / 47.7M", "└ client1", "✗ LOST: no answer for 10.0 s"),
-    "6": ("2       8,000  ✗ no", "lag grows", "confirmed 9 times", "within 10 %"),
+    "6": ("2  8,000/s  ✗ no", "lag grows", "confirmed 9 times", "within 10 %"),
     "7": ("✗ FAIL quick  What quick says", "? INCONCLUSIVE no-errors", "95 % CI 5,970 … 6,250"),
 }
 """The key of a pane -> what it shows."""

@@ -75,7 +75,7 @@ def wants_colour(stream: TextIO, environment: Mapping[str, str] | None = None) -
 class HeadlessPrinter:
     """Print the line of each stamped event.
 
-    Call it with the events in order; it flushes `stream`, which does not fail (`Stream` of the command).
+    Call it with the events in order; it flushes `stream`, which does not fail (`Stream` of the package `cli`).
     """
 
     quiet = False

@@ -69,11 +69,11 @@ def prove(
 
     if engine not in engines.WITH_DRIVER:
         raise typer.BadParameter(f"{engine!r} is none of {', '.join(engines.WITH_DRIVER)}", param_hint="ENGINE")
+    if unknown := sorted(set(workload or ()) - set(SCALES)):
+        raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(SCALES)}", param_hint="--workload")
     if not write:
         refuse("only together with --write", workload=workload, sink=sink)
     check_outputs({"to": to})
-    if unknown := sorted(set(workload or ()) - set(SCALES)):
-        raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(SCALES)}", param_hint="--workload")
     filled = _VARIABLE.sub(_value, dsn)
     if objection := next(dsn_problems(engine, filled), None):
         raise typer.BadParameter(f"{objection.message}; as {objection.way_out}", param_hint="DSN")

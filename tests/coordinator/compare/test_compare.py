@@ -561,8 +561,8 @@ def test_the_page_overlays_the_runs_and_escapes_names() -> None:
     assert "<script>x" not in text
     assert "&lt;script&gt;x" in text
     specs = json.loads(text.split('id="specs">')[1].split("</script>")[0])
-    assert set(specs) == {"ratios", "relative-tps-latency-a--ladder", "latency-by-transaction-a--ladder"}
-    values = specs["relative-tps-latency-a--ladder"]["concat"][0]["data"]["values"]
+    assert set(specs) == {"ratios", "relative-tps-latency-A--ladder", "latency-by-transaction-A--ladder"}
+    values = specs["relative-tps-latency-A--ladder"]["concat"][0]["data"]["values"]
     relative = {(value["series"][0], value["at"]): value["value"] for value in values}
     assert relative["B", "4"] == pytest.approx(relative["A", "4"] * 0.8)
     places = [text.index(part) for part in ('id="overview"', "FAILED", "<figure", 'id="figures"', 'id="numbers"')]
