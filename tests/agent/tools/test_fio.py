@@ -516,7 +516,7 @@ async def test_a_program_that_writes_without_end_is_read_and_killed(to: str, end
             found = (await program.output(100)).decode()
         except TaskFault as fault:
             found = fault.what
-            await asyncio.sleep(0.1)  # its pipe is full
+            await eventually_async(lambda: program._stdout._paused, "its pipe is full")  # type: ignore[attr-defined]
         await program.kill()
     assert ends in found
 
