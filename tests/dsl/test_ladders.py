@@ -193,6 +193,12 @@ def test_ids_are_all_different_and_short_enough_for_a_stage_and_labels_are_compa
     assert [same(2, 2.0), same(1, True), same("2", 2), same("a", "a")] == [True, False, False, True]
 
 
+def test_the_shortest_time_of_a_ladder_has_its_longest_ramp_up_once(tmp_path: Path) -> None:
+    plan = compiled(tmp_path, ladder("l", threads=[1, 2], measure="5s", ramp_up="auto(2s..10s)", ramp_down="0s"))
+    line = timetable(plan).stages[1]
+    assert (line.seconds_min, line.seconds) == (2 * (10 + 2 + 2) + 6 * (5 + 1), 6 * (10 + 5 + 1))
+
+
 def test_a_number_within_a_text_is_the_one_that_the_plan_has(tmp_path: Path) -> None:
     """`:g` has six digits, and `str` an exponent."""
     step = sql("SELECT ${matrix.x}, ${params.eps}, ${params.n}", repeatable=True)
