@@ -151,7 +151,8 @@ def _typed_scalar(kind: str, node: Scalar, path: str, problems: Problems) -> Val
     try:
         return _READERS[kind](node.value)
     except ValueError as error:
-        problems.add(node.where, str(error), key=path)
+        meant = node.quoted and kind in ("int", "float", "bool") and not isinstance(read_plain(node.text)[0], str)
+        problems.add(node.where, str(error), key=path, hint="without the quotes" if meant and node.text else "")
         return None
 
 
