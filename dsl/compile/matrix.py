@@ -22,7 +22,7 @@ from proveout.dsl.plan.loads import targets
 from proveout.dsl.plan.scalars import RESERVED
 from proveout.dsl.plan.stages import KINDS, Cell, Ladder, Order, Populate, Reset, Restart, Stage, ids, same
 from proveout.dsl.rules.repeat_rules import once_only
-from proveout.dsl.schema.parameters import CellValues, Parameters, Variants, label_of
+from proveout.dsl.schema.parameters import CellValues, Parameters, Variants, filled_in, label_of
 from proveout.dsl.schema.stage_models import MatrixEntry
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, where_of
@@ -103,13 +103,23 @@ class _Expansion:
         laid_out = {"matrix", "before", "after", "interference", *EACH_REPEAT}
         if not isinstance(item, Map) or not isinstance(body, Map) or laid_out.isdisjoint(body.keys()):
             return [(item, Place(index=self.index))]
+        if (named := body.get("id")) is not None:  # its cells and steps have ids and places by it
+            path = ("stages", self.index, "ladder", "id")
+            filled = filled_in(named, path, self.parameters, self.problems)
+            if isinstance(filled, Scalar) and filled.faulty:
+                return [self.broken(item, body)]
+            body = put(body, "id", filled)
         matrix = body.get("matrix")
         if matrix is None:
             return list(self.turns(item, body, _id(body)[0], None))
         cells = self.cells(body, matrix)
         if not cells:
-            return [(put(item, "ladder", replace(body, entries=())), Place(index=self.index, broken=True))]
+            return [self.broken(item, body)]
         return [made for one in cells for made in self.cell(item, body, one)]
+
+    def broken(self, item: Map, body: Map) -> tuple[Node, Place]:
+        """A ladder that cannot be laid out, whose problems are noted."""
+        return put(item, "ladder", replace(body, entries=())), Place(index=self.index, broken=True)
 
     # ---- cells ----
 

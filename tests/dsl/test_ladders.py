@@ -285,12 +285,14 @@ def test_each_repeat_is_a_turn_whose_servers_restart_with_the_settings_that_they
     assert ladder_of(plan, "two").before == ("two__restart_1",)
 
 
-def test_a_parameter_can_ask_for_each_repeat_and_for_zipped_axes(tmp_path: Path) -> None:
-    """Both are read before parameters are put in: `${params.r}` was accepted, and nothing was restored."""
+def test_parameters_can_be_in_what_is_read_before_they_are_put_in(tmp_path: Path) -> None:
+    """`reload: ${params.r}` was accepted, and nothing was restored; with an id of a parameter it was restored once."""
     params = {"r": {"type": "text", "default": "each_repeat"}, "c": {"type": "text", "default": "zip"}}
     axes = {"axes": {"n": [1, 2], "o": [3, 4]}, "combine": "${params.c}"}
-    plan = compiled(tmp_path, ladder("l", reload="${params.r}"), ladder("m", matrix=axes), params=params)
+    params["id"] = {"type": "text", "default": "l"}
+    plan = compiled(tmp_path, ladder("${params.id}", reload="${params.r}"), ladder("m", matrix=axes), params=params)
     assert [stage.id for stage in plan.stages] == ["load", "l__reset_1", "l", "m__n_1__o_3", "m__n_2__o_4"]
+    assert ladder_of(plan, "l").before == ("l__reset_1",)
 
 
 def test_steps_of_a_ladder_that_run_once_stay_so_beside_those_of_each_repeat(tmp_path: Path) -> None:
