@@ -22,7 +22,7 @@ from proveout.dsl.plan.loads import targets
 from proveout.dsl.plan.scalars import RESERVED
 from proveout.dsl.plan.stages import KINDS, Cell, Ladder, Order, Populate, Reset, Restart, Stage, ids, same
 from proveout.dsl.rules.repeat_rules import once_only
-from proveout.dsl.schema.parameters import CellValues, Parameters, Variants, label_of
+from proveout.dsl.schema.parameters import CellValues, Parameters, Variants, filled_in, label_of
 from proveout.dsl.schema.stage_models import MatrixEntry
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, where_of
@@ -103,13 +103,23 @@ class _Expansion:
         laid_out = {"matrix", "before", "after", "interference", *EACH_REPEAT}
         if not isinstance(item, Map) or not isinstance(body, Map) or laid_out.isdisjoint(body.keys()):
             return [(item, Place(index=self.index))]
+        if (named := body.get("id")) is not None:  # its cells and steps have ids and places by it
+            path = ("stages", self.index, "ladder", "id")
+            filled = filled_in(named, path, self.parameters, self.problems)
+            if isinstance(filled, Scalar) and filled.faulty:
+                return [self.broken(item, body)]
+            body = put(body, "id", filled)
         matrix = body.get("matrix")
         if matrix is None:
             return list(self.turns(item, body, _id(body)[0], None))
         cells = self.cells(body, matrix)
         if not cells:
-            return [(put(item, "ladder", replace(body, entries=())), Place(index=self.index, broken=True))]
+            return [self.broken(item, body)]
         return [made for one in cells for made in self.cell(item, body, one)]
+
+    def broken(self, item: Map, body: Map) -> tuple[Node, Place]:
+        """A ladder that cannot be laid out, whose problems are noted."""
+        return put(item, "ladder", replace(body, entries=())), Place(index=self.index, broken=True)
 
     # ---- cells ----
 
@@ -123,8 +133,11 @@ class _Expansion:
         if named.text in self.members:
             self.problem(named.where, "id", f"another stage has the id `{named.text}`")
             return []
-        entry = validate(MatrixEntry, _long_form(matrix), f"{self.path}.matrix", self.problems)
-        axes = self.axes(_long_form(matrix).get("axes")) if entry is not None else None
+        whole = _long_form(matrix)
+        if (combine := whole.get("combine")) is not None:
+            whole = put(whole, "combine", self.filled(combine, "matrix.combine") or combine)
+        entry = validate(MatrixEntry, whole, f"{self.path}.matrix", self.problems)
+        axes = self.axes(whole.get("axes")) if entry is not None else None
         if entry is None or axes is None or not self.fits(axes, entry.combine, matrix):
             return []
         rows = zip(*axes.values(), strict=True) if entry.combine == "zip" else product(*axes.values())
@@ -230,7 +243,7 @@ class _Expansion:
         before = [(f"{name}__before_{number}", key, given) for number, key, given in self.side(body, "before")]
         after = [(key, given) for _, key, given in self.side(body, "after")]
         after += _taken_back(before)
-        before += [(f"{name}__{key.text}_{number}", key, given) for number, key, given in _each_repeat(body)]
+        before += [(f"{name}__{key.text}_{number}", key, given) for number, key, given in self.each_repeat(body)]
         for step_id, key, given in before:
             side = EACH if step_id.startswith(f"{name}__{key.text}_") else "before"
             yield _step(step_id, key, given, shared), Place(index=self.index, step_of=name, side=side)
@@ -239,6 +252,22 @@ class _Expansion:
         for number, (key, given) in enumerate(after, 1):
             made = _step(f"{name}__after_{number}", key, given, shared)
             yield made, Place(index=self.index, step_of=name, side="after")
+
+    def each_repeat(self, body: Map) -> Iterator[tuple[int, Scalar, Map]]:
+        """(number, kind, body) of the steps before each repeat: for each target its copy restored, and its server
+        started again."""
+        loads = body.get("loads")
+        entries = loads.entries if isinstance(loads, Map) else ()
+        named = (body.get("target"), *(one.get("target") for _, one in entries if isinstance(one, Map)))
+        targets = {one.text: one for one in named if isinstance(one, Scalar)}
+        for key, (kind, name) in EACH_REPEAT.items():
+            asked = body.get(key)
+            given = None if asked is None else self.filled(asked, key)
+            if asked is None or not isinstance(given, Scalar) or given.text != EACH:
+                continue  # its model objects
+            for number, target in enumerate(targets.values(), 1):
+                entry = (_text(name, asked.where), replace(target, where=asked.where))
+                yield number, _text(kind, asked.where), Map(entries=(entry,), where=asked.where)
 
     def side(self, body: Map, side: str) -> Iterator[tuple[int, Scalar, Map]]:
         """(number, kind, body) of each valid step before or after the ladder; one whose `when` is false is left out."""
@@ -311,21 +340,6 @@ def _step(step_id: str, kind: Scalar, body: Map, shared: tuple[tuple[Scalar, Nod
     named = (_text("id", kind.where), _text(step_id, kind.where))
     whole = replace(body, entries=(*_without(body, "id").entries, named, *shared))
     return Map(entries=((kind, whole),), where=kind.where)
-
-
-def _each_repeat(body: Map) -> Iterator[tuple[int, Scalar, Map]]:
-    """(number, kind, body) of the steps before each repeat: for each target its copy restored, and its server started
-    again."""
-    loads = body.get("loads")
-    of_loads = [one.get("target") for _, one in loads.entries if isinstance(one, Map)] if isinstance(loads, Map) else []
-    targets = {one.text: one for one in (body.get("target"), *of_loads) if isinstance(one, Scalar)}
-    for key, (kind, named) in EACH_REPEAT.items():
-        asked = body.get(key)
-        if not isinstance(asked, Scalar) or asked.text != EACH:
-            continue  # its model objects
-        for number, target in enumerate(targets.values(), 1):
-            entry = (_text(named, asked.where), replace(target, where=asked.where))
-            yield number, _text(kind, asked.where), Map(entries=(entry,), where=asked.where)
 
 
 def _taken_back(before: Sequence[tuple[str, Scalar, Map]]) -> list[tuple[Scalar, Map]]:

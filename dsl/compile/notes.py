@@ -16,7 +16,7 @@ from proveout.dsl.plan.stages import Ladder, Open, Phased, Stage
 from proveout.dsl.plan.topology import Declared
 from proveout.dsl.rules.host_rules import noted
 from proveout.dsl.source.loader import maps_below
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, scalars
 
 _SECTIONS = {
     "workload": (("workloads",), {"workload"}),
@@ -61,7 +61,7 @@ def _names(document: Map, root: Map) -> Iterator[tuple[str, Scalar, str]]:
 
 def _templates(document: Map) -> Iterator[tuple[str, Scalar, str]]:
     """(kind, key, way out) of parameters and secrets that no template and no expression reads."""
-    text = "\n".join(_texts(document, None))
+    text = "\n".join(scalar.text for _, scalar in scalars(document))
     for kind, section in (("parameter", "params"), ("secret", "secrets")):
         for key, _ in _section(document, (section,)).entries:
             if not re.search(rf"\b{section}\.{re.escape(key.text)}\b", text):

@@ -191,12 +191,16 @@ def _turns(plan: Plan, stage: Stage, seconds: float) -> float:
 
 
 def _shortest_s(plan: Plan, stage: Stage, whole_s: float) -> float:
-    """The estimate of a ladder, and of the steps of its turns, when its least repeats suffice; of any other stage, its
-    estimate."""
+    """The estimate of a ladder, and of the steps of its turns, when its least repeats suffice and `ramp_up: auto` needs
+    its least after the first of them; of any other stage, its estimate."""
     ladder = stage if isinstance(stage, Ladder) else iteration_order.ladder_of_step(plan, stage)
-    if ladder is not None and ladder.repeat_min is not None:
-        return whole_s * ladder.repeat_min / ladder.repeat
-    return whole_s
+    if ladder is None:
+        return whole_s
+    least, windows = ladder.repeat_min or ladder.repeat, ladder.windows
+    saved_s = 0.0
+    if stage is ladder and windows.ramp_up_least_s is not None:
+        saved_s = (windows.ramp_up_s - windows.ramp_up_least_s) * len(ladder.threads) * (least - 1)
+    return whole_s * least / ladder.repeat - saved_s
 
 
 # ---- lines -------------------------------------------------------------------------------------------------------

@@ -364,7 +364,8 @@ def _repeats(value: object) -> object:
             raise custom(f"{value} is out of bounds: a rung is run 1 to {REPEATS_MAX} times")
         return Repeats(value)
     if not isinstance(value, str) or not re.fullmatch(REPEAT_PATTERN, value):
-        raise custom(f"expected a number of repeats such as 3, or auto(3..10), not {value}")
+        shown = f'"{value}"' if str(value).isdecimal() else value
+        raise custom(f"expected a number of repeats such as 3, or auto(3..10), not {shown}")
     least, most = (int(number) for number in value[5:-1].split(".."))
     if not REPEATS_LEAST <= least < most <= REPEATS_MAX:
         raise custom(f"{value} is out of bounds: auto(a..b) with {REPEATS_LEAST} <= a < b <= {REPEATS_MAX}")

@@ -151,7 +151,8 @@ def _typed_scalar(kind: str, node: Scalar, path: str, problems: Problems) -> Val
     try:
         return _READERS[kind](node.value)
     except ValueError as error:
-        problems.add(node.where, str(error), key=path)
+        meant = node.quoted and kind in ("int", "float", "bool") and not isinstance(read_plain(node.text)[0], str)
+        problems.add(node.where, str(error), key=path, hint="without the quotes" if meant and node.text else "")
         return None
 
 
@@ -210,8 +211,13 @@ _DEFERRED = ("rate", "rate.from", "rate.to", "rate.start", "answer")
 def substitute(root: Map, parameters: Parameters, problems: Problems) -> Map:
     """`root` without its `params` and with every `${params.x}` replaced."""
     kept = tuple(entry for entry in root.entries if entry[0].text not in ("params", "include", "extends"))
-    change = _Substitution(parameters=parameters, problems=problems).node
-    return Map(entries=tuple((key, rewritten(node, change, (key.text,))) for key, node in kept), where=root.where)
+    entries = ((key, filled_in(node, (key.text,), parameters, problems)) for key, node in kept)
+    return Map(entries=tuple(entries), where=root.where)
+
+
+def filled_in(node: Node, path: Steps, parameters: Parameters, problems: Problems) -> Node:
+    """A node at `path` with every `${params.x}` replaced."""
+    return rewritten(node, _Substitution(parameters=parameters, problems=problems).node, path)
 
 
 @dataclass(slots=True)

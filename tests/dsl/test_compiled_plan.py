@@ -317,6 +317,11 @@ def test_each_unused_name_has_a_note_with_its_line(tmp_path: Path) -> None:
     assert all(note.source_line and note.hint for note in found)
 
 
+def test_a_parameter_is_used_in_a_title_too(tmp_path: Path) -> None:
+    found = noted(tmp_path, PLAN.replace("name: t\n", "name: t\ntitle: ${params.unread} rows\n"))
+    assert "parameter" not in {note.key for note in found}
+
+
 def test_a_key_without_a_value_has_a_note(tmp_path: Path) -> None:
     """`rate:` alone was closed arrival without a word."""
     notes = noted(tmp_path, PLAN.replace("repeat: 3", "repeat: 3, rate:"))

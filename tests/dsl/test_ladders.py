@@ -193,6 +193,12 @@ def test_ids_are_all_different_and_short_enough_for_a_stage_and_labels_are_compa
     assert [same(2, 2.0), same(1, True), same("2", 2), same("a", "a")] == [True, False, False, True]
 
 
+def test_the_shortest_time_of_a_ladder_has_its_longest_ramp_up_once(tmp_path: Path) -> None:
+    plan = compiled(tmp_path, ladder("l", threads=[1, 2], measure="5s", ramp_up="auto(2s..10s)", ramp_down="0s"))
+    line = timetable(plan).stages[1]
+    assert (line.seconds_min, line.seconds) == (2 * (10 + 2 + 2) + 6 * (5 + 1), 6 * (10 + 5 + 1))
+
+
 def test_a_number_within_a_text_is_the_one_that_the_plan_has(tmp_path: Path) -> None:
     """`:g` has six digits, and `str` an exponent."""
     step = sql("SELECT ${matrix.x}, ${params.eps}, ${params.n}", repeatable=True)
@@ -277,6 +283,16 @@ def test_each_repeat_is_a_turn_whose_servers_restart_with_the_settings_that_they
     plan = restarting(tmp_path, ladder("one", **EACH), second)
     assert turns(*plan.stages) == [["one", "two"]]
     assert ladder_of(plan, "two").before == ("two__restart_1",)
+
+
+def test_parameters_can_be_in_what_is_read_before_they_are_put_in(tmp_path: Path) -> None:
+    """`reload: ${params.r}` was accepted, and nothing was restored; with an id of a parameter it was restored once."""
+    params = {"r": {"type": "text", "default": "each_repeat"}, "c": {"type": "text", "default": "zip"}}
+    axes = {"axes": {"n": [1, 2], "o": [3, 4]}, "combine": "${params.c}"}
+    params["id"] = {"type": "text", "default": "l"}
+    plan = compiled(tmp_path, ladder("${params.id}", reload="${params.r}"), ladder("m", matrix=axes), params=params)
+    assert [stage.id for stage in plan.stages] == ["load", "l__reset_1", "l", "m__n_1__o_3", "m__n_2__o_4"]
+    assert ladder_of(plan, "l").before == ("l__reset_1",)
 
 
 def test_steps_of_a_ladder_that_run_once_stay_so_beside_those_of_each_repeat(tmp_path: Path) -> None:
