@@ -420,6 +420,9 @@ def _levels(trend: Trend) -> Iterator[Block]:
             )
         )
     heads = ("metric", "runs", "level", "last run", "CV of runs", "runs at this level", "still open")
+    if not rows:
+        yield Notes(("No run has values above 0 of these metrics.",), "warn")
+        return
     yield Table(heads=heads, rows=tuple(rows))
     short = min((len(history.runs) for history in trend.histories), default=0)
     if short < RUNS_MIN:

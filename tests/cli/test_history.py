@@ -150,7 +150,16 @@ def test_pages(stepped: Path, tmp_path: Path) -> None:
     assert "Change points" in text.read_text()
 
 
-@pytest.mark.parametrize("words", [["other"], ["--note", "x"], ["--acknowledge", "latest"], ["-p", "repeats=3"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["other"],
+        ["--note", "x"],
+        ["--acknowledge", "latest"],
+        ["-p", "repeats=3"],
+        ["--metric", "tps", "--metric", "p99"],
+    ],
+)
 def test_wrong_command_lines(steady: Path, words: list[str]) -> None:
     assert trend(steady, *words) == 2
 

@@ -198,8 +198,11 @@ def trend(
     from proveout.coordinator.report.history_documents import Trend, trend_document
 
     outputs = output_files.check_outputs({"json": json, "markdown": markdown, "html": html})
-    _acknowledge(runs_dir, acknowledge, note, metric or [""])
     selection = _selected(_read(runs_dir), plan, parameters, inventory, allow)
+    known = {name for run in selection.runs for rung in run.rungs for name in rung.numbers}
+    if known and (unknown := next((name for name in metric or () if name not in known), None)):
+        raise typer.BadParameter(f"no run has {unknown!r}", param_hint="--metric")
+    _acknowledge(runs_dir, acknowledge, note, metric or [""])
     histories = metric_history.histories(
         selection, metric or metric_history.METRICS, metric_history.read_acknowledgements(runs_dir)
     )
