@@ -29,7 +29,7 @@ from proveout.coordinator.verdict import checks
 from proveout.core import statistics
 from proveout.core.data_classes import record
 from proveout.core.json_data import at_path, number_at
-from proveout.core.numbers import count_of, ends, notation, percent, rung_name, safe
+from proveout.core.numbers import count_of, ends, is_estimate, notation, percent, rung_name, safe
 from proveout.core.statistics import CONFIDENCE
 from proveout.dsl import metrics
 from proveout.dsl.compile.result_names import run_scope
@@ -491,7 +491,7 @@ def _paired(
             continue
         if isinstance(left, Mapping) != isinstance(right, Mapping):
             continue
-        if isinstance(left, Mapping) and "mean" not in left:
+        if isinstance(left, Mapping) and not is_estimate(left):
             result[name] = _paired(left, right, levels, (*path, name))
         else:
             is_main = not path or ("transactions" not in path and bool({(name,), (path[-1], name)} & FAMILIES.keys()))

@@ -22,6 +22,7 @@ from proveout.core import errors
 from proveout.core.data_classes import field, record
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import digest, from_plain, to_plain
+from proveout.core.numbers import is_estimate
 from proveout.dsl.plan.plan import Plan, to_data
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[
     `mean`."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            if "mean" in value:
+            if is_estimate(value):
                 kept = {key: value[key] for key in (*STATISTICS, "values") if key in value}
                 yield prefix + name, {**kept, "values": list(kept.get("values", ()))}
             else:

@@ -42,6 +42,7 @@ from proveout.core.numbers import (
     SOUGHT,
     count_of,
     half_width,
+    is_estimate,
     level,
     notation,
     percent,
@@ -485,7 +486,7 @@ def _read(text: str, scope: Mapping[str, Any]) -> tuple[Any, str]:
     node, whole, read = ungroup(parse(text)), None, ""
     if isinstance(node, Member) and node.name in STATISTICS and node.name not in ("cv", "n"):
         whole, read = value_of(text[node.of.start : node.of.end], scope), node.name
-    if not (isinstance(whole, dict) and "mean" in whole):
+    if not is_estimate(whole):
         whole, read = value_of(text, scope), ""
     if read in POINTS:
         return whole, read

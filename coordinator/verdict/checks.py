@@ -32,7 +32,7 @@ from typing import Any
 
 from proveout.coordinator.results.results import FUNCTIONS
 from proveout.core.data_classes import record
-from proveout.core.numbers import RATIO, SEARCH, Notation, ends, interval, notation, one_digit
+from proveout.core.numbers import RATIO, SEARCH, Notation, ends, interval, is_estimate, notation, one_digit
 from proveout.core.statistics import NO_INFORMATION, Estimate, difference, ratio, repeats_to_decide
 from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import (
@@ -368,7 +368,7 @@ def _lacking(text: str, tree: Mapping[str, Any]) -> str:
                 value = value_of(base, tree)
             except ExpressionFault:
                 return ""
-            if isinstance(value, dict) and "mean" in value and node.name not in value:
+            if is_estimate(value) and node.name not in value:
                 return f"{_named(node.of, base)} {interval(value, metric_of(base))}: {_no_interval(value)}"
     return ""
 
@@ -413,7 +413,7 @@ def _missing_in(text: str, tree: Mapping[str, Any]) -> Iterator[str]:
             continue
         written = text[node.start : node.end]
         value = value_of(written, tree)
-        if isinstance(value, dict) and "mean" in value and value.get("missing"):
+        if is_estimate(value) and value.get("missing"):
             missing = int(value["missing"])
             yield f"`{written}` is missing in {missing} of {int(value['n']) + missing} repeats"
 
@@ -609,7 +609,7 @@ def _estimates_read(text: str, tree: Mapping[str, Any]) -> Iterator[_Read]:
             continue
         base = text[node.of.start : node.of.end]
         value = value_of(base, tree)
-        if isinstance(value, dict) and "mean" in value:
+        if is_estimate(value):
             yield _Read(
                 text=base, name=_named(node.of, base), metric=metric_of(base), statistic=node.name, estimate=value
             )

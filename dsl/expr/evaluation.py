@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from proveout.core.data_classes import record
-from proveout.core.numbers import RATIO, quantity
+from proveout.core.numbers import RATIO, is_estimate, quantity
 from proveout.core.numbers import threads as counted
 from proveout.dsl.expr.syntax import (
     COMPARISONS,
@@ -368,8 +368,7 @@ def _is_estimate(node: Syntax, environment: Mapping[str, Any]) -> bool:
     if isinstance(node, Call) and node.function == "ratio":
         return True
     steps = _steps(node)
-    value = None if steps is None else _reach(steps, environment)
-    return isinstance(value, Mapping) and "mean" in value
+    return steps is not None and is_estimate(_reach(steps, environment))
 
 
 def as_data(value: Any) -> Any:

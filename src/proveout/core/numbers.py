@@ -76,6 +76,12 @@ def ends(estimate: Mapping[str, Any]) -> tuple[float, float] | None:
 
 Estimate: TypeAlias = Mapping[str, Any]
 
+
+def is_estimate(value: object) -> bool:
+    """Whether a value of a tree is an estimate; a group is none, also where a member of it is named `mean`."""
+    return isinstance(value, Mapping) and isinstance(value.get("mean"), int | float)
+
+
 _EXACT = Context(prec=2000, rounding=ROUND_HALF_UP)
 _SIGNIFICANT = {digits: Context(prec=digits, rounding=ROUND_HALF_UP) for digits in (2, 3, 4)}
 _SAME = 1e-14

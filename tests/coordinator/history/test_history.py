@@ -247,6 +247,8 @@ def test_a_row_for_each_rung_of_each_run(tmp_path: Path, cache: Path) -> None:
     assert rows[2]["response.p99_us.mean"] is not None
     assert pq.read_table(io.BytesIO(to_parquet(read_folder(tmp_path).runs))).to_pylist() == rows
     assert to_table(read_folder(tmp_path / "nothing").runs).num_rows == 0
+    loads = {"loads": {"mean": {"tps": {"mean": 1.0}}, "other": {"tps": {"mean": 2.0}}}}
+    assert [name for name, _ in history_runs.flat(loads)] == ["loads.mean.tps", "loads.other.tps"]
 
 
 def test_runs_that_have_ended_are_read_once(runs: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,6 +149,16 @@ def test_a_stage_may_have_the_name_of_a_bound() -> None:
     assert verdict("at_upper.at(4).tps.lower >= 300", named).outcome == "INCONCLUSIVE"
 
 
+def test_a_load_may_have_the_name_of_a_statistic() -> None:
+    loads = {name: {"tps": statistics.estimate([298.0, 300.0, 302.0])} for name in ("mean", "other")}
+    for check in (
+        "loads.mean.tps >= 200",
+        "loads.mean.tps.lower >= 200",
+        "loads.mean.tps > 0.9 * loads.other.tps.mean",
+    ):
+        assert judge(check, {"loads": loads}).outcome == "PASS"
+
+
 def test_two_estimates_are_compared_by_the_interval_of_their_ratio() -> None:
     """The two intervals overlap (295 … 305 and 303 … 314); the interval of the ratio does not contain 1."""
     near = [*ladder("base", {4: [298.0, 300.0, 302.0]}), *ladder("fast", {4: [306.5, 308.5, 310.5]})]
