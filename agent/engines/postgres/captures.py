@@ -42,12 +42,12 @@ from proveout.proto.wire.tasks import Endpoint
 # connects again. While the subscription's worker is down, the lag grows.
 
 CONFIRMED = """
-SELECT (greatest(slot.confirmed_flush_lsn, sender.replay_lsn) - '0/0')::bigint
+SELECT /* proveout */ (greatest(slot.confirmed_flush_lsn, sender.replay_lsn) - '0/0')::bigint
 FROM pg_replication_slots slot LEFT JOIN pg_stat_replication sender ON sender.pid = slot.active_pid
 WHERE slot.slot_name = %s
 """
 
-REPLAYED = "SELECT (pg_last_wal_replay_lsn() - '0/0')::bigint WHERE pg_is_in_recovery()"
+REPLAYED = "SELECT /* proveout */ (pg_last_wal_replay_lsn() - '0/0')::bigint WHERE pg_is_in_recovery()"
 """Of a standby."""
 
 
@@ -121,7 +121,7 @@ class LagObserver(LagSessions[CaptureSession]):
 # in `lost`.
 
 SESSIONS = """
-SELECT CASE WHEN state = 'active' THEN coalesce(wait_event_type || ':' || wait_event, 'CPU')
+SELECT /* proveout */ CASE WHEN state = 'active' THEN coalesce(wait_event_type || ':' || wait_event, 'CPU')
             ELSE 'idle in transaction' END,
        count(*)
 FROM pg_stat_get_activity(NULL)
@@ -132,21 +132,21 @@ GROUP BY 1
 """
 
 DATABASE = """
-SELECT xact_commit, xact_rollback, blks_read, blks_hit, deadlocks, temp_bytes
+SELECT /* proveout */ xact_commit, xact_rollback, blks_read, blks_hit, deadlocks, temp_bytes
 FROM pg_stat_database WHERE datname = current_database()
 """
 DATABASE_METRICS = ("commits", "rollbacks", "blocks_read", "blocks_hit", "deadlocks", "temp_bytes")
 
-EVENTS = "SELECT type || ':' || name FROM pg_wait_events"
+EVENTS = "SELECT /* proveout */ type || ':' || name FROM pg_wait_events"
 EVENTS_SINCE = 170_000
 
-WAL = "SELECT wal_records, wal_fpi, wal_bytes, wal_buffers_full FROM pg_stat_wal"
+WAL = "SELECT /* proveout */ wal_records, wal_fpi, wal_bytes, wal_buffers_full FROM pg_stat_wal"
 WAL_METRICS = ("records", "full_page_images", "bytes", "buffers_full")
 WAL_SINCE = 140_000
 
 IO = """
-SELECT backend_type || '/' || object || '/' || context, reads, writes, extends, fsyncs{bytes} FROM pg_stat_io
-WHERE coalesce(reads, 0) + coalesce(writes, 0) + coalesce(extends, 0) + coalesce(fsyncs, 0) > 0
+SELECT /* proveout */ backend_type || '/' || object || '/' || context, reads, writes, extends, fsyncs{bytes}
+FROM pg_stat_io WHERE coalesce(reads, 0) + coalesce(writes, 0) + coalesce(extends, 0) + coalesce(fsyncs, 0) > 0
 """
 IO_METRICS = ("reads", "writes", "extends", "fsyncs", "read_bytes", "write_bytes")
 IO_SINCE, IO_BYTES_SINCE = 160_000, 180_000

@@ -396,12 +396,12 @@ async def _value(connection: Connection, query: LiteralString, *arguments: Any) 
 
 MAY_SEE_ORIGINS = "SELECT has_table_privilege('pg_replication_origin_status', 'SELECT')::int::bigint"
 APPLIED = """
-SELECT (origin.remote_lsn - '0/0')::bigint
+SELECT /* proveout */ (origin.remote_lsn - '0/0')::bigint
 FROM pg_subscription sub JOIN pg_replication_origin_status origin ON origin.external_id = 'pg_' || sub.oid
 WHERE sub.subname = %s AND sub.subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 CONFIRMED = "SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = %s"
-INSERTED = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint"
+INSERTED = "SELECT /* proveout */ (pg_current_wal_insert_lsn() - '0/0')::bigint"
 
 SAME_TEXT = (
     "SET timezone = 'UTC'; SET datestyle = 'ISO'; SET intervalstyle = 'postgres'; SET bytea_output = 'hex';"
