@@ -108,7 +108,7 @@ def _ended(one: TunedHost, state: TuningState) -> TunedHost:
         return one
     order = list(ENDS)
     end = state.outcome if one.end is None else max(one.end, state.outcome, key=order.index)
-    left = state.lines if state.outcome in ("residue", "drifted") else ()
+    left = state.lines if state.outcome != "reverted" else ()
     return replace(one, end=end, left=tuple(dict.fromkeys((*one.left, *left))))
 
 

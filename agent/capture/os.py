@@ -211,6 +211,16 @@ class ProcessTree:
         self._before = use
         return tuple(_named("ours", values))
 
+    def cpu_and_threads(self) -> tuple[float, int]:
+        """CPU time of the tree so far, s, and the threads of its processes without children: those that do the work."""
+        use, threads = _Use(), 0
+        for pid, _ in self._members():
+            _add(use, pid, below_agent=False)
+            threads += 0 if _children_of(pid) else len(_threads(pid))
+        self._ticks += use.ticks - self._before.ticks
+        self._before = use
+        return self._ticks["cpu"] / TICKS_PER_S, max(threads, 1)
+
     def _of_servers(self, use: _Use) -> dict[str, float]:
         """Storage I/O and context switches of the servers since the first sample with one."""
         before = self._before

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import psutil
 
+from proveout.agent.capture.os import ProcessTree
 from proveout.agent.capture.query_values import NoValue
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.errors import TaskFault
@@ -317,13 +317,11 @@ class _Generator:
         return output
 
     async def _watch(self, pid: int) -> None:
-        """Note the CPU time of the program, its threads included."""
-        with suppress(psutil.Error):
-            process = psutil.Process(pid)
-            while True:
-                times = process.cpu_times()
-                self._cpu.append((time.monotonic_ns(), times.user + times.system, process.num_threads()))
-                await asyncio.sleep(CPU_EVERY_S)
+        """Note the CPU time of the program and of those that it starts, as a script does."""
+        tree = ProcessTree(pid)
+        while True:
+            self._cpu.append((time.monotonic_ns(), *tree.cpu_and_threads()))
+            await asyncio.sleep(CPU_EVERY_S)
 
     # ---- the output --------------------------------------------------------------------------------------------------
 

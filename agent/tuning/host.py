@@ -291,6 +291,7 @@ def _number_of(look: Callable[[str], Sequence[Any]], what: str, name: str) -> in
 # Symbolic links are followed here, unlike elsewhere (/sys/block consists of links): the kernel makes them, and their
 # targets must lie below /proc or /sys.
 
+READ_BYTES = 64 * 1024
 KERNEL = ("proc", "sys")
 
 
@@ -307,9 +308,11 @@ class Attributes:
 
     def octets(self, path: str) -> bytes | None:
         """The bytes; None if the attribute does not exist or is not readable."""
+        found = b""
         try:
-            with Path(self._real(path)).open("rb") as stream:
-                found = stream.read(SIZE_MAX_BYTES + 1)
+            with Path(self._real(path)).open("rb", buffering=0) as stream:  # /proc/sys refuses a read of MiBs
+                while len(found) <= SIZE_MAX_BYTES and (part := stream.read(READ_BYTES)):
+                    found += part
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except OSError as error:

@@ -182,6 +182,18 @@ def test_the_process_tree_counts_children_also_after_their_end_and_without_the_c
     assert after[key] >= during[key]
 
 
+def test_the_use_of_a_script_is_that_of_the_program_that_it_starts() -> None:
+    code = "import time\nwhile time.process_time() < 0.1: pass\nprint('burnt', flush=True)\ninput()"
+    argv = ["/bin/sh", "-c", '"$0" -S -c "$1"; :', sys.executable, code]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as script:
+        assert script.stdout is not None and script.stdin is not None
+        assert script.stdout.readline() == "burnt\n"
+        cpu_s, threads = ProcessTree(script.pid).cpu_and_threads()
+        script.stdin.write("\n")
+        script.stdin.close()
+    assert cpu_s >= 0.08 and threads == 1
+
+
 def test_the_root_is_the_topmost_proveout() -> None:
     code = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
     outer = f"import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', {code!r}])"

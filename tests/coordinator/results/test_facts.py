@@ -249,6 +249,8 @@ def test_the_worst_outcome_of_several_changes_counts_and_drift_is_reported_once(
     ends = seen("revert", ("swap", "residue", ("/x could not be undone",)), ("swap", "reverted", ()))
     (one, _) = state_after(ends)
     assert (one.describe(ended=True), one.left) == ("applied, NOT reverted", ("/x could not be undone",))
+    (one, _) = state_after(seen("apply", ("swap", "failed", ("no",)), ("swap", "kept", ("what mkfs has done stays",))))
+    assert (one.describe(ended=True), one.left) == ("failed, kept", ("what mkfs has done stays",))
     drift = seen("look", ("swap", "drifted", ("vm.swappiness is 33",)))
     (one, _) = state_after(drift, drift, replace(drift, act="revert"))
     assert one.drift == ("vm.swappiness is 33",)
