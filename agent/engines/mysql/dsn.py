@@ -9,6 +9,7 @@ holds a password.
 from __future__ import annotations
 
 import socket
+import struct
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -26,7 +27,7 @@ CONNECT_S = 5.0
 SSL_MODES = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
 OPTIONS = ("unix_socket", "ssl_mode", "ssl_ca")
 FORM = "mysql://user:${secrets.name}@host:3306/database"
-UNREACHABLE = frozenset({"1053", "1927", "2002", "2003", "2006", "2013"})
+UNREACHABLE = frozenset({"1053", "1927", "2002", "2003", "2006", "2012", "2013"})
 """The codes of a server that is not reached, or that ends the connection."""
 
 
@@ -111,7 +112,10 @@ def connect(
     )
     # PyMySQL counts as safe for passwords only the unix sockets that it has opened itself
     connection._secure = address.unix_socket is not None
-    connection.connect(_socket(address, timeout_s))
+    try:
+        connection.connect(_socket(address, timeout_s))
+    except (IndexError, NameError, ValueError, struct.error):  # PyMySQL reads a greeting without a check
+        raise pymysql.err.OperationalError(2012, "what answers there is no server of MySQL") from None
     return connection
 
 

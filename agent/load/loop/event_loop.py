@@ -66,7 +66,7 @@ class Reconnector:
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
         self._wanted: queue.SimpleQueue[tuple[Any, tuple[Any, ...]] | None] = queue.SimpleQueue()
-        self._results: deque[tuple[Any, Opened | StatementFailure]] = deque()
+        self._results: deque[tuple[Any, Opened | Exception]] = deque()
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._threads: list[threading.Thread] = []
         self._under_way = 0
@@ -86,9 +86,14 @@ class Reconnector:
         self._wanted.put((owner, more))
 
     def results(self) -> list[tuple[Any, Opened | StatementFailure]]:
-        """New connections and failures since the last call."""
+        """New connections and failures since the last call. Raises what else a connection has raised."""
         os.eventfd_read(self._event)
-        found = [self._results.popleft() for _ in range(len(self._results))]
+        found: list[tuple[Any, Opened | StatementFailure]] = []
+        for _ in range(len(self._results)):
+            owner, opened = self._results.popleft()
+            if isinstance(opened, Exception) and not isinstance(opened, StatementFailure):
+                raise opened
+            found.append((owner, opened))
         self._under_way -= len(found)
         return found
 
@@ -106,10 +111,10 @@ class Reconnector:
     def _run(self) -> None:
         while not self._ended.is_set() and (wanted := self._wanted.get()) is not None:
             owner, more = wanted
-            opened: Opened | StatementFailure
+            opened: Opened | Exception
             try:
                 opened = self._connect(owner.number, *more)
-            except StatementFailure as failure:
+            except Exception as failure:  # noqa: BLE001 - the loop raises it
                 opened = failure
             with self._lock:
                 if not self._ended.is_set():

@@ -285,6 +285,15 @@ def test_retry_runs_the_same_transaction_again_and_its_time_counts_from_its_firs
 
 
 @both_loops
+def test_an_exception_of_a_driver_that_connects_again_ends_the_loop(loop_of: LoopOf) -> None:
+    def refused(number: int, *_: Any) -> Session:
+        raise ValueError(f"no greeting for terminal {number}")
+
+    with pytest.raises(ValueError, match="no greeting for terminal 0"):
+        run(loop_of, HLR, [Session(once(LOST))], lambda ns: ns > 5 * 10**9, connect=refused)
+
+
+@both_loops
 def test_fail_ends_the_load_with_the_reason(loop_of: LoopOf) -> None:
     policy = Sessions(on_disconnect="fail")
     ran = run(loop_of, HLR, [Session(once(LOST))], lambda _: False, policy=policy, connect=Server().connect)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from typing import Any
 
+import pymysql
 import pytest
 
-from proveout.agent.engines.mysql.dsn import MalformedDsn, parse
+from proveout.agent.engines.mysql.dsn import MalformedDsn, connect, parse
 from proveout.coordinator.agents.endpoints import filled
 from proveout.dsl.plan.topology import System
 
@@ -51,3 +54,20 @@ def test_a_password_of_any_characters_is_decoded() -> None:
     assert secret not in repr(address)
     assert (address.password, address.host, address.port, address.database) == (secret, "db1", 3307, "hlr")
     assert address.ssl_mode == "required"
+
+
+@pytest.mark.parametrize(
+    "greeting", [b"", b"\x0a", b"\x0a8.0.36\0\7", b"\x0a8.0.36\0" + bytes(13) + b"\xff\xff", bytes(40)]
+)
+def test_what_is_no_server_of_mysql_is_an_error_of_mysqls(greeting: bytes) -> None:
+    def greet() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            connection.sendall(len(greeting).to_bytes(3, "little") + b"\0" + greeting)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=greet)
+        thread.start()
+        with pytest.raises(pymysql.err.OperationalError):
+            connect(parse(f"mysql://u@127.0.0.1:{listening.getsockname()[1]}/d"), timeout_s=5.0, read_timeout_s=5.0)
+        thread.join()
