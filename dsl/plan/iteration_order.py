@@ -11,7 +11,7 @@ from proveout.core.data_classes import dataclass, record
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import threads
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Open, Stage
+from proveout.dsl.plan.stages import Ladder, Open, Revert, Stage
 from proveout.dsl.plan.topology import Expression
 
 # - `ladder`: the rungs as listed, in each repeat.
@@ -170,6 +170,7 @@ def noise_plan(plan: Plan, arms: NoiseArms) -> Plan:
         stages=(*kept, *turns),
         conditions=tuple(one for one in plan.conditions if one.stage in names),
         verdicts=(),
+        published=(),
         figures=(),
         without_figures=(),
         brought_in=(),
@@ -184,7 +185,11 @@ def _turn(plan: Plan, ladder: Ladder, arm: Ladder) -> tuple[Stage, ...]:
         return f"{arm.id}_{step}"
 
     def copies(steps: tuple[str, ...]) -> list[Stage]:
-        return [dataclasses.replace(plan.stage(step), id=own(step)) for step in steps]
+        return [copy(plan.stage(step)) for step in steps]
+
+    def copy(step: Stage) -> Stage:
+        made = dataclasses.replace(step, id=own(step.id))
+        return dataclasses.replace(made, tune=own(made.tune)) if isinstance(made, Revert) else made
 
     whole = dataclasses.replace(arm, before=tuple(map(own, ladder.before)), after=tuple(map(own, ladder.after)))
     return (*copies(ladder.before), whole, *copies(ladder.after))

@@ -35,8 +35,9 @@ from proveout.core import statistics
 from proveout.core.statistics import POWER
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.iteration_order import ARMS, NoiseArms, NoRung, choose, groups, noise_plan
-from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Pause
+from proveout.dsl.plan.plan import Plan, Published
+from proveout.dsl.plan.stages import Ladder, Pause, Revert, Tune
+from proveout.dsl.plan.topology import Expression
 from proveout.proto import events as e
 
 ARMS_OF_SMOKE = NoiseArms(stage="ladder", threads=4, repeats=10)
@@ -59,12 +60,13 @@ def ladders(of: Plan) -> list[Ladder]:
 
 
 def test_the_arms_are_one_rung_twice_and_nothing_else_is_measured() -> None:
-    made = noise_plan(plan(), ARMS_OF_SMOKE)
+    shown = Published(id="figure", measured=Expression(text="ladder.at(4).tps", needs=("ladder",)), value=1.0)
+    made = noise_plan(dataclasses.replace(plan(), published=(shown,)), ARMS_OF_SMOKE)
     assert [stage.id for stage in made.stages] == ["populate", *ARMS]
     assert [(one.threads, one.repeat, one.interleaved_with) for one in ladders(made)] == [
         ((4,), 10, None), ((4,), 10, ARMS[0]),
     ]  # fmt: skip
-    assert (made.name, made.verdicts, made.figures) == ("smoke-noise", (), ())
+    assert (made.name, made.verdicts, made.published, made.figures) == ("smoke-noise", (), (), ())
     assert made.systems == plan().systems
 
 
@@ -80,6 +82,16 @@ def test_each_arm_has_its_own_steps() -> None:
     first, second = ladders(made)
     assert (first.before, first.after, second.before) == (("arm_a_rest",), ("arm_a_cool",), ("arm_b_rest",))
     assert groups(made.stages) == [(first, second)]
+
+
+def test_what_sets_a_tuning_back_is_that_of_its_own_arm() -> None:
+    """It named the step of the ladder, which is not in the plan of the noise run."""
+    (populate, ladder) = plan().stages
+    assert isinstance(ladder, Ladder)
+    tune, back = Tune(id="tune", tunings=()), Revert(id="back", tune="tune")
+    whole = dataclasses.replace(ladder, before=("tune",), after=("back",))
+    made = noise_plan(dataclasses.replace(plan(), stages=(populate, tune, whole, back)), ARMS_OF_SMOKE)
+    assert [stage.tune for stage in made.stages if isinstance(stage, Revert)] == ["arm_a_tune", "arm_b_tune"]
 
 
 def test_defaults_are_the_first_ladder_and_its_most_threads() -> None:
