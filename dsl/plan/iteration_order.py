@@ -127,7 +127,8 @@ class NoiseArms:
 
 def choose(plan: Plan, stage: str | None, threads: int | None, repeats: int) -> NoiseArms:
     """Select the ladder `stage`, by default the first, and its rung `threads`, by default the largest. NoRung."""
-    ladders = {one.id: one for one in plan.stages if isinstance(one, Ladder)}
+    # a ladder that runs one of its loads alone has no turns by itself
+    ladders = {one.id: one for one in plan.stages if isinstance(one, Ladder) and not one.alone}
     if not ladders:
         raise NoRung("the plan has no ladder of a load", where=plan.name, way_out="Name a plan with a `ladder` stage.")
     if stage is not None and stage not in ladders:

@@ -99,6 +99,11 @@ def test_defaults_are_the_first_ladder_and_its_most_threads() -> None:
     assert choose(plan(), "ladder", 2, 5) == NoiseArms(stage="ladder", threads=2, repeats=5)
     with pytest.raises(NoRung, match=r"no ladder 'other'.*\n.*It has ladder"):
         choose(plan(), "other", None, 10)
+    (populate, ladder) = plan().stages
+    assert isinstance(ladder, Ladder)
+    alone = dataclasses.replace(ladder, id="mix__a_alone", alone="a")  # its arms would run all loads
+    with pytest.raises(NoRung, match="no ladder 'mix__a_alone'"):
+        choose(dataclasses.replace(plan(), stages=(populate, ladder, alone)), "mix__a_alone", None, 10)
 
 
 def test_the_record_has_what_was_simulated() -> None:
