@@ -25,7 +25,7 @@ from proveout.dsl.rules.repeat_rules import once_only
 from proveout.dsl.schema.parameters import CellValues, Parameters, Variants, filled_in, label_of
 from proveout.dsl.schema.stage_models import MatrixEntry
 from proveout.dsl.schema.validation import validate
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, where_of
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, Steps, did_you_mean, rewritten, where_of
 
 # A cell's id is made of its labels (`stages.ids`). The first axis changes slowest. `matrix` has the cells
 # take turns.
@@ -216,9 +216,14 @@ class _Expansion:
     def cell(self, item: Map, body: Map, one: tuple[str, Cell, Mapping[str, Scalar]]) -> Iterator[tuple[Node, Place]]:
         name, cell, values = one
         own = CellValues(values=values, problems=self.problems, path=self.path)
-        filled = self.variants.named(own.node(_without(body, "matrix")), cell, own)
+        whole = rewritten(_without(body, "matrix"), self.with_workload)
+        filled = self.variants.named(own.node(whole), cell, own)
         assert isinstance(filled, Map)  # noqa: S101 - a mapping stays one
         yield from self.turns(item, _with_id(filled, name), name, cell)
+
+    def with_workload(self, node: Scalar, path: Steps) -> Node:
+        """The workload that a parameter names: it may have variants by the axes."""
+        return (self.filled(node, "workload") or node) if path[-1:] == ("workload",) else node
 
     # ---- loads alone ----
 

@@ -11,7 +11,7 @@ from proveout.core.data_classes import dataclass, record
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import threads
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Open, Stage
+from proveout.dsl.plan.stages import Ladder, Open, Revert, Stage
 from proveout.dsl.plan.topology import Expression
 
 # - `ladder`: the rungs as listed, in each repeat.
@@ -127,7 +127,8 @@ class NoiseArms:
 
 def choose(plan: Plan, stage: str | None, threads: int | None, repeats: int) -> NoiseArms:
     """Select the ladder `stage`, by default the first, and its rung `threads`, by default the largest. NoRung."""
-    ladders = {one.id: one for one in plan.stages if isinstance(one, Ladder)}
+    # a ladder that runs one of its loads alone has no turns by itself
+    ladders = {one.id: one for one in plan.stages if isinstance(one, Ladder) and not one.alone}
     if not ladders:
         raise NoRung("the plan has no ladder of a load", where=plan.name, way_out="Name a plan with a `ladder` stage.")
     if stage is not None and stage not in ladders:
@@ -170,6 +171,7 @@ def noise_plan(plan: Plan, arms: NoiseArms) -> Plan:
         stages=(*kept, *turns),
         conditions=tuple(one for one in plan.conditions if one.stage in names),
         verdicts=(),
+        published=(),
         figures=(),
         without_figures=(),
         brought_in=(),
@@ -184,7 +186,11 @@ def _turn(plan: Plan, ladder: Ladder, arm: Ladder) -> tuple[Stage, ...]:
         return f"{arm.id}_{step}"
 
     def copies(steps: tuple[str, ...]) -> list[Stage]:
-        return [dataclasses.replace(plan.stage(step), id=own(step)) for step in steps]
+        return [copy(plan.stage(step)) for step in steps]
+
+    def copy(step: Stage) -> Stage:
+        made = dataclasses.replace(step, id=own(step.id))
+        return dataclasses.replace(made, tune=own(made.tune)) if isinstance(made, Revert) else made
 
     whole = dataclasses.replace(arm, before=tuple(map(own, ladder.before)), after=tuple(map(own, ladder.after)))
     return (*copies(ladder.before), whole, *copies(ladder.after))
@@ -200,6 +206,7 @@ def _prepared(plan: Plan, ladder: Ladder) -> tuple[Stage, ...]:
         needs = condition.needs if condition is not None else ()
         if ladder_of_step(plan, stage) is not None:
             continue  # it runs around the turns of a ladder
-        if stage.prepares and all(name in kept for name in needs):
+        needs = (*needs, stage.tune) if isinstance(stage, Revert) else needs
+        if not stage.iterations and all(name in kept for name in needs):
             kept[stage.id] = stage
     return tuple(kept.values())

@@ -63,8 +63,8 @@ DIGITS_MAX = 18
 NULL = "null"
 """Drops an entry of a plan that is extended (`includes`); anywhere else it is a problem."""
 
-_INT = re.compile(r"[-+]?(0|[1-9]\d*(_\d+)*)")
-_FLOAT = re.compile(r"[-+]?(0|[1-9]\d*(_\d+)*)\.\d+")
+_INT = re.compile(r"[-+]?(0|[1-9]\d*(_\d+)*)", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(0|[1-9]\d*(_\d+)*)\.\d+", re.ASCII)
 
 _SURPRISES: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (
@@ -97,7 +97,7 @@ _SURPRISES: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (re.compile(r"[-+]?\.(inf|nan)", re.IGNORECASE), "`{0}` is not a number that a plan can use", ""),
     (re.compile(r"[-+]?0[xXoObB][\da-fA-F_]+"), "`{0}` is not a decimal number", "write it in decimal"),
     (re.compile(r"[-+]?(\.\d+|\d[\d_]*\.)"), "`{0}` lacks a digit beside the point", "write 0.5 or 5.0"),
-    (re.compile(r"[-+]?\d[\d_]*_|[-+]?\d+(_+\d+)*_*"), "`{0}` has stray underscores", "write 20_000"),
+    (re.compile(r"[-+]?\d[\d_]*_|[-+]?\d+(_+\d+)*_*", re.ASCII), "`{0}` has stray underscores", "write 20_000"),
 )
 
 # Direction overrides, isolates, zero-width characters and tags: text that does not read as it compiles; and two code

@@ -172,7 +172,10 @@ READ: dict[Reader, dict[str, float]] = {
     units.fraction: {"5%": 0.05, "0.1%": 0.001, "100%": 1.0},
 }  # fmt: skip
 REFUSED: dict[Reader, tuple[str, list[object]]] = {
-    units.duration_s: ("a duration", ["10", "", "s", "1s2m", "1s1s", "-1s", "1S", "1e3s", "1:30", " 1s", None, True]),
+    units.duration_s: (
+        "a duration",
+        ["10", "", "s", "1s2m", "1s1s", "-1s", "1S", "1e3s", "1:30", " 1s", "1٢s", None, True],
+    ),
     units.size_bytes: ("a size", ["8", 8, "8x", "k", "-1k", "8 kb/s", None]),
     units.rate_per_s: ("a rate", ["500", 500, "/s", "500/d", "-5/s", "5 /s"]),
     units.fraction: ("a percentage", ["5", 0.05, "%", "-5%", "5 %"]),

@@ -293,6 +293,12 @@ def test_parameters_can_be_in_what_is_read_before_they_are_put_in(tmp_path: Path
     plan = compiled(tmp_path, ladder("${params.id}", reload="${params.r}"), ladder("m", matrix=axes), params=params)
     assert [stage.id for stage in plan.stages] == ["load", "l__reset_1", "l", "m__n_1__o_3", "m__n_2__o_4"]
     assert ladder_of(plan, "l").before == ("l__reset_1",)
+    sizes = {"hlr": {"kind": "hlr", "population": 100}, "of": {"kind": "hlr", "population": "${matrix.n}"}}
+    of = ladder(
+        "s", matrix={"n": [50, 60]}, workload="${params.w}", before=[{"populate": {"workload": "of", "into": "db"}}]
+    )
+    plan = compiled(tmp_path, of, params={"w": {"type": "text", "default": "of"}}, workloads=sizes)
+    assert [stage.workload for stage in plan.stages if isinstance(stage, Ladder)] == ["of__n_50", "of__n_60"]
 
 
 def test_steps_of_a_ladder_that_run_once_stay_so_beside_those_of_each_repeat(tmp_path: Path) -> None:

@@ -61,6 +61,8 @@ def test_values_and_positions() -> None:
 
 
 def test_a_character_that_cannot_be_seen_or_read_is_a_problem_at_its_column() -> None:
+    root, _ = loaded("a: 1\u0662\n")
+    assert root is not None and plain(root) == {"a": "1\u0662"}, "digits of other scripts make no number"
     assert loaded("title: äö\uffff\n")[1] == ["1:10 a hidden character: U+FFFF (control character)"]
     assert loaded("title: a\u00adb\nname: b\U000e0041\n")[1] == [
         "1:9 a hidden character: U+00AD (soft hyphen)",

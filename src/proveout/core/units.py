@@ -14,11 +14,11 @@ DAY_S = 86_400.0
 
 _NUMBER = r"\d[\d_]*(?:\.\d+)?"
 _DURATION_UNITS = {"d": DAY_S, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
-_DURATION_PART = re.compile(rf"({_NUMBER})(ms|us|[dhms])")
-_DURATION = re.compile(rf"(?:{_NUMBER}(?:ms|us|[dhms]))+")
-_SIZE = re.compile(rf"({_NUMBER})\s?([A-Za-z]+)")
-_RATE = re.compile(rf"({_NUMBER})/(s|m|h)")
-_PERCENTAGE = re.compile(rf"({_NUMBER})%")
+_DURATION_PART = re.compile(rf"({_NUMBER})(ms|us|[dhms])", re.ASCII)
+_DURATION = re.compile(rf"(?:{_NUMBER}(?:ms|us|[dhms]))+", re.ASCII)
+_SIZE = re.compile(rf"({_NUMBER})\s?([A-Za-z]+)", re.ASCII)
+_RATE = re.compile(rf"({_NUMBER})/(s|m|h)", re.ASCII)
+_PERCENTAGE = re.compile(rf"({_NUMBER})%", re.ASCII)
 _SIZE_UNITS: dict[str, int] = {"b": 1} | {
     name: int(factor**power)
     for power, letter in enumerate("kmgt", 1)

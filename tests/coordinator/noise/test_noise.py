@@ -37,8 +37,9 @@ from proveout.core import statistics
 from proveout.core.statistics import POWER
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.iteration_order import ARMS, NoiseArms, NoRung, choose, groups, noise_plan
-from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Pause
+from proveout.dsl.plan.plan import Plan, Published
+from proveout.dsl.plan.stages import Condition, Ladder, Pause, Restart, Revert, Tune
+from proveout.dsl.plan.topology import Expression
 from proveout.proto import events as e
 
 ARMS_OF_SMOKE = NoiseArms(stage="ladder", threads=4, repeats=10)
@@ -61,12 +62,13 @@ def ladders(of: Plan) -> list[Ladder]:
 
 
 def test_the_arms_are_one_rung_twice_and_nothing_else_is_measured() -> None:
-    made = noise_plan(plan(), ARMS_OF_SMOKE)
+    shown = Published(id="figure", measured=Expression(text="ladder.at(4).tps", needs=("ladder",)), value=1.0)
+    made = noise_plan(dataclasses.replace(plan(), published=(shown,)), ARMS_OF_SMOKE)
     assert [stage.id for stage in made.stages] == ["populate", *ARMS]
     assert [(one.threads, one.repeat, one.interleaved_with) for one in ladders(made)] == [
         ((4,), 10, None), ((4,), 10, ARMS[0]),
     ]  # fmt: skip
-    assert (made.name, made.verdicts, made.figures) == ("smoke-noise", (), ())
+    assert (made.name, made.verdicts, made.published, made.figures) == ("smoke-noise", (), (), ())
     assert made.systems == plan().systems
 
 
@@ -84,6 +86,28 @@ def test_each_arm_has_its_own_steps() -> None:
     assert groups(made.stages) == [(first, second)]
 
 
+def test_what_sets_a_tuning_back_is_that_of_its_own_arm() -> None:
+    """It named the step of the ladder, which is not in the plan of the noise run."""
+    (populate, ladder) = plan().stages
+    assert isinstance(ladder, Ladder)
+    tune, back = Tune(id="tune", tunings=()), Revert(id="back", tune="tune")
+    whole = dataclasses.replace(ladder, before=("tune",), after=("back",))
+    made = noise_plan(dataclasses.replace(plan(), stages=(populate, tune, whole, back)), ARMS_OF_SMOKE)
+    assert [stage.tune for stage in made.stages if isinstance(stage, Revert)] == ["arm_a_tune", "arm_b_tune"]
+
+
+def test_all_that_comes_before_the_ladder_and_measures_nothing_is_run() -> None:
+    """Restarts and reverts were left out, so that the arms met other settings than the ladder."""
+    (populate, ladder) = plan().stages
+    tune, back, again = Tune(id="t", tunings=()), Revert(id="r", tune="t"), Restart(id="again", system="db")
+    stages = (populate, tune, dataclasses.replace(ladder, id="first"), back, again, ladder)
+    made = noise_plan(dataclasses.replace(plan(), stages=stages), ARMS_OF_SMOKE)
+    assert [stage.id for stage in made.stages] == ["populate", "t", "r", "again", *ARMS]
+    waits = Condition(stage="t", needs=("first",))
+    made = noise_plan(dataclasses.replace(plan(), stages=stages, conditions=(waits,)), ARMS_OF_SMOKE)
+    assert [stage.id for stage in made.stages] == ["populate", "again", *ARMS], "neither the change nor its end"
+
+
 def test_defaults_are_the_first_ladder_and_its_most_threads() -> None:
     assert choose(plan(), None, None, 10) == ARMS_OF_SMOKE
     assert choose(plan(), "ladder", 2, 5) == NoiseArms(stage="ladder", threads=2, repeats=5)
@@ -91,6 +115,11 @@ def test_defaults_are_the_first_ladder_and_its_most_threads() -> None:
     assert choose(compile_plan(ROOT / example[0]), example[1], int(example[2]), 20), "the one of the help"
     with pytest.raises(NoRung, match=r"no ladder 'other'.*\n.*It has ladder"):
         choose(plan(), "other", None, 10)
+    (populate, ladder) = plan().stages
+    assert isinstance(ladder, Ladder)
+    alone = dataclasses.replace(ladder, id="mix__a_alone", alone="a")  # its arms would run all loads
+    with pytest.raises(NoRung, match="no ladder 'mix__a_alone'"):
+        choose(dataclasses.replace(plan(), stages=(populate, ladder, alone)), "mix__a_alone", None, 10)
 
 
 def test_the_record_has_what_was_simulated() -> None:
