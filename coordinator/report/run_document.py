@@ -494,7 +494,7 @@ def _command_line(command: Command) -> str:
     words += [word for name, value in command.overrides.items() for word in ("-p", f"{name}={value}")]
     words += [word for name, value in command.labels.items() for word in ("--label", f"{name}={value}")]
     if command.inventory:
-        words += ["--inventory", Path(command.inventory).name]
+        words += ["--inventory", str(command.place(Path(command.inventory)))]
     words += [word for name in ("pki", "policy") if (path := command.files.get(name)) for word in (f"--{name}", path)]
     return shlex.join(words)
 

@@ -76,6 +76,12 @@ class Command:
         named = {"plan": self.plan, "inventory": self.inventory, "pki": self.pki, "policy": self.policy}
         return {name: path for name, path in named.items() if path}
 
+    def place(self, file: Path) -> Path:
+        """Where the copy of a file of the plan lies in the folder `plan`: one beside the plan as it lies there, another
+        in a folder with the name of its own."""
+        home, path = Path(os.path.normpath(self.plan)).parent, Path(os.path.normpath(file))
+        return path.relative_to(home if path.is_relative_to(home) else path.parents[min(1, len(path.parents) - 1)])
+
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
@@ -159,8 +165,7 @@ def create(runs: Path, plan: Plan, command: Command, now: datetime) -> RunDirect
             part.mkdir()
         write_whole(directory.path / "command.json", json.dumps(asdict(command), indent=2) + "\n")
         write_whole(directory.path / "plan" / "plan.json", canonical_json(plan) + "\n")
-        # copy every file that the plan was made of; those beside the plan keep their place, others lie flat
-        into = directory.path / "plan"
+        into = directory.path / "plan"  # copies of every file that the plan was made of
         home = Path(command.plan).parent
         named = {
             Path(command.plan),
@@ -170,11 +175,11 @@ def create(runs: Path, plan: Plan, command: Command, now: datetime) -> RunDirect
         if command.inventory is not None:
             named.add(Path(command.inventory))
         for source in sorted(path.absolute() for path in named if path.is_file()):
-            place = source.relative_to(home) if source.is_relative_to(home) else Path(source.name)
-            (into / place).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, into / place)
+            copy = into / command.place(source)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, copy)
     except OSError as fault:
-        raise storage_failed(directory.path, fault) from fault
+        raise storage_failed(directory.path, fault, then="run the plan again") from fault
     return directory
 
 
@@ -226,9 +231,9 @@ def write_whole(path: Path, content: str | bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
-def storage_failed(path: Path, fault: OSError) -> StorageFailed:
-    """The error for a run directory that cannot be written."""
-    return journal.storage_failed(path, fault, "the run directory cannot be written", full=is_full(fault))
+def storage_failed(path: Path, fault: OSError, **then: str) -> StorageFailed:
+    """The error for a run directory that cannot be written; `then` as of `journal.storage_failed`."""
+    return journal.storage_failed(path, fault, "the run directory cannot be written", full=is_full(fault), **then)
 
 
 def _files(data: Any) -> Iterable[str]:

@@ -50,6 +50,21 @@ def test_a_run_directory_has_the_plan_with_its_includes(tmp_path: Path) -> None:
         directory.command()
 
 
+@pytest.mark.parametrize(("inventory", "copy"), [("labs/a.yaml", "labs/a.yaml"), ("../../o/plan.yaml", "o/plan.yaml")])
+def test_the_copy_of_an_inventory_is_its_own_in_the_folder_of_the_plan(
+    tmp_path: Path, inventory: str, copy: str
+) -> None:
+    home = tmp_path / "plans" / "deep"
+    for file in (home / "plan.yaml", path := home / inventory):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(str(file))
+    command = run_directory.Command(plan=str(home / "plan.yaml"), inventory=str(path))
+    copies = run_directory.create(tmp_path / "runs", compiled("smoke"), command, NOW).path / "plan"
+    assert (copies / "plan.yaml").read_text() == command.plan
+    assert (copies / copy).read_text() == command.inventory
+    assert command.place(path) == Path(copy)
+
+
 def test_runs_are_found_by_name_by_path_and_latest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = make(tmp_path)
     assert make(tmp_path / "apart").path != make(tmp_path / "apart").path, "two in one second"
@@ -75,8 +90,9 @@ def test_where_runs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_folder_that_is_a_file_is_a_clean_failure(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("")
-    with pytest.raises(StorageFailed, match="cannot be written"):
+    with pytest.raises(StorageFailed, match="cannot be written") as failed:
         make(tmp_path / "runs")
+    assert failed.value.way_out == "Make it writable; then run the plan again.", "there is none to resume"
 
 
 def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
