@@ -77,8 +77,8 @@ class Command:
         return {name: path for name, path in named.items() if path}
 
     def place(self, file: Path) -> Path:
-        """Where the copy of a file of the plan lies in the folder `plan`: one beside the plan as it lies there, another
-        in a folder with the name of its own."""
+        """The place of the copy of a file of the plan in the folder `plan`: as beside the plan, or in a folder with the
+        name of its own."""
         home, path = Path(os.path.normpath(self.plan)).parent, Path(os.path.normpath(file))
         return path.relative_to(home if path.is_relative_to(home) else path.parents[min(1, len(path.parents) - 1)])
 
