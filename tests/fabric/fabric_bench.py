@@ -213,7 +213,7 @@ class Permanent:
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         assert self.process is not None
         self.process.send_signal(number)
-        return await asyncio.to_thread(self.process.wait)
+        return await asyncio.to_thread(self.process.wait, PATIENCE_S)
 
     async def connect(self, *, address: str = "", **changes: object) -> Line:
         hello = dataclasses.replace(HELLO, **changes)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -123,4 +124,5 @@ async def stop_system(_context: TaskContext, _spec: Any) -> Any:
 TABLE = {RunSql: run_sql, RunCapture: run_capture, StopSystem: stop_system}
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests run under nohup
     main(sys.argv[1:], TABLE, orphan_s=float(os.environ.get("FAKE_ORPHAN_S", "20")))
