@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
 
 from proveout import __version__
@@ -85,6 +86,8 @@ def printer(*, headless: bool, quiet: bool = False, earlier: Sequence[Stamped] =
     """Progress on standard output: lines, on a terminal with a table and a line that are rewritten; `quiet` has errors
     and the end. `earlier` are the events of earlier sessions.
     """
+    if isinstance(sys.stdout, TextIOWrapper):  # its encoding may lack a sign, as µ or ≥
+        sys.stdout.reconfigure(errors="replace")
     moving = not headless and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     made = HeadlessPrinter(sys.stdout)
     if quiet:

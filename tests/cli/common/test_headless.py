@@ -151,6 +151,15 @@ def test_an_output_that_has_gone_does_not_end_the_run(number: int) -> None:
     assert [item.outcome for item in printer.view.verdicts] == ["PASS"]
 
 
+def test_a_sign_that_the_encoding_lacks_does_not_end_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    with io.TextIOWrapper(written, encoding="ascii") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        notices = [e.Notice(level="info", host="", text=text) for text in ("≥ 2", "later")]
+        printed(run_session.printer(headless=True), *notices)
+        assert written.getvalue().decode().splitlines() == ["[ 0:00] info: ? 2", "[ 0:00] info: later"]
+
+
 async def test_a_run_under_nohup_takes_no_hangup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bool] = []
 
