@@ -424,12 +424,12 @@ class Session:
     async def _run(self, runner: TaskRunner, handler: Handler, task: Task) -> None:
         outcome = await runner.run(self._with_rules(handler), task.spec, task.deadline_s)
         try:
-            self._journal.finish(self.hello.run_id, self.hello.epoch, outcome)
-        except WireFault as fault:
-            outcome = TaskFailed(
-                key=runner.key, error=TaskError(code="fault", message=fault.what, way_out=fault.way_out)
-            )
-            self._journal.finish(self.hello.run_id, self.hello.epoch, outcome)
+            try:
+                self._journal.finish(self.hello.run_id, self.hello.epoch, outcome)
+            except WireFault as fault:
+                error = TaskError(code="fault", message=fault.what, way_out=fault.way_out)
+                outcome = TaskFailed(key=runner.key, error=error)
+                self._journal.finish(self.hello.run_id, self.hello.epoch, outcome)
         except sqlite3.Error:
             _log.exception("cannot store the outcome of task %s", runner.key)
         code = "done" if isinstance(outcome, TaskDone) else outcome.error.code

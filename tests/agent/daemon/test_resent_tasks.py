@@ -13,10 +13,10 @@ from fabric_bench import AcceptAll
 
 from proveout.agent.daemon.session import Session
 from proveout.agent.daemon.task_journal import AgentJournal
-from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.daemon.tasks import Handler, TaskContext
 from proveout.agent.security.authz import TaskVerifier
 from proveout.proto.audit_log import AuditLog
-from proveout.proto.wire.codec import task_bytes
+from proveout.proto.wire.codec import WireFault, task_bytes
 from proveout.proto.wire.messages import Hello, TaskAccepted, TaskDone, TaskFailed
 from proveout.proto.wire.results import Done
 from proveout.proto.wire.tasks import SignedTask, StopSystem, Task, TaskSpec
@@ -34,6 +34,16 @@ class Filling(AgentJournal):
         super().note_sequence(run, sequence)
 
 
+STOP = Task(key="k", spec=StopSystem(system="db", data_root="/nowhere"), deadline_s=60.0)
+
+
+def opened(journal: AgentJournal, handler: Handler) -> Session:
+    hello = Hello(run_id="run", epoch=1, host="db1", beat_s=2.0, lease_s=60.0)
+    folder, verifier = journal.directory, cast(TaskVerifier, AcceptAll())
+    audit = AuditLog(folder / "audit.log")
+    return Session(hello, folder / "work", journal, {StopSystem: handler}, verifier=verifier, audit=audit)
+
+
 async def test_a_full_disk_does_not_fail_a_task_that_is_under_way_or_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,17 +56,8 @@ async def test_a_full_disk_does_not_fail_a_task_that_is_under_way_or_done(
         await go.wait()
         return Done(seconds=1.0)
 
-    hello = Hello(run_id="run", epoch=1, host="db1", beat_s=2.0, lease_s=60.0)
-    session = Session(
-        hello,
-        tmp_path / "work",
-        journal,
-        {StopSystem: handler},
-        verifier=cast(TaskVerifier, AcceptAll()),
-        audit=AuditLog(tmp_path / "audit.log"),
-    )
-    stop = Task(key="k", spec=StopSystem(system="db", data_root=str(tmp_path)), deadline_s=60.0)
-    task = SignedTask(task=task_bytes(stop), sequence=1)
+    session = opened(journal, handler)
+    task = SignedTask(task=task_bytes(STOP), sequence=1)
     messages: list[Any] = []
     try:
         session.attach()
@@ -70,7 +71,7 @@ async def test_a_full_disk_does_not_fail_a_task_that_is_under_way_or_done(
             if isinstance(message, TaskDone):
                 break
         session.receive(dataclasses.replace(task, sequence=3))
-        session.receive(SignedTask(task=task_bytes(dataclasses.replace(stop, key="replayed")), sequence=1))
+        session.receive(SignedTask(task=task_bytes(dataclasses.replace(STOP, key="replayed")), sequence=1))
         async for message in session.outgoing(session.attach()):
             messages.append(message)
             if isinstance(message, TaskFailed):
@@ -81,3 +82,29 @@ async def test_a_full_disk_does_not_fail_a_task_that_is_under_way_or_done(
     (replayed,) = [message for message in messages if isinstance(message, TaskFailed)]
     assert "it may be a replay" in replayed.error.message
     assert {type(message) for message in messages} == {TaskAccepted, TaskDone, TaskFailed}, messages
+
+
+async def test_an_outcome_that_is_too_large_is_answered_on_a_full_disk_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proveout.agent.daemon.session.end_children", lambda: None)
+
+    class Full(AgentJournal):
+        def finish(self, run: str, epoch: int, outcome: TaskDone | TaskFailed) -> None:
+            raise WireFault("too large") if isinstance(outcome, TaskDone) else sqlite3.OperationalError("full")
+
+    async def handler(context: TaskContext, spec: TaskSpec) -> Done:
+        return Done(seconds=1.0)
+
+    session = opened(Full(tmp_path / "journal.sqlite"), handler)
+    answers = session.outgoing(session.attach())
+    try:
+        session.receive(SignedTask(task=task_bytes(STOP), sequence=1))
+        async with asyncio.timeout(5.0):
+            assert isinstance(await anext(answers), TaskAccepted)
+            answer = await anext(answers)
+    finally:
+        session.end("cancelled", "the test is over", keep_data=False)
+        await session.ended.wait()
+    assert isinstance(answer, TaskFailed)
+    assert answer.error.message == "too large"
