@@ -506,7 +506,7 @@ async def test_files_that_do_not_fit_are_not_created(armed_context: Any, stand_i
 @pytest.mark.server
 @pytest.mark.parametrize(("to", "ends"), [("2", "ok"), ("1", "longer than 100 bytes")])
 async def test_a_program_that_writes_without_end_is_read_and_killed(to: str, ends: str, tmp_path: Path) -> None:
-    """A pipe that nobody reads would keep it, and asyncio does not see its end before that of its output."""
+    """A pipe that is not read would keep it, and asyncio does not see its end before that of its output."""
     script = tmp_path / "script"
     script.write_text(f"#!/bin/sh\nhead -c 8000000 /dev/zero | tr '\\0' x >&{to}\necho ok\n")
     script.chmod(0o755)

@@ -326,7 +326,7 @@ def test_a_second_change_of_the_same_run_is_not_drift_and_is_reverted_alone_by_n
 
 
 def test_what_a_later_change_covers_is_undone_after_it(root: Path, journal: UndoJournal) -> None:
-    """Of a file, an attribute, a unit and a setting of a database; what is not covered is undone at once, with the
+    """Of a file, an attribute, a unit and a setting of a database; a change that is not covered is undone at once, with the
     restart that follows, which comes again at the end."""
     units = StubUnits(tuned=UnitFact(active=True, enabled=True))
     databases = Stored()
