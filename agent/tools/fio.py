@@ -40,6 +40,7 @@ from proveout.agent.tools.program import PREFIX, Program, ToolFolder, how_ended,
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.programs import Processes
 from proveout.core.data_classes import field, record
+from proveout.core.path_trust import is_link_free
 from proveout.dsl.operations.disks import in_use, sys_folder
 from proveout.dsl.operations.facts import Fact, Facts, OutputQuery, Query
 from proveout.dsl.plan.commands import FioJob
@@ -151,6 +152,9 @@ async def _tool_folder(context: TaskContext, job: FioJob, data_root: str) -> Too
     base = Path(job.directory or data_root or context.work_dir)
     if job.directory:
         context.policy.allows_path(f"{job.directory.rstrip('/')}/{PREFIX}files").require()
+        if not await asyncio.to_thread(is_link_free, base):
+            what = f"a link leads to {base}, or other users can put one in its place"
+            raise TaskFault("refused", what, way_out="write the path without links, below folders of root alone")
     name = f"fio:{base}"
     known = context.resources.get(name)
     if isinstance(known, ToolFolder):

@@ -45,6 +45,7 @@ _NO_WAY_BACK = (
     "kernel.yama.ptrace_scope",
 )
 _CHANGES_OTHERS = (
+    "kernel.shm_rmid_forced",
     "kernel.watchdog",
     "net.ipv4.ip_forward",
     "net.ipv6.conf.*.disable_ipv6",
@@ -57,8 +58,8 @@ _CHANGES_OTHERS = (
     "net.ipv[46].neigh.*.retrans_time",
     "net.ipv[46].neigh.*.unres_qlen",
 )
-"""Writing one sets those of other interfaces, takes addresses away, or rounds the same in a finer unit: setting it back
-does not bring this back.
+"""Writing one sets those of other interfaces, takes addresses away, removes shared memory that no process has attached,
+or rounds the same in a finer unit: setting it back does not bring this back.
 Source: Documentation/networking/ip-sysctl and admin-guide/sysctl/kernel of Linux, net/ipv4/devinet.c,
 net/ipv6/addrconf.c."""
 COUPLED: Mapping[str, str] = {

@@ -276,7 +276,7 @@ async def test_a_helper_process_that_writes_without_end_is_killed_and_replaced(t
     async with asyncio.timeout(PATIENCE_S):
         first = await helper._running("h")
         await eventually_async(lambda: helper.pid is None, "its messages are not valid")
-        await eventually_async(lambda: len(first._stdout._buffer) > 1 << 17, "nobody reads them")  # type: ignore[attr-defined]
+        await eventually_async(lambda: len(first._stdout._buffer) > 1 << 17, "they are not read")  # type: ignore[attr-defined]
         await (await helper._running("h")).kill()
 
 

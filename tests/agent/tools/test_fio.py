@@ -490,6 +490,10 @@ async def test_a_folder_of_the_plan_needs_the_policy(
     armed_context.policy = Policy(paths=(str(place),))
     assert (await fio.run_fio(armed_context, run(job=job))).ended_in_window == 5
     assert len(list(place.iterdir())) == 1
+    (place / "link").symlink_to(tmp_path)
+    fault = await failure(armed_context, run(job=replace(job, directory=str(place / "link"))))
+    assert fault.code == "refused" and f"a link leads to {place}/link" in fault.what
+    (place / "link").unlink()
     await armed_context.close()
     assert list(place.iterdir()) == []
 
