@@ -275,6 +275,7 @@ class Supervisor:
         supervisor, argv = os.getpid(), request["argv"]
         pid = os.fork()
         if pid:
+            self._statuses.pop(pid, None)  # of an orphan that had this number
             return pid
         try:
             null = os.open(os.devnull, os.O_RDONLY)
@@ -318,7 +319,8 @@ class Supervisor:
             os.close(output)
             if entry is not None:
                 clear(entry)
-        return {"status": self._statuses.pop(pid), "timed_out": not finished, "output": text}
+        status = self._statuses.pop(pid, -signal.SIGKILL)  # one that waits for a disk ends when that answers
+        return {"status": status, "timed_out": not finished, "output": text}
 
     def _note(self, directory: str, program: str, identity: tuple[int, int] | None) -> dict[str, Any]:
         """Note a server before it starts, for the next session after a kill of this supervisor."""
@@ -347,6 +349,7 @@ class Supervisor:
                 os._exit(0 if os.access(request["path"], os.X_OK) else 1)
             finally:
                 os._exit(2)
+        self._statuses.pop(pid, None)
         self._ended(pid, time.monotonic() + IMMEDIATE_S, alone=False)
         return {"reachable": self._statuses.pop(pid, 2) == 0}
 

@@ -354,3 +354,18 @@ def test_a_later_process_with_the_number_of_the_maker_is_not_the_maker() -> None
     now_s = int(time.time())
     assert supervisor._lives(os.getpid(), now_s)
     assert not supervisor._lives(os.getpid(), now_s - 86_400), "this process began after that"
+
+
+def test_a_program_that_does_not_end_when_it_is_killed_ends_no_supervisor() -> None:
+    serving = supervisor.Supervisor.__new__(supervisor.Supervisor)
+    stub = {"_spawn": lambda *_: 1, "_ended": lambda *_, **__: False, "_kill": lambda _: None}
+    vars(serving).update(stub, _statuses={})
+    assert serving.run({"identity": "agent", "limit_s": 0.0}) == {"status": -9, "timed_out": True, "output": ""}
+
+
+def test_a_new_child_has_not_the_status_of_an_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    serving = supervisor.Supervisor.__new__(supervisor.Supervisor)
+    vars(serving).update(_statuses={7: 1, 8: 0})
+    monkeypatch.setattr(supervisor.os, "fork", lambda: 7)
+    assert serving._spawn({"argv": ["/bin/true"]}, 1, None) == 7
+    assert serving._statuses == {8: 0}
