@@ -206,6 +206,7 @@ def _prepared(plan: Plan, ladder: Ladder) -> tuple[Stage, ...]:
         needs = condition.needs if condition is not None else ()
         if ladder_of_step(plan, stage) is not None:
             continue  # it runs around the turns of a ladder
-        if stage.prepares and all(name in kept for name in needs):
+        needs = (*needs, stage.tune) if isinstance(stage, Revert) else needs
+        if not stage.iterations and all(name in kept for name in needs):
             kept[stage.id] = stage
     return tuple(kept.values())

@@ -507,13 +507,11 @@ class StageKind(Element):
     that inherit from it are cheap to define.
 
     `around_turns`: whether it can run around each turn of a ladder: as often as the turns, or before them and taken
-    back after them, or as what takes another one back. `prepares`: whether the run of a rung's noise needs it.
-    `is_timed`: whether `explain` can tell how long it takes.
+    back after them, or as what takes another one back. `is_timed`: whether `explain` can tell how long it takes.
     """
 
     __slots__ = ()
     around_turns: ClassVar[Literal["never", "repeated", "taken back", "takes back"]] = "never"
-    prepares: ClassVar[bool] = False
     is_timed: ClassVar[bool] = True
 
     @property
@@ -548,7 +546,6 @@ class Populate(StageKind):
     where: Where = NOWHERE
     kind: Literal["populate"] = "populate"
     around_turns = "taken back"
-    prepares = True
 
     @property
     def rewrites(self) -> tuple[str, ...]:
@@ -786,7 +783,6 @@ class Sql(StageKind):
     where: Where = NOWHERE
     kind: Literal["sql"] = "sql"
     around_turns = "repeated"
-    prepares = True
     is_timed = False
 
     @property
@@ -827,7 +823,6 @@ class CommandRun(StageKind):
     repeat: int = key(1, text="Repeats; each number is an estimate over them.", ge=1, le=100)
     where: Where = NOWHERE
     kind: Literal["command"] = "command"
-    prepares = True
     is_timed = False
 
     def outline(self, plan: Named) -> Outline:
@@ -867,7 +862,6 @@ class Reset(StageKind):
     where: Where = NOWHERE
     kind: Literal["reset"] = "reset"
     around_turns = "repeated"
-    prepares = True
 
     @property
     def rewrites(self) -> tuple[str, ...]:
@@ -883,7 +877,6 @@ class Pause(StageKind):
     where: Where = NOWHERE
     kind: Literal["pause"] = "pause"
     around_turns = "repeated"
-    prepares = True
 
     def outline(self, plan: Named) -> Outline:
         return Outline(title=f"wait {length(self.duration_s)}", seconds=self.duration_s)
@@ -898,7 +891,6 @@ class Tune(StageKind):
     where: Where = NOWHERE
     kind: Literal["tune"] = "tune"
     around_turns = "taken back"
-    prepares = True
 
     @property
     def changes(self) -> tuple[Tuning, ...]:
@@ -960,7 +952,6 @@ class Reboot(StageKind):
     )
     where: Where = NOWHERE
     kind: Literal["reboot"] = "reboot"
-    prepares = True
     is_timed = False
 
     def outline(self, plan: Named) -> Outline:

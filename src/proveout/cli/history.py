@@ -290,7 +290,7 @@ def noise(
 
     Two equal ladders take turns. The variance of their numbers is split into that between repeats, between iterations
     and between seconds. The record is stored in the run's directory as noise.json; from then on `explain` shows what
-    the plan's repeats can show. Populate, sql, reset, pause and tune stages before the ladder run as in the plan;
+    the plan's repeats can show. Stages before the ladder that measure nothing run as in the plan;
     verdicts and all other stages are left out. Exit codes: 0 measured, 2 the plan or the command line is wrong, 3 too
     few valid pairs, 4 the infrastructure failed, 130 interrupted.
     """

@@ -36,7 +36,7 @@ from proveout.core.statistics import POWER
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.iteration_order import ARMS, NoiseArms, NoRung, choose, groups, noise_plan
 from proveout.dsl.plan.plan import Plan, Published
-from proveout.dsl.plan.stages import Ladder, Pause, Revert, Tune
+from proveout.dsl.plan.stages import Condition, Ladder, Pause, Restart, Revert, Tune
 from proveout.dsl.plan.topology import Expression
 from proveout.proto import events as e
 
@@ -92,6 +92,18 @@ def test_what_sets_a_tuning_back_is_that_of_its_own_arm() -> None:
     whole = dataclasses.replace(ladder, before=("tune",), after=("back",))
     made = noise_plan(dataclasses.replace(plan(), stages=(populate, tune, whole, back)), ARMS_OF_SMOKE)
     assert [stage.tune for stage in made.stages if isinstance(stage, Revert)] == ["arm_a_tune", "arm_b_tune"]
+
+
+def test_all_that_comes_before_the_ladder_and_measures_nothing_is_run() -> None:
+    """Restarts and reverts were left out, so that the arms met other settings than the ladder."""
+    (populate, ladder) = plan().stages
+    tune, back, again = Tune(id="t", tunings=()), Revert(id="r", tune="t"), Restart(id="again", system="db")
+    stages = (populate, tune, dataclasses.replace(ladder, id="first"), back, again, ladder)
+    made = noise_plan(dataclasses.replace(plan(), stages=stages), ARMS_OF_SMOKE)
+    assert [stage.id for stage in made.stages] == ["populate", "t", "r", "again", *ARMS]
+    waits = Condition(stage="t", needs=("first",))
+    made = noise_plan(dataclasses.replace(plan(), stages=stages, conditions=(waits,)), ARMS_OF_SMOKE)
+    assert [stage.id for stage in made.stages] == ["populate", "again", *ARMS], "neither the change nor its end"
 
 
 def test_defaults_are_the_first_ladder_and_its_most_threads() -> None:
