@@ -231,7 +231,7 @@ NOTHING = {
 }
 TO_PRESS: Mapping[List, str] = {
     "plans": "Enter: run the plan   2: runs   /: find   ?: help   q: quit",
-    "runs": "Enter: watch or replay it   1: plans   /: find   ?: help   q: quit",
+    "runs": "Enter: watch it   1: plans   /: find   ?: help   q: quit",
 }
 """The first line of each list."""
 HEADS: Mapping[List, Sequence[str]] = {
@@ -639,7 +639,7 @@ FRAMES_PER_S, AGAIN_S = 5.0, 2.0
 HELP = """\
 1, 2, [ ]    plans; runs (in a wide terminal both are in sight, Tab goes from one to the other)
 arrows       move in the list; what is known of the row is below it
-Enter        a plan: its parameters, then start it; a run: watch it while it runs, else replay it
+Enter        a plan: its parameters, then start it; a run: watch it while it runs, else its result
 c            runs: take this one as the reference (◆), then c on another one compares the two
 g            runs: resume one that has stopped before its end
 /            filter by words; Escape leaves the filter

@@ -501,7 +501,8 @@ def _command_line(command: Command) -> str:
 
 def _files(folder: Path, first: str) -> Iterator[tuple[str, str]]:
     """Name and text of the plan's files as they were, the plan itself first; files that are not text are left out."""
-    found = [path for path in folder.rglob("*") if path.is_file() and path.name != "plan.json"]
+    compiled = folder / "plan.json"
+    found = [path for path in folder.rglob("*") if path.is_file() and (path != compiled or first == path.name)]
     for path in sorted(found, key=lambda path: (path.relative_to(folder).as_posix() != first, path)):
         try:
             yield path.relative_to(folder).as_posix(), path.read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from recorded_runs import SMOKE, plan, record
 
 from proveout.cli import execute
+from proveout.cli.history import EPILOG
 from proveout.coordinator.history.metric_history import FILE
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.results import load_results
@@ -200,6 +202,8 @@ def test_the_table_of_runs_as_parquet(tmp_path: Path, capsys: pytest.CaptureFixt
     runs, file = tmp_path / "runs", tmp_path / "runs.parquet"
     record(runs, {1: [100.0, 101.0], 4: [300.0, 310.0]}, labels={"commit": "1a2b"})
     assert execute(["runs", "--runs-dir", str(runs), "--parquet", str(file)]) == 0
+    assert shlex.split(EPILOG)[-1] == "SELECT run, threads, \"tps.mean\" FROM 'runs.parquet'"  # as --help says
+    assert "tps.mean" in pq.read_schema(file).names
     assert "2 rows of 1 run" in capsys.readouterr().out
     assert pq.read_table(file).column("label.commit").to_pylist() == ["1a2b", "1a2b"]
     assert execute(["runs", "--runs-dir", str(runs), "--parquet", str(tmp_path / "no" / "x")]) == 2

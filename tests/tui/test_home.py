@@ -232,7 +232,7 @@ async def test_the_first_line_names_the_keys_of_the_list_and_the_footer_has_whol
         await pilot.press("2")
         await still(pilot)
         first = screen_text(app).splitlines()[0]
-        assert [part for part in ("Enter: watch or replay it   1: plans", "q: quit ") if part not in first] == []
+        assert [part for part in ("Enter: watch it   1: plans", "q: quit ") if part not in first] == []
         *keys, palette = sorted(app.screen.query(FooterKey), key=lambda key: key.region.right)
         assert (palette.key_display, max(key.region.right for key in keys) <= palette.region.x) == ("^p", True)
         assert {"Open", "Quit", "Help"} <= {key.description for key in keys}

@@ -101,7 +101,7 @@ class Stream(io.FileIO):
         if before is None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
         raw = cls(descriptor, "wb", closefd=False)
-        lines = before is not None and bool(before.line_buffering)
+        lines = isinstance(before, io.TextIOWrapper) and (before.line_buffering or before.write_through)
         encoding = "utf-8" if before is None else before.encoding
         return raw, io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace", line_buffering=lines)
 

@@ -37,7 +37,7 @@ EPILOG = """
   proveout runs
   proveout runs --runs-dir /var/lib/proveout/runs
   proveout runs --environment latest
-  proveout runs --parquet runs.parquet && duckdb -c "SELECT run, threads, \"tps.mean\" FROM 'runs.parquet'"
+  proveout runs --parquet runs.parquet && duckdb -c "SELECT run, threads, \\"tps.mean\\" FROM 'runs.parquet'"
 """
 _HEAD = ("RUN", "PLAN", "WHEN", "STATE", "VERDICTS", "LABELS")
 

@@ -13,7 +13,7 @@ import histories
 import pytest
 from histories import tick
 
-from proveout.cli import run_session
+from proveout.cli import Stream, run_session
 from proveout.cli.headless import HeadlessPrinter, LiveLinePrinter, QuietPrinter, wants_colour
 from proveout.proto import events as e
 
@@ -181,3 +181,13 @@ def test_quiet_prints_errors_and_the_sentence() -> None:
 def test_only_outcomes_are_coloured_and_only_with_the_option() -> None:
     assert "\x1b" not in lines(STARTED, (1.0, verdict("FAIL")))[-1]
     assert "\x1b[31mFAIL\x1b[0m v" in lines(STARTED, (1.0, verdict("FAIL")), colour=True)[-1]
+
+
+@pytest.mark.parametrize("unbuffered", [True, False])
+def test_a_line_is_written_at_once_where_python_has_no_buffers(tmp_path: Path, *, unbuffered: bool) -> None:
+    with (tmp_path / "log").open("wb", buffering=0) as file:
+        before = io.TextIOWrapper(cast("Any", file), write_through=unbuffered)
+        output, text = Stream.in_place_of(before, file.fileno())
+        print("a line", file=text)
+        assert (tmp_path / "log").read_text() == ("a line\n" if unbuffered else "")
+        assert (output.fault, text.close()) == (None, None)

@@ -11,6 +11,7 @@ from records import run_started
 from proveout.cli import outputs
 from proveout.coordinator.report import brought_in
 from proveout.coordinator.report.document import Paragraph, Table
+from proveout.coordinator.report.run_document import page_document
 from proveout.coordinator.results.results import load_results
 from proveout.coordinator.storage import run_directory
 from proveout.dsl.compile.compiler import compile_plan
@@ -89,7 +90,7 @@ def test_a_section_says_what_was_brought_in_and_a_file_of_another_form_is_refuse
 
 
 def test_a_file_that_the_plan_names_is_kept_with_the_run_and_is_at_the_end_of_its_report(tmp_path: Path) -> None:
-    plan = tmp_path / "plan.yaml"
+    plan = tmp_path / "plan.json"  # the name of the compiled plan in a run directory
     plan.write_text(PLAN)
     (tmp_path / "sar.txt").write_text(SAR)
     compiled = compile_plan(plan)
@@ -99,6 +100,7 @@ def test_a_file_that_the_plan_names_is_kept_with_the_run_and_is_at_the_end_of_it
     (found,) = outputs.brought_in_by(results, directory)
     assert found.blocks[0] == Paragraph("Brought in, not measured by proveout: sar sar.txt")
     assert "87.70" in str(outputs.renderers(directory)["markdown"](results))
+    assert repr(PLAN) in str(page_document(results, directory).sections)
     assert outputs.brought_in_by(load_results([run_started({})]), directory) == ()
 
 
