@@ -77,10 +77,12 @@ class Command:
         return {name: path for name, path in named.items() if path}
 
     def place(self, file: Path) -> Path:
-        """The place of the copy of a file of the plan in the folder `plan`: as beside the plan, or in a folder with the
-        name of its own."""
-        home, path = Path(os.path.normpath(self.plan)).parent, Path(os.path.normpath(file))
-        return path.relative_to(home if path.is_relative_to(home) else path.parents[min(1, len(path.parents) - 1)])
+        """The place of the copy of a file of the plan in the folder `plan`: as beside the plan; another flat, or with
+        the plan's name in a folder with the name of its own."""
+        plan, path = Path(os.path.normpath(self.plan)), Path(os.path.normpath(file))
+        if path.is_relative_to(plan.parent):
+            return path.relative_to(plan.parent)
+        return Path(path.parent.name if path.name == plan.name else "", path.name)
 
 
 @dataclass(frozen=True, slots=True)
