@@ -59,7 +59,7 @@ def test_a_password_of_any_characters_is_decoded() -> None:
 @pytest.mark.parametrize(
     "greeting", [b"", b"\x0a", b"\x0a8.0.36\0\7", b"\x0a8.0.36\0" + bytes(13) + b"\xff\xff", bytes(40)]
 )
-def test_what_is_no_server_of_mysql_is_an_error_of_mysqls(greeting: bytes) -> None:
+def test_what_answers_in_another_protocol_is_an_error_of_mysqls(greeting: bytes) -> None:
     def greet() -> None:
         connection, _ = listening.accept()
         with connection:
