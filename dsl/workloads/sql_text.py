@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass
@@ -111,7 +112,7 @@ def scan(text: str) -> tuple[Token, ...]:
 
 def fault(tokens: Sequence[Token]) -> Fault | None:
     """The reason why this text cannot be sent as one statement of a transaction; None when it can."""
-    return _nothing(tokens) or _broken(tokens) or _control(tokens) or _second(tokens)
+    return _nothing(tokens) or _broken(tokens) or _control(tokens) or _input(tokens) or _second(tokens)
 
 
 def script_fault(tokens: Sequence[Token]) -> Fault | None:
@@ -242,6 +243,14 @@ def _control(tokens: Sequence[Token]) -> Fault | None:
     if begins or first in _CONTROLS or (first == "SET" and second == "TRANSACTION"):
         return Fault(f"`{tokens[0].text}`: a transaction begins and ends by itself", tokens[0].start)
     return None
+
+
+def _input(tokens: Sequence[Token]) -> Fault | None:
+    """PostgreSQL's COPY … FROM STDIN, after which the server waits for rows."""
+    if tokens[0].upper != "COPY":
+        return None
+    found = next((b for a, b in pairwise(tokens) if (a.upper, b.upper, b.depth) == ("FROM", "STDIN", 0)), None)
+    return None if found is None else Fault(f"`{found.text}`: a load sends no rows after a statement", found.start)
 
 
 def _second(tokens: Sequence[Token]) -> Fault | None:

@@ -115,7 +115,7 @@ def connect(
     try:
         connection.connect(_socket(address, timeout_s))
     except (IndexError, NameError, ValueError, struct.error):  # PyMySQL reads a greeting without a check
-        raise pymysql.err.OperationalError(2012, "what answers there is no server of MySQL") from None
+        raise pymysql.err.OperationalError(2012, "what answers there does not speak the protocol of MySQL") from None
     return connection
 
 

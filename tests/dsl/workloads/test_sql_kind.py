@@ -57,6 +57,7 @@ def test_binds(text: str, expected: str | None, names: tuple[str, ...]) -> None:
         ("SELECT $1", "`$1`", 7),
         ("COMMIT", "`COMMIT`", 0),
         ("SET TRANSACTION READ ONLY", "`SET`", 0),
+        ("COPY t (a) FROM STDIN WITH (FORMAT csv)", "`STDIN`", 16),
     ],
 )
 def test_faults(text: str, message: str, offset: int) -> None:
@@ -68,7 +69,7 @@ def test_faults(text: str, message: str, offset: int) -> None:
 
 def test_one_statement_and_scripts_with_bodies_and_no_binds() -> None:
     blocks = ["BEGIN a(:x); b(:y); END;", "DECLARE x int; BEGIN NULL; END;"]
-    texts = ["SELECT 1;", "SELECT ';'", *blocks, "SELECT 1 -- ; x"]
+    texts = ["SELECT 1;", "SELECT ';'", "COPY t FROM '/stdin'", *blocks, "SELECT 1 -- ; x"]
     assert [text for text in texts if fault(scan(text)) is not None] == []
     assert positional("SELECT :b, :a", ("a", "b")) == ("SELECT $2, $1", ("a", "b")), "texts of one share their numbers"
     assert script_fault(scan("CREATE TRIGGER a AFTER INSERT ON t BEGIN UPDATE t SET x = :new; END;")) is None
