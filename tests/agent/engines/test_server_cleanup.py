@@ -366,6 +366,6 @@ def test_a_program_that_does_not_end_when_it_is_killed_ends_no_supervisor() -> N
 def test_a_new_child_has_not_the_status_of_an_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
     serving = supervisor.Supervisor.__new__(supervisor.Supervisor)
     vars(serving).update(_statuses={7: 1, 8: 0})
-    monkeypatch.setattr(supervisor.os, "fork", lambda: 7)
+    monkeypatch.setattr(os, "fork", lambda: 7)
     assert serving._spawn({"argv": ["/bin/true"]}, 1, None) == 7
     assert serving._statuses == {8: 0}
