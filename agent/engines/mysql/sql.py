@@ -88,8 +88,15 @@ def run_all(endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def write_out(endpoint: Endpoint) -> None:
-    """Have InnoDB write its dirty pages: it has no CHECKPOINT, but flushes when none are allowed. TaskFault."""
+    """Have InnoDB write its dirty pages: it has no CHECKPOINT, but flushes when none are allowed. TaskFault.
+
+    Systems of one server take turns, because each puts back the limits that it has found.
+    """
     with connected(endpoint) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT GET_LOCK('proveout checkpoint', %s)", (WRITE_OUT_S,))
+        if cursor.fetchone() != (1,):
+            what = f"another checkpoint of the server of {endpoint.system!r} takes more than {WRITE_OUT_S:.0f} s"
+            raise TaskFault("timeout", what, way_out="reset without a checkpoint, or wait for the other run")
         cursor.execute("SELECT @@global.innodb_max_dirty_pages_pct, @@global.innodb_max_dirty_pages_pct_lwm")
         allowed, low_water = cursor.fetchone()
         try:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +15,7 @@ from typing import Any
 
 import pytest
 from embedded_servers import ask, embedded, status_of, system, value
-from eventually import eventually
+from eventually import PATIENCE_S, eventually
 from full_disks import fill, small_disk
 
 from proveout.agent.engines import handlers
@@ -21,6 +23,7 @@ from proveout.agent.engines.embedded import account, data_store
 from proveout.agent.engines.embedded import server as embedded_server
 from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
 from proveout.agent.engines.mysql import provision as mysql
+from proveout.agent.engines.mysql import sql as mysql_statements
 from proveout.agent.engines.mysql.sql import DIRTY_PAGES_LEFT
 from proveout.agent.engines.postgres import installation as programs
 from proveout.agent.engines.postgres import roles
@@ -365,6 +368,35 @@ def test_a_missing_installation_of_postgres_names_the_extra(tmp_path: Path, monk
 
 
 # ---- MariaDB ---------------------------------------------------------------------------------------------------------
+
+
+def test_checkpoints_of_two_systems_in_one_server_leave_its_limit(
+    mysql_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = Endpoint(system="db", engine="mysql", dsn=mysql_server.dsn)
+    going, inside = (threading.Event(), threading.Event()), list[int]()
+
+    def await_clean(*_: object) -> None:
+        inside.append(len(inside))
+        assert going[inside[-1]].wait(PATIENCE_S)
+
+    monkeypatch.setattr(mysql_statements, "_await_clean", await_clean)
+    with mysql_statements.cursor(endpoint) as cursor, ThreadPoolExecutor() as pool:
+
+        def value(query: str) -> str:
+            cursor.execute(query)
+            return str(cursor.fetchone()[0])
+
+        before = value("SELECT @@global.innodb_max_dirty_pages_pct")
+        both = [pool.submit(mysql_statements.write_out, endpoint) for _ in range(2)]
+        waits = "SELECT count(*) FROM information_schema.processlist WHERE state = 'User lock'"
+        eventually(lambda: len(inside) == 2 or (inside and value(waits) != "0"), "the second one waits, or is inside")
+        going[0].set()
+        eventually(lambda: any(one.done() for one in both), "the first one has put the limit back")
+        going[1].set()
+        for one in both:
+            one.result()
+        assert value("SELECT @@global.innodb_max_dirty_pages_pct") == before
 
 
 @pytest.mark.usefixtures("mariadb")
