@@ -3,6 +3,7 @@ snapshot, refusals; what only PostgreSQL or MariaDB has of that; and systems wit
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import stat
@@ -374,11 +375,11 @@ def test_checkpoints_of_two_systems_in_one_server_leave_its_limit(
     mysql_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint = Endpoint(system="db", engine="mysql", dsn=mysql_server.dsn)
-    going, inside = (threading.Event(), threading.Event()), list[int]()
+    going, numbers, inside = (threading.Event(), threading.Event()), itertools.count(), list[int]()
 
     def await_clean(*_: object) -> None:
-        inside.append(len(inside))
-        assert going[inside[-1]].wait(PATIENCE_S)
+        inside.append(number := next(numbers))
+        assert going[number].wait(PATIENCE_S)
 
     monkeypatch.setattr(mysql_statements, "_await_clean", await_clean)
     with mysql_statements.cursor(endpoint) as cursor, ThreadPoolExecutor() as pool:
