@@ -31,7 +31,7 @@ from proveout.dsl.rules.ladder_rules import STAGE_NUMBERS, command_problems, val
 from proveout.dsl.rules.secrets import REFERENCE, of_url
 from proveout.dsl.schema.models import CaptureEntry, PoolEntry
 from proveout.dsl.schema.validation import validate
-from proveout.dsl.source.nodes import Map, Node, Scalar, did_you_mean, is_given, locate
+from proveout.dsl.source.nodes import LITERAL_PASSWORD, Map, Node, Scalar, did_you_mean, is_given, locate
 from proveout.dsl.workloads.kinds import BUILT_IN, extension, names
 
 _OF_KINDS = tuple(dict.fromkeys(name for kind in CAPTURES.values() for name in kind.keys))
@@ -171,7 +171,7 @@ def _url_fits(one: Entry, url: str) -> bool:
         one.problem("a secret can only be the password here", "url", hint=hint)
     elif "@" in urlsplit(plain).netloc and not REFERENCE.fullmatch(user.partition(":")[2]):
         hint = "declare it under secrets: and write http://user:${secrets.name}@…"
-        one.problem("a literal password in a url", "url", hint=hint)
+        one.problem(f"{LITERAL_PASSWORD} in a url", "url", hint=hint)
     elif len(one.scope.problems.found) == before:
         check_destinations(one, "url", lambda: of_url(url), plain=_FORM, exporter=True)
     return len(one.scope.problems.found) == before

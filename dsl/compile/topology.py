@@ -18,7 +18,7 @@ from proveout.dsl.rules import secrets as destinations
 from proveout.dsl.rules.host_rules import PGBOUNCER, Objection, is_host_and_port
 from proveout.dsl.rules.resets import restore_problems
 from proveout.dsl.schema.models import EquipmentEntry, HostEntry, HostKeys, NodeKeys, SecretEntry, SystemEntry, Topology
-from proveout.dsl.source.nodes import Map, Node, Scalar, did_you_mean, locate
+from proveout.dsl.source.nodes import LITERAL_PASSWORD, Map, Node, Scalar, did_you_mean, locate
 
 _OWN_GROUP = "a replicated database of your own is one system, with its dsn"
 _PASSWORD = re.compile(
@@ -324,7 +324,7 @@ def _check_dsn(one: Entry, key: str, engine: str, dsn: str) -> None:
         words.append(plain.partition("/")[2].rpartition("@")[0])
     if any(word and word not in (_REFERRED, f"'{_REFERRED}'") for word in words):
         hint = "declare it under secrets: and write ${secrets.name}"
-        one.problem("a literal password in a dsn", key, hint=hint)
+        one.problem(f"{LITERAL_PASSWORD} in a dsn", key, hint=hint)
     one.object_to(host_rules.dsn_problems(engine, dsn), key)
 
 

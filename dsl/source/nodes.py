@@ -7,6 +7,7 @@ edge raises one `PlanError` of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -177,6 +178,14 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     return f"known: {shown}{', …' if len(names) > 20 else ''}"
 
 
+LITERAL_PASSWORD = "a literal password"  # noqa: S105 - words of a message
+"""The begin of a message about a line that no message shows."""
+_PASSWORD = re.compile(
+    r"(://[^:/@\s]*:|\b\w+/(?=[^/@\s]+@)|\b(?:password|passwd|pwd)\s*=\s*)(?!\$)([^/@\s&;\"]+)", re.I
+)
+"""A password as a dsn may have it, in a line that is shown for another reason."""
+
+
 @dataclass(slots=True)
 class Problems:
     """The problems found so far and the text of the files they lie in (name -> lines)."""
@@ -207,7 +216,8 @@ class Problems:
     def line(self, where: Where) -> str:
         """The line of the file that `where` points at, "" when it is not known."""
         lines = self.sources.get(where.file, ())
-        return lines[where.line - 1] if 0 < where.line <= len(lines) else ""
+        line = lines[where.line - 1] if 0 < where.line <= len(lines) else ""
+        return _PASSWORD.sub(lambda found: found[1] + "*" * len(found[2]), line)
 
     def error(self) -> PlanError:
         """All problems as one error, in file order."""
@@ -217,7 +227,11 @@ class Problems:
             where = problem.where
             return (files.index(where.file) if where.file in files else -1, where.line, where.column)
 
-        ordered = sorted(self.found, key=order)
+        private = {(one.where.file, one.where.line) for one in self.found if one.message.startswith(LITERAL_PASSWORD)}
+        ordered = [
+            replace(one, source_line="") if (one.where.file, one.where.line) in private else one
+            for one in sorted(self.found, key=order)
+        ]
         if len(ordered) > SHOWN_MAX:
             rest = PlanProblem(message=f"… and {len(ordered) - SHOWN_MAX} more problems", where=NOWHERE)
             ordered = [*ordered[:SHOWN_MAX], rest]

@@ -346,8 +346,20 @@ def test_a_port_is_part_of_a_destination_and_a_quoted_secret_does_not_count_as_a
         compile_plan(tmp_path / "plan.yaml")
     except PlanError as error:
         found = [one.message for one in error.problems]
+        assert "literal" not in said or not any(one.source_line for one in error.problems), "the password stands there"
     assert len(found) == (said != ""), found
     assert not said or re.search(said, found[0])
+
+
+@pytest.mark.parametrize("dsn", ["postgresql://u:K@db1.lab.example/x", "u/K@//db1.lab.example/X", "password=K user=u"])
+def test_a_line_that_is_shown_for_another_reason_has_no_password(dsn: str, tmp_path: Path) -> None:
+    text = connected("postgres", dsn, "'db1.lab.example:5432'")["plan.yaml"]
+    assert text.count(dsn) == 1
+    (tmp_path / "plan.yaml").write_text(text.replace(f'{dsn}"', f'{dsn}", setings: {{}}').replace("K", "hunter2"))
+    with pytest.raises(PlanError) as caught:
+        compile_plan(tmp_path / "plan.yaml")
+    assert [one.message for one in caught.value.problems] == ["unknown key `setings`"]
+    assert "hunter2" not in caught.value.problems[0].source_line and "*******" in caught.value.problems[0].source_line
 
 
 def plan_of(engine: str, dsn: str, secret: Secret) -> Plan:
