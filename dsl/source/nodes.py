@@ -199,6 +199,7 @@ class Problems:
         if len(self.found) < FOUND_MAX:
             text = message if len(message) <= MESSAGE_MAX else f"{message[:MESSAGE_MAX]}…"
             line = "" if key.startswith("secrets.") else self.line(where)  # a secret itself may stand there
+            line = _PASSWORD.sub(lambda found: found[1] + "*" * len(found[2]), line)
             problem = PlanProblem(message=text, where=where, key=key, hint=hint, source_line=line)
             if not any(one.message == text and one.where == where for one in self.found if where in self.places):
                 self.found[problem] = None
@@ -216,8 +217,7 @@ class Problems:
     def line(self, where: Where) -> str:
         """The line of the file that `where` points at, "" when it is not known."""
         lines = self.sources.get(where.file, ())
-        line = lines[where.line - 1] if 0 < where.line <= len(lines) else ""
-        return _PASSWORD.sub(lambda found: found[1] + "*" * len(found[2]), line)
+        return lines[where.line - 1] if 0 < where.line <= len(lines) else ""
 
     def error(self) -> PlanError:
         """All problems as one error, in file order."""
