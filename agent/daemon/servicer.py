@@ -9,7 +9,6 @@ import logging
 import math
 import os
 import shutil
-import signal
 import sqlite3
 import time
 import uuid
@@ -523,8 +522,7 @@ async def _until_over(admission: Admission, local: bool, orphan_s: float) -> Non
     """Wait for a signal; for a local agent, also for the end of its session, or for `orphan_s` without a session."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    for number in (signal.SIGTERM, signal.SIGINT, *(() if under_nohup else (signal.SIGHUP,))):
+    for number in linux.ending_signals():
         loop.add_signal_handler(number, stop.set)
     waits: set[asyncio.Task[Any]] = {asyncio.create_task(stop.wait())}
     if local:

@@ -188,9 +188,7 @@ class Program:
             self._stdin.close()
         with contextlib.suppress(TimeoutError):  # a child in a session of its own may hold the output
             async with asyncio.timeout(KILL_S):
-                while await self._stdout.read(
-                    LINE_MAX
-                ):  # asyncio does not see the end of a process before that of its output
+                while await self._stdout.read(LINE_MAX):  # asyncio sees the end of a process after that of its output
                     pass
                 await self._process.wait()
                 await self._reader

@@ -352,7 +352,8 @@ cdef inline int64_t integer(const uint8_t* at, uint32_t size) noexcept:
 
 
 cdef long counted(const uint8_t* data, size_t tag) noexcept:
-    """The count at the end of the CommandComplete at `tag`; where it has none, as that of SHOW, the rows since the one before."""
+    """The count at the end of the CommandComplete at `tag`; where it has none, as that of SHOW, the rows since the one
+    before."""
     cdef long value = 0, place = 1
     cdef size_t at = tag + get32(data + tag + 1)
     while data[at - 1] >= 0x30 and data[at - 1] <= 0x39 and at > tag + 5:

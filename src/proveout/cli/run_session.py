@@ -10,7 +10,6 @@ import os
 import re
 import resource
 import shutil
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -32,6 +31,7 @@ from proveout.coordinator.run import Listener, RunOptions, run
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import Journal, read
 from proveout.coordinator.storage.run_directory import Command, RunDirectory
+from proveout.core import linux
 from proveout.dsl.explain.timetable import estimate_s
 from proveout.dsl.plan.iteration_order import NoiseArms
 from proveout.dsl.plan.plan import Plan
@@ -181,9 +181,7 @@ def execute(
 async def _run(options: RunOptions, journal: Journal, show: HeadlessPrinter, metrics: Listening | None) -> int:
     interrupts: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
-    signals = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup
-        signals.remove(signal.SIGHUP)
+    signals = linux.ending_signals()
 
     def interrupt() -> None:
         interrupts.put_nowait(None)

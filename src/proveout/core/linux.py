@@ -26,6 +26,12 @@ _AMBIENT_RAISE, _AMBIENT_CLEAR_ALL = 2, 4
 _CAPABILITY_VERSION_3 = 0x20080522
 
 
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """The signals that ask a process for an orderly end; under nohup not that of a terminal that has gone."""
+    asked = signal.SIGINT, signal.SIGTERM
+    return asked if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*asked, signal.SIGHUP)
+
+
 def checked(status: int, call: str) -> int:
     """The status of a system call. OSError with the name of the call when the status is negative."""
     if status < 0:
