@@ -351,21 +351,15 @@ def rebuilt(node: Syntax, change: Callable[[Syntax], Syntax]) -> Syntax:
 
 def renamed(text: str, rename: Callable[[str], str]) -> str:
     """The expression with the last member of every path renamed: stages and loads may have the names of statistics."""
+    tree = parse(text)
+    within = {(node.of.start, node.of.end) for node in walk(tree) if isinstance(node, Member | Index)}
 
-    def changed(node: Syntax, *, is_last: bool = True) -> Syntax:
-        changes: dict[str, Any] = {}
-        for item in fields(node):
-            value = getattr(node, item.name)
-            if isinstance(value, Node):
-                within = isinstance(node, Member | Index)
-                changes[item.name] = changed(value, is_last=not within)  # type: ignore[arg-type]  # all are in Syntax
-            elif isinstance(value, tuple):
-                changes[item.name] = tuple(changed(part) for part in value)
-        if isinstance(node, Member) and is_last:
-            changes["name"] = rename(node.name)
-        return replace(node, **changes)
+    def changed(node: Syntax) -> Syntax:
+        if isinstance(node, Member) and (node.start, node.end) not in within:
+            return replace(node, name=rename(node.name))
+        return node
 
-    return render(changed(parse(text)))
+    return render(rebuilt(tree, changed))
 
 
 def ungroup(node: Syntax) -> Syntax:
