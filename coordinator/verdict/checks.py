@@ -524,8 +524,8 @@ def _repeats(found: Estimate | None, limit: float) -> str:
 
 
 def _deciding(leaf: Comparison, left: Any, right: Any, read: Sequence[_Read]) -> tuple[Estimate | None, float]:
-    """The estimate whose interval decides a comparison, and its limit; None where there is no single one, or none does,
-    as of a count."""
+    """The estimate whose interval decides a comparison, and its limit; None where several decide it, and for counts,
+    which have no interval."""
     if isinstance(left, dict) and isinstance(right, dict):
         return compared_sides(left, right)
     for value, text, limit in ((left, leaf.left, right), (right, leaf.right, left)):

@@ -53,7 +53,7 @@ class Parameter:
 @record
 class Field:
     """A parameter that a form asks for, its values as the plan writes them. `default` is empty where every run must
-    give a value, `low` and `high` where there is no bound."""
+    give a value; `low` and `high` are empty without a bound."""
 
     name: str
     type: str

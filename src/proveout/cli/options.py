@@ -273,7 +273,7 @@ AnnotationsOption: TypeAlias = Annotated[
     typer.Option(
         "--annotations",
         help="Annotate failed verdicts and errors of the plan at their line of it, in the log; automatic in a GitHub "
-        "job; with `github` there is no screen.",
+        "job; `github` turns the screen off.",
     ),
 ]
 Quiet: TypeAlias = Annotated[

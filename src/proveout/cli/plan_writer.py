@@ -131,7 +131,12 @@ def text(draft: Draft) -> str:
         loader=FileSystemLoader(Path(__file__).parent), autoescape=select_autoescape(), undefined=StrictUndefined,
         line_statement_prefix="%", keep_trailing_newline=True,
     )  # fmt: skip
-    environment.filters |= {"quoted": quoted, "length_of": length, "threads": count_threads, "shown": safe}
+    environment.filters |= {
+        "quoted": quoted,
+        "length_of": units.written_duration,
+        "threads": count_threads,
+        "shown": safe,
+    }
     apart = [(f"on_{target.name}", [target]) for target in draft.targets]
     return environment.get_template("bench_plan.yaml.j2").render(
         draft=draft,
@@ -142,11 +147,6 @@ def text(draft: Draft) -> str:
         known=f"{KNOWN:g}",
         falls=FALLS,
     )
-
-
-def length(seconds: float) -> str:
-    """A length of time as plans have it: `1m9s`."""
-    return units.length(seconds).replace(" ", "")
 
 
 def quoted(value: object) -> str:

@@ -88,7 +88,7 @@ def written_duration(seconds: float) -> str:
     ('250ms', '31.92s', '1m30.5s', '2h')
     """
     if seconds < 1.0:
-        return f"{_decimal(seconds * 1e3)}ms"
+        return f"{_decimal(seconds * 1e3)}ms" if seconds > 0.0 else "0s"
     minutes, rest = divmod(round(seconds, 6), 60)
     hours, minutes = divmod(int(minutes), 60)
     days, hours = divmod(hours, 24)
