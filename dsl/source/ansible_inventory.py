@@ -14,6 +14,7 @@ import re
 import shlex
 import string
 from collections.abc import Iterator, Mapping, Sequence
+from graphlib import TopologicalSorter
 from itertools import product
 from pathlib import Path
 
@@ -249,7 +250,8 @@ def hosts(groups: Groups, problems: Problems) -> tuple[Host, ...]:
     for name, group in groups.items():
         for host in group.hosts:
             found.setdefault(host, []).append(name)
-    return tuple(_host(name, own, groups, parents) for name, own in found.items())
+    depths = _depths(parents)
+    return tuple(_host(name, own, groups, parents, depths) for name, own in found.items())
 
 
 def _above(name: str, groups: Groups, parents: Mapping[str, list[str]], *, down: bool = False) -> list[str]:
@@ -265,16 +267,21 @@ def _above(name: str, groups: Groups, parents: Mapping[str, list[str]], *, down:
     return found
 
 
-def _depth(name: str, parents: Mapping[str, list[str]]) -> int:
-    """The most groups that a group is in, one within the other."""
-    return max((1 + _depth(one, parents) for one in parents.get(name, ())), default=0)
+def _depths(parents: Mapping[str, list[str]]) -> Mapping[str, int]:
+    """Of each group that is in others, or has some, the most that it is in, one within the other."""
+    found: dict[str, int] = {}
+    for name in TopologicalSorter(parents).static_order():  # a group comes after those that it is in
+        found[name] = max((1 + found[one] for one in parents.get(name, ())), default=0)
+    return found
 
 
-def _host(name: str, own: Sequence[str], groups: Groups, parents: Mapping[str, list[str]]) -> Host:
+def _host(
+    name: str, own: Sequence[str], groups: Groups, parents: Mapping[str, list[str]], depths: Mapping[str, int]
+) -> Host:
     above = [group for one in own for group in _above(one, groups, parents)]
     nearest = list(dict.fromkeys([*own, *above]))
     variables: Variables = {}
-    within = sorted((one for one in nearest if one != ALL), key=lambda one: (_depth(one, parents), one))
+    within = sorted((one for one in nearest if one != ALL), key=lambda one: (depths.get(one, 0), one))
     for group in (ALL, *within):
         variables |= groups[group].variables
     for group in own:

@@ -334,6 +334,16 @@ def test_groups_ranges_and_precedence_of_an_ansible_inventory(name: str, text: s
     }
 
 
+def test_groups_that_meet_again_at_each_level_are_counted_once(tmp_path: Path) -> None:
+    """Two groups a level, each in both of the level before: 2^40 ways from the host's group to the last one."""
+    levels = [
+        f"[{n}{one}:children]\n" + "".join(f"{n - 1}{two}\n" for two in "ab") for n in range(1, 41) for one in "ab"
+    ]
+    (tmp_path / "hosts").write_text("[0a]\nh1\n[0b]\n" + "".join(levels))
+    problems = Problems()
+    assert [host.name for host in hosts(read(tmp_path / "hosts", problems), problems)] == ["h1"]
+
+
 def test_a_group_has_precedence_over_the_one_that_it_is_in_wherever_it_stands(tmp_path: Path) -> None:
     text = "[lab]\ndb\n[lab:vars]\nuser=lab\nport=1\n[b]\ndb\n[b:vars]\nuser=b\nport=2\n[a]\ndb\n[a:vars]\nport=3\n"
     (tmp_path / "hosts").write_text(f"{text}[lab:children]\nb\na\n")
