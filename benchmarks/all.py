@@ -158,6 +158,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "pgbench-closed": _pgbench("closed", *FEW),
     "pgbench-connections": _pgbench("closed", "--connections", "1,16,256,1000", rounds="3"),
     "pgbench-tpcb": _pgbench("tpcb", *FEW),
+    "pgbench-tpcb-connections": _pgbench("tpcb", "--connections", "1,16,256,1000", rounds="3"),
     "pgbench-open": _pgbench("open"),
     "pgbench-tls": _pgbench("tls", *FEW),
     "sysbench": Benchmark(
