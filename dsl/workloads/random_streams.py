@@ -30,8 +30,9 @@ Draw = Callable[[np.random.Generator, int], Iterable[tuple[Any, ...]]]
 Drawn = npt.NDArray[np.void]
 
 WORDS_PER_BLOCK = 4  # Philox-4x64 makes four words of each counter value
-BATCH_MAX = 256  # transactions drawn for at once, for the commonest: numpy's overhead is spread, memory stays small
+BATCH_MAX = 256  # transactions drawn for at once at first, for the commonest
 BATCH_MIN = 64
+GROWTH = 4  # later batches are so much longer: numpy's code is seldom loaded, and terminals with few draws stay small
 STRIPE_TERMINALS = 2**24
 TERMINALS = ITERATIONS = 2**32
 PURPOSE_FIRST = 1_000  # keys apart from those of the populations' streams, whose purposes are small
@@ -114,8 +115,8 @@ class RowDraw:
 
     def endless(self, random: np.random.Generator, batch: int) -> RowSource:
         """The source of the rows."""
-        batches = (self.rows(random, batch) for _ in repeat(None))
-        source = cast("RowSource", RowSource.from_iterable(self.tuples(random, batch) for _ in repeat(None)))
+        batches = (self.rows(random, size) for size in growing(batch))
+        source = cast("RowSource", RowSource.from_iterable(self.tuples(random, size) for size in growing(batch)))
         source.batches, source.dtype = batches, self.dtype
         return source
 
@@ -148,17 +149,22 @@ def steps(*rows: np.dtype[np.void]) -> np.dtype[np.void]:
 
 
 def batch_of(share: float) -> int:
-    """The number of draws at once for a transaction with that share of the mix."""
+    """The number of the first draws at once for a transaction with that share of the mix."""
     return max(BATCH_MIN, min(BATCH_MAX, round(2 * BATCH_MAX * share)))
 
 
+def growing(first: int) -> Iterator[int]:
+    """The lengths of a terminal's batches: the first, and then up to `GROWTH` times as many."""
+    return chain((first, 2 * first), repeat(GROWTH * first))
+
+
 def endless(draw: Draw | RowDraw, batch: int, seed: int, purpose: int, stream: int) -> Iterator[Any]:
-    """Batch after batch, 0 <= stream < 2^128. A batch is drawn as a whole when its first item is needed, so that a
-    terminal only takes prepared values between two statements, which disturbs the processor's caches least."""
+    """Batch after batch, 0 <= stream < 2^128, each drawn as a whole when its first item is needed, so that a terminal
+    only takes prepared values between two statements, which disturbs the processor's caches least."""
     random = np.random.Generator(philox(seed, PURPOSE_FIRST + purpose, stream))
     if isinstance(draw, RowDraw):
         return draw.endless(random, batch)
-    return chain.from_iterable(list(draw(random, batch)) for _ in repeat(None))
+    return chain.from_iterable(list(draw(random, size)) for size in growing(batch))
 
 
 def philox(seed: int, key: int, stream: int) -> np.random.Philox:

@@ -173,7 +173,7 @@ def in_pipelines(kind: TransactionType, begin: Request, commit: Request, rollbac
 
 
 TERMINAL_MASK = 2**32 - 1  # of a stream, see `terminal.stream_of`
-MIX_BATCH = 512
+MIX_BATCH = 2048
 MIX_PURPOSE = 3_000  # keeps this stream apart from those of keys and arrivals
 
 
