@@ -486,12 +486,34 @@ def each_row(path: Path, chosen: Chosen) -> Iterator[dict[str, Any]]:
         rows = _lines(path) or []
         yield from compress(rows, chosen(np.array([row["coordinator_ns"] for row in rows], np.int64)).tolist())
         return
+    for batch in _batches(path, OBJECTS_AT_ONCE):
+        yield from batch.filter(chosen(batch["coordinator_ns"].to_numpy())).to_pylist()
+
+
+def each_histograms(path: Path) -> Iterator[tuple[npt.NDArray[np.int64], ...]]:
+    """The buckets of the rows of a file of loads, some rows at a time: of each row how many it has, and of all of them,
+    one after the other, indices and counts; none without a file. SamplesUnreadable for a damaged one."""
+    columns = ("response_indices", "response_counts")
+    if not path.is_file():
+        each = [[row[name] for row in _lines(path) or ()] for name in columns]
+        yield np.array([len(one) for one in each[0]], np.int64), *(np.array([*chain(*one)], np.int64) for one in each)
+        return
+    for batch in _batches(path, ROWS_AT_ONCE // 32, columns):
+        indices, counts = batch["response_indices"], batch["response_counts"]
+        yield tuple(each.to_numpy() for each in (indices.value_lengths(), indices.flatten(), counts.flatten()))
+
+
+def _batches(path: Path, at_once: int, columns: Sequence[str] | None = None) -> Iterator[Any]:
+    """The rows of a file of parquet as `pyarrow.RecordBatch`es of so many at most, texts as dictionaries.
+    SamplesUnreadable when it is damaged."""
     pq = errors.loaded("pyarrow.parquet", f"reading {path.name}")
-    with _unharmed(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
-        _check_columns(path, file.schema_arrow)
-        for batch in file.iter_batches(OBJECTS_AT_ONCE):
-            _check_values(path, batch)
-            yield from batch.filter(chosen(batch["coordinator_ns"].to_numpy())).to_pylist()
+    texts = [name for name, kind in _columns_of(path).items() if kind is str]
+    with _unharmed(path):
+        _check_columns(path, pq.read_schema(path), columns or ())
+        with pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=texts) as file:
+            for batch in file.iter_batches(at_once, columns=columns and list(columns)):
+                _check_values(path, batch)
+                yield batch
 
 
 class Thinned:
@@ -513,27 +535,12 @@ class Thinned:
 
 
 def read_columns(path: Path, columns: Sequence[str]) -> dict[str, npt.NDArray[Any]] | None:
-    """Columns of a file of samples as arrays; of one of lists all of them, one after the other, and their lengths under
-    `lengths`. None without a file. SamplesUnreadable for a damaged one."""
-    found: dict[str, npt.NDArray[Any]] = {}
-    if (rows := _lines(path)) is None:
-        table = read_table(path, columns)
-        if table is None:
-            return None
-        for name in columns:
-            column = table[name].combine_chunks()
-            if _LOAD.get(name) is list:
-                found["lengths"] = column.value_lengths().to_numpy(zero_copy_only=False)
-                column = column.flatten()
-            found[name] = column.to_numpy(zero_copy_only=False)
-        return found
-    for name in columns:
-        values = [row[name] for row in rows]
-        if _LOAD.get(name) is list:
-            found["lengths"] = np.array([len(one) for one in values], np.int64)
-            values = list(chain.from_iterable(values))
-        found[name] = np.array(values, np.int64 if _LOAD.get(name) is list else None)
-    return found
+    """Columns of a file of samples as arrays, not those of lists (`each_histograms`); None without a file.
+    SamplesUnreadable for a damaged one."""
+    if (rows := _lines(path)) is not None:
+        return {name: np.array([row[name] for row in rows]) for name in columns}
+    table = read_table(path, columns)
+    return None if table is None else {name: table[name].to_numpy() for name in columns}
 
 
 def read_series(path: Path, metrics: Sequence[str]) -> dict[tuple[str, str], Series]:
@@ -546,17 +553,20 @@ def read_series(path: Path, metrics: Sequence[str]) -> dict[tuple[str, str], Ser
         return {
             key: (np.array([at for at, _ in one]), np.array([value for _, value in one])) for key, one in found.items()
         }
-    table = read_table(path, ["host", "metric", "coordinator_ns", "value"], [("metric", "in", list(metrics))])
-    hosts, named = (table[name].combine_chunks().dictionary_encode() for name in ("host", "metric"))
-    codes = hosts.indices.to_numpy().astype(np.int64) * len(named.dictionary) + named.indices.to_numpy()
-    order = np.argsort(codes, kind="stable")
-    times, values = (table[name].to_numpy()[order] for name in ("coordinator_ns", "value"))
-    cuts = np.flatnonzero(np.diff(codes[order])) + 1
-    keys = (
-        divmod(int(code), len(named.dictionary)) for code in codes[order][np.concatenate(([0], cuts))[: len(order)]]
-    )
-    each = zip(keys, np.split(times, cuts), np.split(values, cuts), strict=False)
-    return {(hosts.dictionary[a].as_py(), named.dictionary[b].as_py()): (at, value) for (a, b), at, value in each}
+    parts: dict[tuple[str, str], list[Series]] = {}
+    for batch in _batches(path, ROWS_AT_ONCE, ("host", "metric", "coordinator_ns", "value")):
+        hosts, named = batch["host"], batch["metric"]
+        width = len(named.dictionary)
+        codes = hosts.indices.to_numpy().astype(np.int64) * width + named.indices.to_numpy()
+        times, values = batch["coordinator_ns"].to_numpy(), batch["value"].to_numpy()
+        for code in np.unique(codes).tolist():
+            metric = named.dictionary[code % width].as_py()
+            if metric in metrics:
+                rows = codes == code
+                key = hosts.dictionary[code // width].as_py(), metric
+                parts.setdefault(key, []).append((times[rows], values[rows]))
+    return {key: (np.concatenate([at for at, _ in one]), np.concatenate([value for _, value in one]))
+            for key, one in parts.items()}  # fmt: skip
 
 
 def _schema(path: Path) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.coordinator.measure.captures import APART_MIN_S
-from proveout.coordinator.measure.samples import Series, read_columns, read_rows, read_series
+from proveout.coordinator.measure.samples import Series, each_histograms, read_columns, read_rows, read_series
 from proveout.coordinator.report.tables import ladders, machines
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import dataclass, record
@@ -127,10 +127,12 @@ def _per_second(
 
 def _p99(load: _Load, begins_s: float, first_s: float, last_s: float) -> Iterator[tuple[float, float]]:
     """The 99th percentile of all transactions of a second, ms; none of a second without a success."""
-    at_s = load.start_s - begins_s
-    for start_s in np.unique(at_s[(at_s >= first_s) & (at_s < last_s)]):
-        if found := histogram.percentiles_ns(load.response(at_s == start_s), (P99,)):
-            yield float(start_s) + 0.5, found[0] / 1e6
+    seconds, place = np.unique(load.start_s - begins_s, return_inverse=True)
+    first, last = np.searchsorted(seconds, (first_s, last_s))
+    (responses,) = load.responses(np.where((place >= first) & (place < last), place - first, -1))
+    for start_s, response in zip(seconds[first:last].tolist(), responses, strict=True):
+        if found := histogram.percentiles_ns(response, (P99,)):
+            yield start_s + 0.5, found[0] / 1e6
 
 
 SERIES_MAX = 48
@@ -148,7 +150,7 @@ OTHERS = "other events"
 
 _COLUMNS = (
     "second", "window", "coordinator_ns", "duration_s", "ok", "logical_failures", "errors",
-    "response_indices", "response_counts", "response_sum_ns", "response_min_ns", "response_max_ns",
+    "response_sum_ns", "response_min_ns", "response_max_ns",
 )  # fmt: skip
 _Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -207,15 +209,17 @@ def read_load_series(results: RunResults, samples: Path) -> Iterator[LoadSeries]
         if one is None:
             continue
         others = [found for item in rung.iterations if item is not shown and (found := _read(samples, item))]
-        responses = histogram.merge(each.measured() for each in (one, *others))
+        times, columns = _bins(one, SERIES_POINTS_MAX), _bins(one, COLUMNS_MAX)
+        of_times, of_columns, measured = one.responses(times.of_row, columns.of_row, one.measured)
+        measured += [each for other in others for (each,) in other.responses(other.measured)]
         yield LoadSeries(
             stage=stage.id,
             rung=rung.threads,
             iteration=shown,
             end_s=one.end_s,
-            points=tuple(_points(one)),
-            cells=tuple(_cells(one)),
-            responses=responses,
+            points=tuple(_points(one, times, of_times)),
+            cells=tuple(_cells(columns, of_columns)),
+            responses=histogram.merge(measured),
             repeats=1 + len(others),
             waits=_waits(samples, shown, one),
         )
@@ -249,68 +253,85 @@ def typical(rung: RungResult) -> IterationFinished:
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """The rows of an iteration, one a second, host and transaction; `flat_*` are the buckets of all rows. The measure
-    window begins at `origin_ns`."""
+    """The rows of an iteration, one a second, host and transaction. The measure window begins at `origin_ns`."""
 
+    path: Path
     start_s: npt.NDArray[np.float64]
     length_s: npt.NDArray[np.float64]
-    is_measured: npt.NDArray[np.bool_]
+    measured: _Ints
     ended: _Ints
     errors: _Ints
     sums: _Ints
     least: _Ints
     most: _Ints
-    flat_row: _Ints
-    flat_index: _Ints
-    flat_count: _Ints
     end_s: float
     origin_ns: int
 
-    def response(self, rows: npt.NDArray[np.bool_]) -> Histogram:
-        """The response times of some rows in one histogram."""
-        inside = rows[self.flat_row]
-        if not inside.any():
-            return Histogram()
-        dense = np.bincount(self.flat_index[inside], self.flat_count[inside]).astype(np.int64)
-        filled = rows & (self.most > 0)
-        return histogram.from_dense(
-            dense,
-            sum_ns=int(self.sums[rows].sum()),
-            min_ns=int(self.least[filled].min(initial=histogram.HIGHEST_NS)),
-            max_ns=int(self.most[filled].max(initial=0)),
-        )
+    def responses(self, *groupings: _Ints) -> list[list[Histogram]]:
+        """The response times of the rows of each group, of each way to group them: the number of a row's group, or -1.
 
-    def measured(self) -> Histogram:
-        """The response times of the measure window."""
-        return self.response(self.is_measured)
+        Reads the buckets once, some rows at a time: those of a night take gigabytes.
+        """
+        totals = [np.zeros((group.max(initial=-1) + 1, 0), np.int64) for group in groupings]
+        row = 0
+        for lengths, indices, counts in each_histograms(self.path):
+            rows = slice(row, row := row + len(lengths))
+            for at, group in enumerate(groupings):
+                totals[at] = _added(totals[at], np.repeat(group[rows], lengths), indices, counts)
+        return [list(self._histograms(group, dense)) for group, dense in zip(groupings, totals, strict=True)]
+
+    def _histograms(self, group: _Ints, dense: _Ints) -> Iterator[Histogram]:
+        sums, most = np.zeros((2, len(dense)), np.int64)
+        least = np.full(len(dense), histogram.HIGHEST_NS)
+        rows = (group >= 0) & (self.most > 0)
+        np.add.at(sums, group[rows], self.sums[rows])
+        np.minimum.at(least, group[rows], self.least[rows])
+        np.maximum.at(most, group[rows], self.most[rows])
+        for counts, sum_ns, min_ns, max_ns in zip(dense, sums.tolist(), least.tolist(), most.tolist(), strict=True):
+            filled = counts.any()
+            yield histogram.from_dense(counts, sum_ns=sum_ns, min_ns=min_ns, max_ns=max_ns) if filled else Histogram()
+
+
+def _added(total: _Ints, group: _Ints, indices: _Ints, counts: _Ints) -> _Ints:
+    """`total`, shape (groups, buckets), with some buckets more; it becomes as wide as they need."""
+    if group.min(initial=0) < 0:
+        inside = group >= 0
+        group, indices, counts = group[inside], indices[inside], counts[inside]
+    if not len(group):
+        return total
+    width, first, last = max(total.shape[1], int(indices.max()) + 1), int(group.min()), int(group.max()) + 1
+    if width > total.shape[1]:
+        total = np.pad(total, ((0, 0), (0, width - total.shape[1])))
+    found = np.bincount((group - first) * width + indices, counts, (last - first) * width)  # exact: far below 2^53
+    total[first:last] += found.reshape(-1, width).astype(np.int64)
+    return total
 
 
 def _read(samples: Path, item: IterationFinished) -> _Load | None:
     """The load of an iteration; None without a file, or without a measure window."""
-    named = read_columns(samples / f"{_stem(item)}.load.parquet", _COLUMNS)
+    path = samples / f"{_stem(item)}.load.parquet"
+    named = read_columns(path, _COLUMNS)
     if not named or not len(named["window"]):
         return None
     is_measured = np.asarray(named["window"]) == "measure"
     if not is_measured.any():
         return None
-    lengths = named["lengths"].astype(np.int64)
     # a second begins at one time for all hosts, which their own clocks and offsets give with a small error
     seconds, place = np.unique(named["second"], return_inverse=True)
-    begin_ns = np.array([int(named["coordinator_ns"][place == at].min()) for at in range(len(seconds))])
+    begin_ns = np.full(len(seconds), np.iinfo(np.int64).max)
+    np.minimum.at(begin_ns, place, named["coordinator_ns"])
     origin_ns = int(begin_ns[place][is_measured].min())
     start_s = (begin_ns[place] - origin_ns) / 1e9
     return _Load(
+        path=path,
         start_s=start_s,
         length_s=named["duration_s"],
-        is_measured=is_measured,
+        measured=np.where(is_measured, 0, -1),
         ended=named["ok"] + named["logical_failures"],
         errors=named["errors"],
         sums=named["response_sum_ns"],
         least=named["response_min_ns"],
         most=named["response_max_ns"],
-        flat_row=np.repeat(np.arange(len(lengths)), lengths),
-        flat_index=named["response_indices"],
-        flat_count=named["response_counts"],
         end_s=float((start_s + named["duration_s"])[is_measured].max()),
         origin_ns=origin_ns,
     )
@@ -320,33 +341,43 @@ def _stem(item: IterationFinished) -> str:
     return f"{item.id.stage}-{item.id.rung}-{item.id.repeat}-{item.id.attempt}"
 
 
-def _bins(load: _Load, most: int) -> Iterator[tuple[float, float, npt.NDArray[np.bool_]]]:
-    """(start, end, rows) of at most `most` times, each of whole seconds."""
-    starts = np.unique(load.start_s)
+@record
+class _Bins:
+    """Times of whole seconds: their begins and ends, and of each row of a load the number of its time."""
+
+    starts_s: npt.NDArray[np.float64]
+    ends_s: npt.NDArray[np.float64]
+    of_row: _Ints
+
+
+def _bins(load: _Load, most: int) -> _Bins:
+    """At most so many times of a load."""
+    starts, place = np.unique(load.start_s, return_inverse=True)
     width = -(-len(starts) // most)
-    for at in range(0, len(starts), width):
-        part = starts[at : at + width]
-        rows = (load.start_s >= part[0]) & (load.start_s <= part[-1])
-        yield float(part[0]), float((load.start_s + load.length_s)[rows].max()), rows
+    of_row = place // width
+    ends_s = np.zeros(of_row.max() + 1)
+    np.maximum.at(ends_s, of_row, load.start_s + load.length_s)
+    return _Bins(starts_s=starts[::width], ends_s=ends_s, of_row=of_row)
 
 
-def _points(load: _Load) -> Iterator[LoadPoint]:
-    for start_s, end_s, rows in _bins(load, SERIES_POINTS_MAX):
+def _points(load: _Load, bins: _Bins, responses: Sequence[Histogram]) -> Iterator[LoadPoint]:
+    ended, errors = (np.bincount(bins.of_row, counts).tolist() for counts in (load.ended, load.errors))
+    times = zip(bins.starts_s.tolist(), bins.ends_s.tolist(), ended, errors, responses, strict=True)
+    for start_s, end_s, ended_in, errors_in, response in times:
         length_s = max(end_s - start_s, 1e-9)
-        found = histogram.percentiles_ns(load.response(rows), (50.0, 99.0))
+        found = histogram.percentiles_ns(response, (50.0, 99.0))
         yield LoadPoint(
             start_s=start_s,
             end_s=end_s,
-            tps=float(load.ended[rows].sum()) / length_s,
-            errors=float(load.errors[rows].sum()) / length_s,
+            tps=ended_in / length_s,
+            errors=errors_in / length_s,
             p50_ms=found[0] / 1e6 if found else None,
             p99_ms=found[1] / 1e6 if found else None,
         )
 
 
-def _cells(load: _Load) -> Iterator[LatencyCell]:
-    for start_s, end_s, rows in _bins(load, COLUMNS_MAX):
-        response = load.response(rows)
+def _cells(bins: _Bins, responses: Sequence[Histogram]) -> Iterator[LatencyCell]:
+    for start_s, end_s, response in zip(bins.starts_s.tolist(), bins.ends_s.tolist(), responses, strict=True):
         if not response.indices:
             continue
         indices = np.asarray(response.indices, dtype=np.int64)

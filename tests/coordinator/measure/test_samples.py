@@ -125,7 +125,7 @@ def test_without_pyarrow_the_same_rows_are_read_again(tmp_path: Path, monkeypatc
         path.parent.mkdir()
     samples.write(gathered, parquet.parent)
     table = samples.read_table(parquet)
-    columns = ["window", "ok", "duration_s", "response_indices", "response_counts"]
+    columns, histograms = ["window", "ok", "duration_s"], ["response_indices", "response_counts"]
     with monkeypatch.context() as patch:
         for name in ("pyarrow", "pyarrow.parquet"):
             patch.setitem(sys.modules, name, None)
@@ -136,7 +136,7 @@ def test_without_pyarrow_the_same_rows_are_read_again(tmp_path: Path, monkeypatc
         assert metrics == [{"value": number + 1.0} for number in range(5)]
         with pytest.raises(NotInstalled, match="needs pyarrow"):
             samples.read_rows(parquet)
-        found = samples.read_columns(lines, columns)
+        found, buckets = samples.read_columns(lines, columns), list(samples.each_histograms(lines))
         series = samples.read_series(lines.with_name("base-2-1-1.captures.parquet"), ["m1", "m2"])
     assert samples.read_table(lines) == table
     for each in (series, samples.read_series(parquet.with_name("base-2-1-1.captures.parquet"), ["m1", "m2"])):
@@ -149,6 +149,11 @@ def test_without_pyarrow_the_same_rows_are_read_again(tmp_path: Path, monkeypatc
     assert {name: values.tolist() for name, values in found.items()} == {
         name: values.tolist() for name, values in known.items()
     }
+    for each in (buckets, list(samples.each_histograms(parquet))):
+        assert [column.tolist() for column in each[0]] == [
+            [len(row["response_counts"]) for row in table.to_pylist()],
+            *([value for row in table.to_pylist() for value in row[name]] for name in histograms),
+        ]
     kept = lines.with_suffix(".jsonl.gz")
     kept.write_bytes(kept.read_bytes()[:-9])
     with pytest.raises(samples.SamplesUnreadable, match=r"load\.jsonl\.gz"):
