@@ -232,6 +232,8 @@ _TEXTS = frozenset({25, 1043, 1042, 19})
 # the server is going down, or has cut us off: 57P01 admin_shutdown, 57P02 crash_shutdown, 57P03 cannot_connect_now
 _LOST_CODES = frozenset({"57P01", "57P02", "57P03", "57P05"})
 _GOOD_STATUS_MAX = int(pq.ExecStatus.TUPLES_OK)
+_COPIES = (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT)
+_NO_COPY = "a session through libpq passes no rows of COPY: use SELECT or INSERT, or COPY with a file of the server"
 _CANCEL_ENDS = (pq.PollingStatus.OK, pq.PollingStatus.FAILED)
 
 Encode = Callable[[Sequence[Any]], Sequence[bytes | None]]
@@ -391,11 +393,19 @@ class PostgresSession:
 
     def _fail(self, result: pq.abc.PGresult) -> None:
         """Raise what went wrong, with the connection drained, so that it can be used again."""
-        failure = self._failure(result, self._sent.statement if self._sent else None)
+        statement = self._sent.statement if self._sent else None
+        failure = self._failure(result, statement)
+        if statement is not None and result.status in _COPIES:
+            failure = StatementFailure("0A000", f"statement {statement.name}: {_NO_COPY}", FailureKind.ERROR)
         if failure.kind is not FailureKind.LOST:
             try:
-                while self._get() is not None:
-                    pass
+                following: pq.abc.PGresult | None = result
+                while following is not None:
+                    if following.status == pq.ExecStatus.COPY_IN:
+                        self._conn.put_copy_end(b"a load sends no rows")
+                    while following.status == pq.ExecStatus.COPY_OUT and self._conn.get_copy_data(0)[0] > 0:
+                        pass
+                    following = self._get()
             except OperationalError as error:
                 raise lost(_one_line(str(error))) from None
         raise failure
