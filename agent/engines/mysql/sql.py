@@ -30,6 +30,8 @@ CONNECT_S = 10.0
 WRITE_OUT_S = 300.0
 POLL_S = 0.05
 DIRTY_PAGES_LEFT = 50  # the server itself touches some pages all the time
+ASIDE = 10_000
+"""The limits of dirty pages are divided by this while a checkpoint lasts."""
 AT_LINE = re.compile(r" at line (\d+)$")
 
 FINGERPRINT = (
@@ -88,9 +90,10 @@ def run_all(endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def write_out(endpoint: Endpoint) -> None:
-    """Have InnoDB write its dirty pages: it has no CHECKPOINT, but flushes when none are allowed. TaskFault.
+    """Have InnoDB write its dirty pages: it has no CHECKPOINT, but flushes when next to none are allowed. TaskFault.
 
-    Systems of one server take turns, because each puts back the limits that it has found.
+    Systems of one server take turns, because each puts back the limits that it has found. These are divided and not
+    0 meanwhile: the next checkpoint finds in them what one that was killed has left to put back.
     """
     with connected(endpoint) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT GET_LOCK('proveout checkpoint', %s)", (WRITE_OUT_S,))
@@ -98,12 +101,13 @@ def write_out(endpoint: Endpoint) -> None:
             what = f"another checkpoint of the server of {endpoint.system!r} takes more than {WRITE_OUT_S:.0f} s"
             raise TaskFault("timeout", what, way_out="reset without a checkpoint, or wait for the other run")
         cursor.execute("SELECT @@global.innodb_max_dirty_pages_pct, @@global.innodb_max_dirty_pages_pct_lwm")
-        allowed, low_water = cursor.fetchone()
+        found = map(float, cursor.fetchone())
+        limits = [round(value * ASIDE, 2) if value <= 100 / ASIDE else value for value in found]
         try:
-            _allow_dirty(endpoint, cursor, 0.0, 0.0)
+            _allow_dirty(endpoint, cursor, *(value / ASIDE for value in limits))
             _await_clean(endpoint, cursor)
         finally:
-            _allow_dirty(endpoint, cursor, float(allowed), float(low_water))
+            _allow_dirty(endpoint, cursor, *limits)
 
 
 def _allow_dirty(endpoint: Endpoint, cursor: Any, percent: float, low_water: float) -> None:
@@ -112,16 +116,17 @@ def _allow_dirty(endpoint: Endpoint, cursor: Any, percent: float, low_water: flo
     if endpoint.provisioned:
         cursor.execute(f"CALL {ADMINISTRATION}.dirty_pages({percent}, {low_water})")
     else:
-        cursor.execute(f"SET GLOBAL innodb_max_dirty_pages_pct = {percent}")
-        cursor.execute(f"SET GLOBAL innodb_max_dirty_pages_pct_lwm = {low_water}")
+        low = f"GLOBAL innodb_max_dirty_pages_pct_lwm = {low_water}"
+        cursor.execute(f"SET GLOBAL innodb_max_dirty_pages_pct = {percent}, {low}")
 
 
 def _await_clean(endpoint: Endpoint, cursor: Any) -> None:
     deadline = time.monotonic() + WRITE_OUT_S
     while True:
-        cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_pages_dirty'")
-        dirty = int(cursor.fetchone()[1])
-        if dirty <= DIRTY_PAGES_LEFT:
+        cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_pages_%'")
+        pages = {name.rpartition("_")[2]: int(value) for name, value in cursor.fetchall()}
+        dirty = pages["dirty"]
+        if dirty <= max(DIRTY_PAGES_LEFT, pages["total"] // ASIDE):
             return
         if time.monotonic() > deadline:
             what = f"system {endpoint.system!r} still has {dirty:,} dirty pages after {WRITE_OUT_S:.0f} s"
