@@ -187,8 +187,6 @@ class Prover:
         return RecordedDriver(driver(engine), self.conversation, sessions.execute)
 
     def _connection(self) -> str:
-        if self._adapter.stated.own_process:
-            self._adapter.claim_process()
         try:
             self._driver().connect(self._end.dsn).close()
         except StatementFailure as failure:

@@ -53,7 +53,6 @@ class Engine:
     | `copies_file` | check a file that a dsn names, and restore it for a `reset` from a copy that the agent has taken |
     | `data_copy` | copy the data of a system that runs already, see `restore` |
     | `propagation`, `link_keys` | set propagation up to `links_to` with keys of the agent, and compare the tables |
-    | `own_process` | has a client library that needs a process which loads no other engine's client |
 
     | field | meaning |
     |---|---|
@@ -67,6 +66,7 @@ class Engine:
     | `schemes` | the schemes of a dsn that is a URI |
     | `in_files` | whether its databases are files of the user that opens them |
     | `one_process` | whether one process at a time can write to a database: a load then has one worker, with threads |
+    | `own_process` | whether its client library needs a process which loads no other engine's client |
     | `disk_full_codes` | error codes of statements that mean that the database's disk is full |
     | `reports_effects` | whether `unreachable` from `run_sql` means that no statement took effect; else it is `lost` |
     | `waits_every_s` | seconds between two looks at waits; None for one look per sample |
@@ -120,7 +120,7 @@ class Engine:
     data_copy: Place = ""
     propagation: Place = ""
     link_keys: Place = ""
-    own_process: Place = ""
+    own_process: bool = False
     disk_full_codes: frozenset[str] = frozenset()
     reports_effects: bool = False
     waits_every_s: float | None = None
@@ -329,15 +329,15 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 dialect="oracle",
                 clients=("oracledb",),
                 driver="timesten.driver:TimesTenDriver",
-                settings="timesten.sql:settings",
-                run_sql="timesten.sql:run_statements",
+                settings="timesten.driver:settings",
+                run_sql="timesten.driver:run_statements",
                 populate="timesten.driver:TimesTenLoader",
-                checkpoint="timesten.sql:checkpoint",
+                checkpoint="timesten.driver:checkpoint",
                 tune="timesten.driver:cursor",
                 queries="timesten.driver:queries",
                 lag="timesten.captures:observer",
                 report_session="timesten.captures:StatsSession",
-                own_process="timesten.sql:speak_here",
+                own_process=True,
                 extra="oracle",
                 dsn_form="connect_string",
                 dsn_rules=(

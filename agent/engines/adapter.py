@@ -348,8 +348,6 @@ class Adapter:
     link_keys: Part[Callable[[LinkSystems], LinkSystems]] = Part("link_keys", needs_client=False)
     """Add the passwords of roles that a plan does not get. Runs in the agent, whose user can read them."""
     propagation: Part[Propagation] = Part("propagation")
-    claim_process: Part[Callable[[], None]] = Part("own_process")
-    """Use the client in this process, which serves no other engine, rather than in a process per task."""
 
     async def settings(self, endpoint: Endpoint) -> Settings:
         """Return the settings of a running system for the fingerprint. TaskFault."""
