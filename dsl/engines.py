@@ -41,7 +41,7 @@ class Engine:
 
     | place | what an engine with it can do; `agent.engines.adapter` has the types |
     |---|---|
-    | `driver`, `settings`, `run_sql` | drive sessions, report settings, run statements: every engine of this release |
+    | `driver`, `settings`, `run_sql` | drive sessions, report settings, run statements: every database of this release |
     | `provision`, `server_program` | start a system of its own; find the server's program for `doctor` |
     | `populate` | load a population |
     | `checkpoint` | write dirty pages to disk |
@@ -442,9 +442,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
             Engine(
                 name="none",
                 title="no database",
-                driver="driver_sql:no_driver",
                 settings="driver_sql:no_settings",
-                run_sql="driver_sql:no_sql",
                 dsn=False,
                 instead_of_populate="the program of the load makes its own data",
                 instead_of_waits="capture its host with kind: os, or its exporter with kind: prometheus",
