@@ -338,8 +338,7 @@ def _of_system(context: TaskContext, system: System) -> Iterator[CheckFinding]:
     try:
         context.policy.allows_provision(system.engine).require()
         if system.provision == "pgbouncer":
-            if shutil.which("pgbouncer", path=pooler.PLACES) is None:
-                raise TaskFault("missing", "pgbouncer is not installed", way_out="Debian: apt-get install pgbouncer")
+            pooler.find_program()
         elif found.stated.server_program:
             found.server_program(system.version)
     except TaskFault as fault:

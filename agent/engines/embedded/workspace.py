@@ -322,7 +322,7 @@ class Workspace:
             time.sleep(POLL_S)
         previous = data_store.read_state(self._folder)
         if self._account is not None and previous is not None and previous.uid is not None:
-            self._account = dataclasses.replace(self._account, uid=previous.uid, gid=previous.uid)
+            self._account = dataclasses.replace(self._account, uid=previous.uid)
         self.supervisor.request("identity", uid=self.uid, gid=self.uid)
         base = account.reachable_base(self.reachable)
         data_store.sweep((base,), locked=is_locked)
@@ -354,7 +354,7 @@ class Workspace:
     def hand_over(self, folder: Path) -> None:
         """Give a folder in a folder of ours to the server's user."""
         if self._account is not None:
-            os.chown(folder, self._account.uid, self._account.gid)
+            os.chown(folder, self._account.uid, self._account.uid)
 
     def make_folder(self, folder: Path) -> Path:
         """Make a folder of the server's user alone, empty, in a folder of ours."""

@@ -68,10 +68,6 @@ class LoadConnection(Connection):  # type: ignore[misc]  # PyMySQL has no types
         answer = pymysql.connections.OKPacketWrapper(self._read_packet())
         return int(answer.affected_rows)
 
-    def wait_for_ever(self) -> None:
-        """Once connected, an answer may take as long as an ALTER TABLE does."""
-        self._read_timeout = None
-
 
 class MysqlLoader(TableLoader):
     """See `TableLoader`."""
@@ -89,7 +85,7 @@ class MysqlLoader(TableLoader):
                 )
         except MalformedDsn as error:
             raise TaskFault("invalid", error.what, way_out=error.way_out) from None
-        self._connection.wait_for_ever()
+        self._connection._read_timeout = None  # an answer may take as long as an ALTER TABLE does
         for setting in SETTINGS:
             self.execute(setting)
         # keep the population out of the binary log; without the right to do so, it is replicated

@@ -22,7 +22,7 @@ from proveout.agent.engines.embedded.server import (
     log_lines,
     program_output,
 )
-from proveout.agent.engines.embedded.workspace import ENVIRONMENT, PREDECESSOR_S, Workspace, give
+from proveout.agent.engines.embedded.workspace import ENVIRONMENT, PREDECESSOR_S, USER, Workspace, give
 from proveout.agent.engines.postgres import installation as programs
 from proveout.agent.engines.postgres import roles
 from proveout.agent.errors import TaskFault
@@ -175,7 +175,7 @@ class Server(GroupServer[PostgresWorkspace]):
     @property
     def dsn(self) -> str:
         """The libpq conninfo of the plan's role; holds its password."""
-        return roles.plan_conninfo(self.session, self._state)
+        return roles.conninfo(self.session, USER, self._state.password)
 
     def _make_workspace(self) -> PostgresWorkspace:
         return PostgresWorkspace(self._folder, self._exited, self._system.version)
