@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from proveout.agent.engines.embedded import data_store, workspace
-from proveout.agent.engines.embedded.data_store import Promotion
 from proveout.agent.engines.embedded.server import (
     LOG_LINES_MAX,
     POLL_S,
@@ -282,8 +281,8 @@ class Server(GroupServer[PostgresWorkspace]):
 
         return is_level
 
-    def _promote(self) -> Promotion:
-        requested_s, began_s = time.time(), time.monotonic()
+    def _promote(self) -> float | None:
+        requested_s = time.time()
         done, newest_s = self._ask(
             self.session,
             self._state,
@@ -292,8 +291,7 @@ class Server(GroupServer[PostgresWorkspace]):
         )
         if done != "t":
             raise TaskFault("timeout", f"the standby was not promoted within {PROMOTE_S} s")
-        staleness_s = max(requested_s - float(newest_s), 0.0) if newest_s else None
-        return Promotion(seconds=time.monotonic() - began_s, staleness_s=staleness_s)
+        return max(requested_s - float(newest_s), 0.0) if newest_s else None
 
     def _is_in_order(self, data: Path) -> bool:
         shown = self._run("pg_controldata", ["-D", str(data)], ANSWER_S, read=[data], write=[])
