@@ -114,7 +114,7 @@ class RangeMark:
 
 
 @runtime_checkable
-class ResumableLoader(Protocol):
+class ResumableLoader(Loader, Protocol):
     """A loader whose loads continue after a failure. `load` takes one more argument, the slice's mark, and executes its
     statements in the transaction of the rows. `whole_number`: the type of 64-bit whole numbers."""
 
@@ -124,10 +124,6 @@ class ResumableLoader(Protocol):
         self, table: Table, first: int, count: int, progress: Callable[[int], None], mark: RangeMark | None = None
     ) -> int:
         """Load one slice and its mark in one transaction; return the number of rows."""
-        ...
-
-    def execute(self, statement: str) -> None:
-        """Run one statement in its own transaction."""
         ...
 
     def rows(self, query: str) -> list[tuple[Any, ...]]: ...
