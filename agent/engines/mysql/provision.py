@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
-from proveout.agent.engines.embedded import data_store, workspace
+from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.data_store import ServerRole
 from proveout.agent.engines.embedded.server import (
     LOG_LINES_MAX,
@@ -25,7 +25,7 @@ from proveout.agent.engines.embedded.server import (
     log_lines,
     program_output,
 )
-from proveout.agent.engines.embedded.workspace import ENVIRONMENT, USER, Workspace
+from proveout.agent.engines.embedded.workspace import USER, Workspace
 from proveout.agent.errors import TaskFault
 from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.parameter_names import WAY_OUT
@@ -253,8 +253,7 @@ class Server(GroupServer[Workspace]):
         argv = [str(self._programs.initialise), "--no-defaults", f"--datadir={partial}", f"--tmpdir={scratch}"]
         argv.append("--cross-bootstrap")
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
-        reach = workspace.of_helper(self._programs.initialise, write=[partial, scratch])
-        self._at.supervisor.run([*argv, *options], ENVIRONMENT, limit_s=INITIALISE_S, identity="server", access=reach)
+        self._at.run([*argv, *options], INITIALISE_S, write=[partial, scratch])
         shutil.rmtree(scratch, ignore_errors=True)
         partial.rename(self.data)
 
@@ -383,10 +382,7 @@ class Server(GroupServer[Workspace]):
         login = f"[client]\nuser={ADMINISTRATOR}\npassword={password}\nsocket={session / SOCKET}\nprotocol=socket\n"
         with self._at.secret("login.cnf", login) as file:
             argv = [str(program), f"--defaults-file={file}", "-N", "-B", "-e", statement]
-            access = workspace.of_helper(program, read=[file], write=[])
-            limit_s = ANSWER_S + APPLY_S
-            run = self._at.supervisor.run
-            return run(argv, ENVIRONMENT, limit_s=limit_s, identity="server", access=access).strip()
+            return self._at.run(argv, ANSWER_S + APPLY_S, read=[file]).strip()
 
     def _is_in_order(self, data: Path) -> bool:
         """A copy of a killed server's data recovers like that data."""

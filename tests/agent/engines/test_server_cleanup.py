@@ -196,9 +196,9 @@ def test_a_late_answer_is_not_used_for_the_next_request(client: SupervisorClient
 
 def test_a_program_is_killed_at_its_timeout_and_a_failed_one_is_quoted(client: SupervisorClient) -> None:
     with pytest.raises(TaskFault, match="did not end"):
-        client.run(["/bin/sleep", "60"], {}, limit_s=0.1, identity="agent")
+        client.run(["/bin/sleep", "60"], limit_s=0.1, identity="agent")
     with pytest.raises(TaskFault, match=r"exit code 1.*cannot stat"):
-        client.run(["/bin/cp", "/no/such/file", "/no/where"], {"LC_ALL": "C"}, limit_s=60.0, identity="agent")
+        client.run(["/bin/cp", "/no/such/file", "/no/where"], limit_s=60.0, identity="agent")
     with pytest.raises(TaskFault, match="unknown request dance"):
         client.request("dance")
 
