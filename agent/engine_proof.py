@@ -206,14 +206,11 @@ class Prover:
 
     def _query(self) -> str:
         with closing(self._adapter.query_session(self._end)) as session:
-            names, rows = session.rows(f"SELECT 1 AS one{self._from_dual}", 2)
+            dual = " FROM dual" if self._adapter.stated.dialect == "oracle" else ""
+            names, rows = session.rows(f"SELECT 1 AS one{dual}", 2)
         if (len(names), len(rows)) != (1, 1):
             raise Differs(f"{len(rows)} rows of {len(names)} columns")
         return ""
-
-    @property
-    def _from_dual(self) -> str:
-        return " FROM dual" if self._adapter.stated.dialect == "oracle" else ""
 
     def _schema(self) -> str:
         with closing(self._adapter.query_session(self._end)) as session:

@@ -178,8 +178,8 @@ class QuerySession(Observing, Protocol):
 
 
 def row_text(value: Any) -> str:
-    """A text of a row of `QuerySession.rows`, which some clients give as bytes."""
-    return value.decode() if isinstance(value, bytes) else str(value)
+    """A text of a row of `QuerySession.rows`, which some clients give as bytes; "" for NULL."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str("" if value is None else value)
 
 
 @record

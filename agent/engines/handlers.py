@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from proveout.agent.daemon.tasks import TaskContext
-from proveout.agent.engines.adapter import DataCopy, ProvisionedSystem, Settings, TakesRole
+from proveout.agent.engines.adapter import DataCopy, ProvisionedSystem, Settings, TakesRole, row_text
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.account import choose_account
 from proveout.agent.engines.embedded.confinement import landlock_version
@@ -66,16 +66,12 @@ def objects(rows: Sequence[Sequence[Any]]) -> Schema:
     """
     found: dict[str, list[str]] = {}
     for kind, name, text, *_ in rows:
-        found.setdefault(f"{_text(kind)} {_text(name)}", []).append(" ".join(_text(text).split()))
+        found.setdefault(f"{row_text(kind)} {row_text(name)}", []).append(" ".join(row_text(text).split()))
     listed = sorted((name, _bounded(", ".join(filter(None, parts)))) for name, parts in found.items())
     if len(listed) <= OBJECTS_MAX:
         return tuple(listed)
     left = listed[OBJECTS_MAX:]
     return (*listed[:OBJECTS_MAX], (MORE, f"{len(left)}, {json_data.digest(left)}"))
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value if value is not None else "")
 
 
 def _bounded(text: str) -> str:

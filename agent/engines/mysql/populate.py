@@ -114,19 +114,20 @@ class MysqlLoader(TableLoader):
         Two slices that meet in the gap of an index may deadlock. InnoDB has then rolled one of them back, whole, and
         that one is sent again.
         """
+        reported: list[int] = []
+
+        def counted(rows: int) -> None:
+            reported.append(rows)
+            progress(rows)
+
         for attempt in range(DEADLOCKS_MAX):
-            reported: list[int] = []
-
-            def counted(rows: int, reported: list[int] = reported) -> None:
-                reported.append(rows)
-                progress(rows)
-
             try:
                 return super().load(table, first, count, counted, mark)
             except TaskFault as fault:
                 if fault.refusal not in DEADLOCK:
                     raise
             progress(-sum(reported))
+            reported.clear()
             time.sleep(random.uniform(0.0, 0.1 * (attempt + 1)))  # noqa: S311 - so that the two do not meet again
         return super().load(table, first, count, progress, mark)
 
