@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import shutil
+import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -194,30 +195,21 @@ def _stolen(stat: str) -> Iterator[Finding]:
     yield _setting("steal", f"{share:.2%} of CPU time since boot", way_out, noted=share > STEAL_MAX)
 
 
-class _Timex(ctypes.Structure):
-    """`struct timex` of Linux; only its first fields are used, the kernel may write 208 bytes."""
-
-    _fields_ = [
-        ("modes", ctypes.c_uint),
-        ("offset", ctypes.c_long),
-        ("freq", ctypes.c_long),
-        ("maxerror", ctypes.c_long),
-        ("esterror", ctypes.c_long),
-        ("status", ctypes.c_int),
-        ("rest", ctypes.c_char * 256),
-    ]
+_TIMEX = struct.Struct("@Illlli")
+"""The first fields of `struct timex` of Linux: modes, offset, freq, maxerror, esterror, status."""
 
 
 def clock() -> Finding:
     """Whether the clock is synchronized, and its maximum error, as the kernel reports them."""
-    timex = _Timex()
+    timex = ctypes.create_string_buffer(512)  # the kernel may write 208 bytes
     try:
-        known = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex)) >= 0
+        known = ctypes.CDLL(None, use_errno=True).adjtimex(timex) >= 0
     except (OSError, AttributeError):
         known = False
     if not known:
         return _setting("clock", "the kernel does not report whether it is synchronized", noted=True)
-    return clock_finding(timex.status, timex.maxerror, timex.esterror)
+    *_, maxerror_us, esterror_us, status = _TIMEX.unpack_from(timex)
+    return clock_finding(status, maxerror_us, esterror_us)
 
 
 def clock_finding(status: int, maxerror_us: int, esterror_us: int) -> Finding:

@@ -16,7 +16,7 @@ from psycopg import Error, OperationalError, ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.engines.driver_contract import PURE_PYTHON, FailureKind, PolledSession, StatementFailure, only
-from proveout.agent.engines.postgres.protocol import CONNECTION_LOST, SEND_TIMEOUT_MS, among, lost
+from proveout.agent.engines.postgres.protocol import CONNECTION_LOST, among, await_room, lost
 from proveout.agent.engines.sessions import Members
 from proveout.agent.engines.statement_errors import line_of
 from proveout.core.data_classes import dataclass
@@ -106,14 +106,8 @@ def prepare_group(conn: pq.abc.PGconn, texts: Sequence[tuple[bytes, bytes]]) -> 
 def _flush(conn: pq.abc.PGconn) -> None:
     """Send what libpq holds; a server that cannot send its answers does not read either, so they are taken in.
     StatementFailure (lost) and OperationalError."""
-    if not conn.flush():
-        return
-    room = select.poll()
-    room.register(conn.socket, select.POLLIN | select.POLLOUT)
     while conn.flush():
-        if not room.poll(SEND_TIMEOUT_MS):
-            raise lost("the server does not read")
-        conn.consume_input()
+        await_room(conn.socket, b"", conn.consume_input)
 
 
 def _answer(conn: pq.abc.PGconn) -> pq.abc.PGresult:

@@ -380,8 +380,8 @@ class Link:
 # ---- queries -------------------------------------------------------------------------------------------------------
 
 
-async def _row(connection: Connection, query: LiteralString, *arguments: Any) -> Any:
-    return await (await connection.execute(query, arguments)).fetchone()
+async def _row(connection: Connection, query: LiteralString | sql.Composed, *arguments: Any) -> Any:
+    return await (await connection.execute(query, arguments or None)).fetchone()
 
 
 async def _value(connection: Connection, query: LiteralString, *arguments: Any) -> Any:
@@ -457,15 +457,14 @@ async def _drain(context: TaskContext, ends: Ends, limit_s: float) -> bool:
         await asyncio.sleep(POLL_S)
 
 
-async def _number(connection: Connection, query: str, *arguments: str) -> int:
-    row = await (await connection.execute(query.encode(), arguments or None)).fetchone()
-    return int(row[0]) if row and row[0] is not None else 0
+async def _number(connection: Connection, query: LiteralString, *arguments: str) -> int:
+    return int(await _value(connection, query, *arguments) or 0)
 
 
 async def _difference(ends: Ends, table: str) -> TableDifference:
     query = sql.SQL(CHECKSUM).format(sql.Identifier(table))
     (source_rows, source_sum), (sink_rows, sink_sum) = await asyncio.gather(
-        _checksum(ends.at_source, query), _checksum(ends.at_sink, query)
+        _row(ends.at_source, query), _row(ends.at_sink, query)
     )
     return TableDifference(
         table=table,
@@ -475,8 +474,3 @@ async def _difference(ends: Ends, table: str) -> TableDifference:
         sink_checksum=sink_sum,
     )
 
-
-async def _checksum(connection: Connection, query: sql.Composed) -> tuple[int, str]:
-    row = await (await connection.execute(query)).fetchone()
-    assert row is not None  # noqa: S101 - an aggregate without GROUP BY always gives one row
-    return int(row[0]), str(row[1])
