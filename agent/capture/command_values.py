@@ -205,8 +205,8 @@ class SampledProgram:
         self._program: Program | None = None
 
     async def output(self) -> bytes:
-        """Run it once; return its output. TaskFault: `refused` by the policy, `timeout`, or `fault` for an exit code that
-        is not one of success, or an output that is too long."""
+        """Run it once; return its output. TaskFault: `refused` by the policy, `timeout`, or `fault` for an exit code
+        that is not one of success, or an output that is too long."""
         name, command = self._command.argv[0], self._command
         try:
             program = await self.arm()

@@ -367,7 +367,8 @@ class Adapter:
         library, which is not imported here: in an agent that has privileges only helper processes load clients."""
         place = getattr(self.stated, field)
         if not place:
-            raise TaskFault("missing", f"this release cannot do that with systems of engine {self.stated.name!r} (`{field}`)")
+            what = f"this release cannot do that with systems of engine {self.stated.name!r} (`{field}`)"
+            raise TaskFault("missing", what)
         if self.stated.client is not None and find_spec(self.stated.client[0]) is None:
             raise TaskFault(
                 "missing",

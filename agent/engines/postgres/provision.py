@@ -323,7 +323,9 @@ class Server(GroupServer[PostgresWorkspace]):
         lines = shown.split("\n")
         return lines + [""] * (len(statements) - len(lines))
 
-    def _run(self, name: str, argv: list[str], limit_s: float, *, read: Sequence[Path], write: Sequence[Path] = ()) -> str:
+    def _run(
+        self, name: str, argv: list[str], limit_s: float, *, read: Sequence[Path], write: Sequence[Path] = ()
+    ) -> str:
         """A program of the installation."""
         installation = self._at.installation
         words = [str(installation.programs / name), *argv]

@@ -118,7 +118,7 @@ def connection_fault(endpoint: Endpoint, error: psycopg.Error) -> TaskFault:
 def statement_fault(endpoint: Endpoint, error: psycopg.Error) -> TaskFault:
     """A failed statement, or a connection lost in mid-statement, as a TaskFault."""
     text = words(endpoint, error)
-    if error.sqlstate is None and isinstance(error, psycopg.ProgrammingError):  # of the client: it passes no rows of COPY
+    if error.sqlstate is None and isinstance(error, psycopg.ProgrammingError):  # the client passes no rows of COPY
         way_out = "use SELECT or INSERT, or COPY with a file of the server"
         return TaskFault("refused", f"system {endpoint.system!r}: {text}", way_out=way_out, refusal="0A000")
     if error.sqlstate is None or error.sqlstate.startswith(("08", "57P0")):
