@@ -41,7 +41,7 @@ class Engine:
 
     | place | what an engine with it can do; `agent.engines.adapter` has the types |
     |---|---|
-    | `driver`, `settings`, `run_sql` | drive sessions, report settings, run statements: every database of this release |
+    | `driver`, `settings`, `run_sql` | drive sessions, report settings, run statements: each database of this release |
     | `provision`, `server_program` | start a system of its own; find the server's program for `doctor` |
     | `populate` | load a population |
     | `checkpoint` | write dirty pages to disk |

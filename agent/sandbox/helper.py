@@ -1,6 +1,6 @@
 """The agent's side of a helper process, the protocol between both over standard input and output, and the handlers of
-tasks that read from a database or an exporter: a root agent runs them in a helper process, every agent those of an engine
-whose client needs a process of its own.
+tasks that read from a database or an exporter: a root agent runs them in a helper process, every agent those of an
+engine whose client needs a process of its own.
 
 Flow: `Helper.run(context, spec)` -> the process -> its samples, progress and log lines -> the result.
 """

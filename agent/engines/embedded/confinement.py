@@ -64,7 +64,7 @@ def restrict(access: Access) -> None:
     files = sum(rights for since, rights in ALL_BY_VERSION if version >= since)
     network = BIND_TCP if version >= NETWORK_SINCE else 0
     scopes = SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS if version >= SCOPES_SINCE else 0
-    ruleset = struct.pack("=QQQ", files, network, scopes)  # an older kernel takes zeros behind what it knows
+    ruleset = struct.pack("=QQQ", files, network, scopes)  # an older kernel takes zeros behind its own fields
     size = ctypes.c_size_t(len(ruleset))
     descriptor = linux.checked(LIBC.syscall(CREATE_RULESET, ruleset, size, 0), "landlock")
     try:

@@ -220,7 +220,7 @@ SERVER_GONE, SERVER_LOST = "2006", "2013"  # as the client library and the mysql
 MORE_RESULTS = 0x08
 FOREIGN = "the server sent what is not its protocol"
 MALFORMED = (IndexError, struct.error)
-"""What decoders raise where bytes are not the protocol."""
+"""Errors of decoders where bytes are not the protocol."""
 TOO_LARGE = "the server sent a row of more than 16 MB, or what is not its protocol"
 LOCAL_FILE_WANTED = "the server requested a file of this host, which proveout never offers"
 NOT_READ = "the server does not read"

@@ -473,4 +473,3 @@ async def _difference(ends: Ends, table: str) -> TableDifference:
         source_checksum=source_sum,
         sink_checksum=sink_sum,
     )
-

@@ -26,7 +26,7 @@ ROWS = [
 
 @pytest.fixture(params=["compiled", "arrow", "python"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How rows are encoded: in binary, or as CSV with pyarrow or without."""
+    """An encoding of rows: binary, or CSV, with pyarrow or without."""
     monkeypatch.setenv(PURE_PYTHON, "" if request.param == "compiled" else "1")
     if request.param == "compiled":
         pytest.importorskip("proveout.agent.engines.postgres.copy_rows_native")
