@@ -213,7 +213,7 @@ def clock() -> Finding:
 
 
 def clock_finding(status: int, maxerror_us: int, esterror_us: int) -> Finding:
-    """The finding for `status`, `maxerror` and `esterror` (µs) of adjtimex(2)."""
+    """The finding for the status, and the maximum and estimated error, of adjtimex(2)."""
     detail = f"at most {maxerror_us / 1e3:,.1f} ms off, by estimate {esterror_us / 1e3:,.1f} ms"
     if status & _STA_UNSYNC:
         way_out = (

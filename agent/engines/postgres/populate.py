@@ -23,10 +23,10 @@ from proveout.agent.engines.table import COMMENT, TableLoader
 from proveout.agent.errors import TaskFault
 from proveout.dsl.workloads.base import Population, Table
 
-# A row of COPY BINARY is `int16` number of fields, then for each field an `int32` length and the value, big-endian. A
-# compiled module writes it (`copy_rows_native`). Where that was not built, and for a table with a column that the
-# server converts (`any`, see `workloads.base.Table`), rows travel as CSV. Sources: PostgreSQL documentation, COPY,
-# "Binary Format"; `numeric_recv` in its source for the digits of a numeric, base 10,000, of which zeros may lead.
+# A row of COPY BINARY is the number of fields in 16 bits, then for each field its length in 32 bits and the value,
+# big-endian. A compiled module writes it (`copy_rows_native`). Where that was not built, and for a table with a column
+# that the server converts (`any`, see `workloads.base.Table`), rows travel as CSV. Sources: PostgreSQL documentation,
+# COPY, "Binary Format"; `numeric_recv` in its source for the digits of a numeric, base 10,000, of which zeros may lead.
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(4) + bytes(4)  # signature, flags, length of the header's extension
 TRAILER = b"\xff\xff"
