@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import shutil
+import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -194,34 +195,25 @@ def _stolen(stat: str) -> Iterator[Finding]:
     yield _setting("steal", f"{share:.2%} of CPU time since boot", way_out, noted=share > STEAL_MAX)
 
 
-class _Timex(ctypes.Structure):
-    """`struct timex` of Linux; only its first fields are used, the kernel may write 208 bytes."""
-
-    _fields_ = [
-        ("modes", ctypes.c_uint),
-        ("offset", ctypes.c_long),
-        ("freq", ctypes.c_long),
-        ("maxerror", ctypes.c_long),
-        ("esterror", ctypes.c_long),
-        ("status", ctypes.c_int),
-        ("rest", ctypes.c_char * 256),
-    ]
+_TIMEX = struct.Struct("@Illlli")
+"""The first fields of `struct timex` of Linux: modes, offset, freq, maxerror, esterror, status."""
 
 
 def clock() -> Finding:
     """Whether the clock is synchronized, and its maximum error, as the kernel reports them."""
-    timex = _Timex()
+    timex = ctypes.create_string_buffer(512)  # the kernel may write 208 bytes
     try:
-        known = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex)) >= 0
+        known = ctypes.CDLL(None, use_errno=True).adjtimex(timex) >= 0
     except (OSError, AttributeError):
         known = False
     if not known:
         return _setting("clock", "the kernel does not report whether it is synchronized", noted=True)
-    return clock_finding(timex.status, timex.maxerror, timex.esterror)
+    *_, maxerror_us, esterror_us, status = _TIMEX.unpack_from(timex)
+    return clock_finding(status, maxerror_us, esterror_us)
 
 
 def clock_finding(status: int, maxerror_us: int, esterror_us: int) -> Finding:
-    """The finding for `status`, `maxerror` and `esterror` (µs) of adjtimex(2)."""
+    """The finding for the status, and the maximum and estimated error, of adjtimex(2)."""
     detail = f"at most {maxerror_us / 1e3:,.1f} ms off, by estimate {esterror_us / 1e3:,.1f} ms"
     if status & _STA_UNSYNC:
         way_out = (
@@ -338,8 +330,7 @@ def _of_system(context: TaskContext, system: System) -> Iterator[CheckFinding]:
     try:
         context.policy.allows_provision(system.engine).require()
         if system.provision == "pgbouncer":
-            if shutil.which("pgbouncer", path=pooler.PLACES) is None:
-                raise TaskFault("missing", "pgbouncer is not installed", way_out="Debian: apt-get install pgbouncer")
+            pooler.find_program()
         elif found.stated.server_program:
             found.server_program(system.version)
     except TaskFault as fault:

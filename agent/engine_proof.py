@@ -17,7 +17,6 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any, Literal, TypeAlias
 
-from proveout.agent.engines import sessions
 from proveout.agent.engines.adapter import Loader, Tick
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.recording import Conversation, RecordedDriver, recording
@@ -94,6 +93,7 @@ def behind(engine: str) -> str:
 
 
 Check: TypeAlias = tuple[str, Callable[[], str]]
+Step: TypeAlias = Callable[[Loader, WorkloadKind], str | None]
 
 
 def prove(
@@ -184,11 +184,9 @@ class Prover:
         engine = self._end.engine
         if engine in OWN_CLIENT:
             return driver(engine)
-        return RecordedDriver(driver(engine), self.conversation, sessions.execute)
+        return RecordedDriver(driver(engine), self.conversation)
 
     def _connection(self) -> str:
-        if self._adapter.stated.own_process:
-            self._adapter.claim_process()
         try:
             self._driver().connect(self._end.dsn).close()
         except StatementFailure as failure:
@@ -208,14 +206,11 @@ class Prover:
 
     def _query(self) -> str:
         with closing(self._adapter.query_session(self._end)) as session:
-            names, rows = session.rows(f"SELECT 1 AS one{self._from_dual}", 2)
+            dual = " FROM dual" if self._adapter.stated.dialect == "oracle" else ""
+            names, rows = session.rows(f"SELECT 1 AS one{dual}", 2)
         if (len(names), len(rows)) != (1, 1):
             raise Differs(f"{len(rows)} rows of {len(names)} columns")
         return ""
-
-    @property
-    def _from_dual(self) -> str:
-        return " FROM dual" if self._adapter.stated.dialect == "oracle" else ""
 
     def _schema(self) -> str:
         with closing(self._adapter.query_session(self._end)) as session:
@@ -307,16 +302,28 @@ class Prover:
             return
         loaders: list[Loader] = []
         failed: list[BaseException] = []
-        steps: tuple[tuple[str, Callable[[Loader, WorkloadKind], str]], ...] = (
-            ("tables", _prepare),
+        steps: tuple[tuple[str, Step], ...] = (
+            ("tables", lambda loader, _: loader.prepare()),
             ("rows", _load),
             ("keys, indexes, statistics", self._after),
             ("number of rows", self._count),
         )
-        recorded = self._end.engine in OWN_CLIENT
+
+        def loading() -> AbstractContextManager[None]:
+            return nullcontext() if self._end.engine in OWN_CLIENT else recording(None)
+
+        def loaded(run: Step) -> str:
+            try:
+                with loading():
+                    loaders.extend(() if loaders else (self._adapter.loader(self._end.dsn, kind.population),))
+                    return run(loaders[0], kind) or ""
+            except ProveoutError as error:
+                failed.append(error)
+                raise
+
         try:
             for step, run in steps:
-                yield f"{name}: {step}", partial(self._loaded, loaders, kind, run, recorded, failed)
+                yield f"{name}: {step}", partial(loaded, run)
                 if failed:
                     yield f"{name}: all else", partial(_leave_out, f"not without its {step}")
                     return
@@ -324,29 +331,12 @@ class Prover:
                 yield f"{name}: {invariant.name}", partial(self._invariant, invariant)
             for transaction in kind.transactions:
                 yield f"{name}: {transaction.name}", partial(self._transaction, kind, transaction)
-            yield f"{name}: removal", partial(self._loaded, loaders, kind, _undo, recorded, failed)
+            yield f"{name}: removal", partial(loaded, lambda loader, _: loader.undo())
         finally:  # also where it is interrupted
             for loader in loaders:
-                with suppress(ProveoutError), nullcontext() if recorded else recording(None):
+                with suppress(ProveoutError), loading():
                     loader.undo()
                 loader.close()
-
-    def _loaded(
-        self,
-        loaders: list[Loader],
-        kind: WorkloadKind,
-        run: Callable[[Loader, WorkloadKind], str],
-        recorded: bool,
-        failed: list[BaseException],
-    ) -> str:
-        try:
-            with nullcontext() if recorded else recording(None):
-                if not loaders:
-                    loaders.append(self._adapter.loader(self._end.dsn, kind.population))
-                return run(loaders[0], kind)
-        except ProveoutError as error:
-            failed.append(error)
-            raise
 
     def _after(self, loader: Loader, kind: WorkloadKind) -> str:
         dialect = self._adapter.stated.dialect
@@ -395,18 +385,6 @@ _CONNECT = "is the server up, the address right, and may this user log in with t
 
 def _leave_out(reason: str) -> str:
     raise LeftOut(reason)
-
-
-def _prepare(loader: Loader, kind: WorkloadKind) -> str:
-    del kind
-    loader.prepare()
-    return ""
-
-
-def _undo(loader: Loader, kind: WorkloadKind) -> str:
-    del kind
-    loader.undo()
-    return ""
 
 
 def _load(loader: Loader, kind: WorkloadKind) -> str:

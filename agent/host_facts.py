@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from proveout.core import child_process
 from proveout.core.data_classes import record
+from proveout.dsl import engines
 from proveout.dsl.plan.topology import Value
 from proveout.proto.wire.results import FactsRead
 from proveout.proto.wire.tasks import ReadFacts
@@ -198,7 +199,7 @@ KERNEL_OPTIONS = (
 )  # fmt: skip
 """Options of the kernel command line that affect performance; other options are not reported."""
 LIBPQ_S = 30.0
-DRIVERS = ("PyMySQL", "apsw", "duckdb", "mysqlclient", "oracledb", "psycopg", "psycopg-binary")
+DRIVERS = sorted({name for engine in engines.ENGINES.values() for name in engine.clients} - {"libpq"})
 _CPU = "/sys/devices/system/cpu"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 

@@ -43,7 +43,7 @@ class StatementCheck:
 
     def of_text(self, text: CheckedText) -> Iterator[CheckFinding]:
         """The finding of a statement of the plan, if there is one. StatementFailure when the connection is lost."""
-        if is_one(text.text):
+        if sql_text.script_fault(sql_text.scan(text.text)) is None:  # else it cannot be prepared
             statement = Statement(name="of the plan", text={self._driver.dialect: text.text}, arguments=())
             yield from self.of_statement(statement, text.subject, settled=text.settled)
 
@@ -78,12 +78,6 @@ class StatementCheck:
             asked = {self._driver.dialect: self._rules.explain + text}
             explained = replace(statement, text=asked, arguments=unknown, columns=(), reads=True, ranges=())
             execute(self._session, self._driver, self._session.prepare(explained), (None,) * len(unknown))
-
-
-def is_one(text: str) -> bool:
-    """Whether a text is one statement, which can be prepared."""
-    tokens = sql_text.scan(text)
-    return sql_text.script_fault(tokens) is None
 
 
 # Tables are checked only where no stage of the plan populates them: then names and types of their columns are read from
@@ -249,11 +243,10 @@ class LoadCheck:
     # ---- tables ------------------------------------------------------------------------------------------------------
 
     def _of_tables(self, population: Population) -> Iterator[CheckFinding]:
-        found = adapter(self._end.engine)
-        if not self._rules.columns or not found.stated.queries:
+        if not self._rules.columns:
             return
         try:
-            session = found.query_session(self._end)
+            session = adapter(self._end.engine).query_session(self._end)
         except TaskFault as fault:
             yield CheckFinding(code="login", subject=f"systems.{self._end.system}", message=fault.what)
             return

@@ -41,7 +41,7 @@ class Engine:
 
     | place | what an engine with it can do; `agent.engines.adapter` has the types |
     |---|---|
-    | `driver`, `settings`, `run_sql` | drive sessions, report settings, run statements: every engine of this release |
+    | `driver`, `settings`, `run_sql` | drive sessions, report settings, run statements: each database of this release |
     | `provision`, `server_program` | start a system of its own; find the server's program for `doctor` |
     | `populate` | load a population |
     | `checkpoint` | write dirty pages to disk |
@@ -53,7 +53,6 @@ class Engine:
     | `copies_file` | check a file that a dsn names, and restore it for a `reset` from a copy that the agent has taken |
     | `data_copy` | copy the data of a system that runs already, see `restore` |
     | `propagation`, `link_keys` | set propagation up to `links_to` with keys of the agent, and compare the tables |
-    | `own_process` | has a client library that needs a process which loads no other engine's client |
 
     | field | meaning |
     |---|---|
@@ -67,6 +66,7 @@ class Engine:
     | `schemes` | the schemes of a dsn that is a URI |
     | `in_files` | whether its databases are files of the user that opens them |
     | `one_process` | whether one process at a time can write to a database: a load then has one worker, with threads |
+    | `own_process` | whether its client library needs a process which loads no other engine's client |
     | `disk_full_codes` | error codes of statements that mean that the database's disk is full |
     | `reports_effects` | whether `unreachable` from `run_sql` means that no statement took effect; else it is `lost` |
     | `waits_every_s` | seconds between two looks at waits; None for one look per sample |
@@ -120,7 +120,7 @@ class Engine:
     data_copy: Place = ""
     propagation: Place = ""
     link_keys: Place = ""
-    own_process: Place = ""
+    own_process: bool = False
     disk_full_codes: frozenset[str] = frozenset()
     reports_effects: bool = False
     waits_every_s: float | None = None
@@ -329,15 +329,15 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 dialect="oracle",
                 clients=("oracledb",),
                 driver="timesten.driver:TimesTenDriver",
-                settings="timesten.sql:settings",
-                run_sql="timesten.sql:run_statements",
+                settings="timesten.driver:settings",
+                run_sql="timesten.driver:run_statements",
                 populate="timesten.driver:TimesTenLoader",
-                checkpoint="timesten.sql:checkpoint",
+                checkpoint="timesten.driver:checkpoint",
                 tune="timesten.driver:cursor",
                 queries="timesten.driver:queries",
                 lag="timesten.captures:observer",
                 report_session="timesten.captures:StatsSession",
-                own_process="timesten.sql:speak_here",
+                own_process=True,
                 extra="oracle",
                 dsn_form="connect_string",
                 dsn_rules=(
@@ -442,9 +442,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
             Engine(
                 name="none",
                 title="no database",
-                driver="driver_sql:no_driver",
                 settings="driver_sql:no_settings",
-                run_sql="driver_sql:no_sql",
                 dsn=False,
                 instead_of_populate="the program of the load makes its own data",
                 instead_of_waits="capture its host with kind: os, or its exporter with kind: prometheus",

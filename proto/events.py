@@ -499,7 +499,7 @@ class TransactionSummary:
 
 @record
 class WaitLine:
-    """A row of the top-10 foreground waits; `waits` where the server counts; `system` is "" for the first captured."""
+    """A row of the foreground waits; `waits` where the server counts; `system` is "" for the first captured."""
 
     event: str
     wait_class: str

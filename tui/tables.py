@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby, islice
 from statistics import linear_regression
 from typing import TypeAlias
 
@@ -186,6 +187,7 @@ TRANSACTIONS = columns(
     "l0 r0 r3 r4 r1 r2 r5 r0", "transaction", "per s", "ok", "logical", "errors", "p50", "p95", "p99"
 )
 WAITS = columns("l0 l3 r1 r0 l4 r2", "wait", "class", "seconds", "DB time", "", "average")
+TOP_WAITS = 10
 LAGS = columns("l0 r0 l2 r1", "lag", "now", "", "slope per s")
 PROBES = columns("l1 r0 l2 r0 l0 l0", "search", "probe", "phase", "level", "accepted", "on what evidence")
 
@@ -264,7 +266,8 @@ def waits(view: RunView) -> list[Row]:
     many = len(view.waits) > 1
     lines = [(f"{name}: " if many else "", line) for name, tick in view.waits.items() for line in tick.waits]
     if not lines and not many:
-        lines = [("", line) for line in (view.last.waits if view.last and not view.waits else ())]
+        ended = groupby(view.last.waits if view.last and not view.waits else (), lambda line: line.system)
+        lines = [("", line) for _, of_system in ended for line in islice(of_system, TOP_WAITS)]
     if not lines:
         reasons = ("no session was seen to wait", "or its user may not see those of others")
         return _nothing(view, "waits", WAITS, *reasons)

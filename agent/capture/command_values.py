@@ -169,50 +169,20 @@ KEPT_MAX = OUTPUT_MAX
 """Bytes that a capture keeps of all its outputs."""
 
 
-async def output_of(policy: Policy, command: Command) -> tuple[bytes, float]:
-    """Run a program to its end; return its output, and the seconds that it took.
-
-    TaskFault: `refused` by the policy, `timeout`, or `fault` for another exit code or an output that is too long.
-    """
-    argv, privileged = listed_program(policy, command.argv)
-    program = await Program.arm(argv, Path(child_process.DIRECTORY), INHERITED if privileged else unprivileged())
-    try:
-        async with asyncio.timeout(command.within_s):
-            await program.go()
-            began_s = time.monotonic()
-            output = await program.output(OUTPUT_MAX)
-            code = await program.ended()
-            elapsed_s = time.monotonic() - began_s
-    except TimeoutError:
-        raise _late(argv[0], command) from None
-    except TaskFault as fault:
-        raise fault.about(argv[0]) from None
-    finally:
-        await asyncio.shield(program.kill())
-    _check_code(command, argv[0], code, program.words or output[-300:].decode(errors="replace").strip())
-    return output, elapsed_s
-
-
-def _check_code(command: Command, name: str, code: int, words: str) -> None:
-    """TaskFault for an exit code that is not one of success."""
-    if code in command.exit_codes:
-        return
-    way_out = "run it by hand on this host, or list the code in `exit_codes`"
-    raise TaskFault("fault", f"{name} {how_ended(code)}: {words or 'it wrote no message'}", way_out=way_out)
-
-
-def _late(name: str, command: Command) -> TaskFault:
-    way_out = "set `within` to a longer time, or call the program so that it ends by itself"
-    return TaskFault("timeout", f"{name} did not end within {command.within_s:g} s", way_out=way_out)
-
-
 async def run_command(context: TaskContext, spec: RunCommand) -> CommandDone:
-    """Run a program once and read its values. TaskFault as `output_of`; `missing` when a value cannot be read."""
-    output, elapsed_s = await output_of(context.policy, spec.command)
+    """Run a program once and read its values. TaskFault as `SampledProgram.output`; `missing` when a value cannot be
+    read."""
+    program = SampledProgram(context.policy, spec.command)
     try:
+        await program.arm()
+        began_s = time.monotonic()
+        output = await program.output()
+        elapsed_s = time.monotonic() - began_s
         text, values = await asyncio.to_thread(values_of, output, spec.command, spec.values)
     except NoValue as fault:
         raise fault.about(spec.command.argv[0]) from None
+    finally:
+        await program.close()
     return CommandDone(elapsed_s=elapsed_s, values=values, output=text)
 
 
@@ -228,35 +198,44 @@ def values_of(
 
 
 class SampledProgram:
-    """One program for all samples of a capture: its launcher starts with the first one, and again after a failure."""
+    """One program for all its runs: its launcher starts with the first one, and again after a failure."""
 
     def __init__(self, policy: Policy, command: Command) -> None:
         self._policy, self._command = policy, command
         self._program: Program | None = None
 
     async def output(self) -> bytes:
-        """Run it once; return its output. TaskFault as `output_of`."""
+        """Run it once; return its output. TaskFault: `refused` by the policy, `timeout`, or `fault` for an exit code
+        that is not one of success, or an output that is too long."""
         name, command = self._command.argv[0], self._command
         try:
-            program = self._program = self._program or await self._arm()
+            program = await self.arm()
             async with asyncio.timeout(command.within_s):
                 code, output, words = await program.again()
         except TimeoutError:
             await self.close()
-            raise _late(name, command) from None
+            way_out = "set `within` to a longer time, or call the program so that it ends by itself"
+            what = f"{name} did not end within {command.within_s:g} s"
+            raise TaskFault("timeout", what, way_out=way_out) from None
         except TaskFault as fault:
             await self.close()
             raise fault.about(name) from None
         except asyncio.CancelledError:
             await asyncio.shield(self.close())
             raise
-        _check_code(command, name, code, words or output[-300:].decode(errors="replace").strip())
+        if code not in command.exit_codes:
+            words = words or output[-300:].decode(errors="replace").strip() or "it wrote no message"
+            way_out = "run it by hand on this host, or list the code in `exit_codes`"
+            raise TaskFault("fault", f"{name} {how_ended(code)}: {words}", way_out=way_out)
         return output
 
-    async def _arm(self) -> Program:
-        argv, privileged = listed_program(self._policy, self._command.argv)
-        own = INHERITED if privileged else unprivileged()
-        return await Program.arm(argv, Path(child_process.DIRECTORY), own, repeats=True)
+    async def arm(self) -> Program:
+        """Start the launcher, if it does not run."""
+        if self._program is None:
+            argv, privileged = listed_program(self._policy, self._command.argv)
+            own = INHERITED if privileged else unprivileged()
+            self._program = await Program.arm(argv, Path(child_process.DIRECTORY), own, repeats=True)
+        return self._program
 
     async def close(self) -> None:
         """Kill the program and its launcher; idempotent."""

@@ -64,18 +64,12 @@ class SizeObserver:
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
+        self.abort, self.close = catalogue.abort, catalogue.close
 
     def look(self, _: Tick) -> Sequence[Reading] | None:
         """The sizes; None when they cannot be had."""
         rows = self._catalogue.parts()
         return None if rows is None else readings(rows)
-
-    def abort(self) -> None:
-        """Break off a question that does not end."""
-        self._catalogue.abort()
-
-    def close(self) -> None:
-        self._catalogue.close()
 
 
 async def waits(context: TaskContext, spec: RunCapture) -> CaptureResult:

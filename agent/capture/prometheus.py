@@ -165,6 +165,7 @@ class ExporterObserver:
     def __init__(self, name: str, endpoint: Endpoint, scrapes: Sequence[Scrape], patience_s: float) -> None:
         self._scrapes = scrapes
         self._exporter = Exporter(endpoint.dsn, patience_s)
+        self.abort, self.close = self._exporter.abort, self._exporter.close
         try:
             found = select(self._exporter.text(), scrapes)
         except (Unanswered, ValueError) as fault:
@@ -197,12 +198,6 @@ class ExporterObserver:
             for scrape in self._scrapes
             if scrape.alias in found
         ]
-
-    def abort(self) -> None:
-        self._exporter.abort()
-
-    def close(self) -> None:
-        self._exporter.close()
 
 
 def _shown(scrape: Scrape) -> str:

@@ -114,7 +114,7 @@ class RangeMark:
 
 
 @runtime_checkable
-class ResumableLoader(Protocol):
+class ResumableLoader(Loader, Protocol):
     """A loader whose loads continue after a failure. `load` takes one more argument, the slice's mark, and executes its
     statements in the transaction of the rows. `whole_number`: the type of 64-bit whole numbers."""
 
@@ -124,10 +124,6 @@ class ResumableLoader(Protocol):
         self, table: Table, first: int, count: int, progress: Callable[[int], None], mark: RangeMark | None = None
     ) -> int:
         """Load one slice and its mark in one transaction; return the number of rows."""
-        ...
-
-    def execute(self, statement: str) -> None:
-        """Run one statement in its own transaction."""
         ...
 
     def rows(self, query: str) -> list[tuple[Any, ...]]: ...
@@ -182,8 +178,8 @@ class QuerySession(Observing, Protocol):
 
 
 def row_text(value: Any) -> str:
-    """A text of a row of `QuerySession.rows`, which some clients give as bytes."""
-    return value.decode() if isinstance(value, bytes) else str(value)
+    """A text of a row of `QuerySession.rows`, which some clients give as bytes; "" for NULL."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str("" if value is None else value)
 
 
 @record
@@ -302,11 +298,11 @@ T = TypeVar("T")
 class Part(Generic[T]):
     """A part of an engine, at the place that a field of `dsl.engines.Engine` names; imported when it is first used."""
 
-    def __init__(self, field: str, *, needs_client: bool = True) -> None:
-        self._field, self._needs_client = field, needs_client
+    def __init__(self, field: str) -> None:
+        self._field = field
 
     def __get__(self, adapter: Adapter, owner: type) -> T:
-        part: T = adapter.part(self._field, needs_client=self._needs_client)
+        part: T = adapter.part(self._field)
         return part
 
 
@@ -314,16 +310,16 @@ class Adapter:
     """An engine, as an agent uses it: `stated` is what it can do; a part may be used where it states the place.
 
     Parts take an `Endpoint`, or its dsn, block while they work, and raise TaskFault, `missing` without the client
-    library. Those with `needs_client=False` work without it.
+    library.
     """
 
     def __init__(self, stated: Engine) -> None:
         self.stated = stated
 
-    driver: Part[Callable[[], Driver]] = Part("driver", needs_client=False)
-    """Return a driver. Raises ImportError when the client library is not installed."""
+    driver: Part[Callable[[], Driver]] = Part("driver")
+    """Return a driver. Raises ImportError where it cannot load its client library."""
     provision: Part[Provision] = Part("provision")
-    server_program: Part[Callable[[int | None], Path]] = Part("server_program", needs_client=False)
+    server_program: Part[Callable[[int | None], Path]] = Part("server_program")
     """Return the server's program; TaskFault `missing` when it is not installed."""
     loader: Part[Callable[[str, Population], Loader]] = Part("populate")
     """Connect to a dsn."""
@@ -332,7 +328,7 @@ class Adapter:
     TaskFaults."""
     query_session: Part[Callable[[Endpoint], QuerySession]] = Part("queries")
     """Connect, with the rights of the plan's own role."""
-    schema_query: Part[str] = Part("schema", needs_client=False)
+    schema_query: Part[str] = Part("schema")
     """The query of rows (kind, name, text), those of one object in order."""
     wait_observer: Part[Callable[[Endpoint], Observer]] = Part("waits")
     size_catalogue: Part[Callable[[Endpoint], Catalogue]] = Part("sizes")
@@ -345,11 +341,9 @@ class Adapter:
     files: Part[Files] = Part("copies_file")
     data_copy: Part[Callable[[Endpoint, str], DataCopy]] = Part("data_copy")
     """The copy of a run's own, by its id; nothing is connected yet."""
-    link_keys: Part[Callable[[LinkSystems], LinkSystems]] = Part("link_keys", needs_client=False)
+    link_keys: Part[Callable[[LinkSystems], LinkSystems]] = Part("link_keys")
     """Add the passwords of roles that a plan does not get. Runs in the agent, whose user can read them."""
     propagation: Part[Propagation] = Part("propagation")
-    claim_process: Part[Callable[[], None]] = Part("own_process")
-    """Use the client in this process, which serves no other engine, rather than in a process per task."""
 
     async def settings(self, endpoint: Endpoint) -> Settings:
         """Return the settings of a running system for the fingerprint. TaskFault."""
@@ -368,16 +362,20 @@ class Adapter:
         """Write dirty pages to disk. TaskFault."""
         await _called(self.part("checkpoint"), endpoint)
 
-    def part(self, field: str, *, needs_client: bool = True) -> Any:
-        """Import what a field of `stated` names. TaskFault `missing` without the client library, which is not imported
-        here: in an agent that has privileges only helper processes load clients."""
-        if needs_client and self.stated.client is not None and find_spec(self.stated.client[0]) is None:
+    def part(self, field: str) -> Any:
+        """Import what a field of `stated` names. TaskFault `missing` where it names nothing, and without the client
+        library, which is not imported here: in an agent that has privileges only helper processes load clients."""
+        place = getattr(self.stated, field)
+        if not place:
+            what = f"this release cannot do that with systems of engine {self.stated.name!r} (`{field}`)"
+            raise TaskFault("missing", what)
+        if self.stated.client is not None and find_spec(self.stated.client[0]) is None:
             raise TaskFault(
                 "missing",
                 f"the {self.stated.client[1]} is not installed on this host",
                 way_out=f"install it with: {errors.install_command(self.stated.requirement)}",
             )
-        module, _, name = getattr(self.stated, field).partition(":")
+        module, _, name = place.partition(":")
         found = import_module(f"proveout.agent.engines.{module}")
         return getattr(found, name) if name else found
 

@@ -1,5 +1,5 @@
 """The adapter of an engine of another package, which gives nothing but a driver: everything else goes through a session
-of it. And the parts of systems that proveout does not connect to.
+of it. And the settings of a system that proveout does not connect to.
 
 The driver may have `version(dsn)`, which is called when a run begins, `loader(dsn, population)` (see `adapter.Loader`),
 and `in_files`.
@@ -8,14 +8,13 @@ and `in_files`.
 from __future__ import annotations
 
 import contextlib
-import select
-import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from proveout.agent.engines.adapter import Adapter, Loader, Settings
 from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
-from proveout.agent.engines.statement_errors import text_of_plan
+from proveout.agent.engines.statement_errors import as_faults, text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines, extensions
@@ -23,8 +22,6 @@ from proveout.dsl.workloads.base import Population, Statement
 
 if TYPE_CHECKING:  # populate workers import this module, and start faster without it
     from proveout.proto.wire.tasks import Endpoint
-
-STATEMENT_S = 3600.0
 
 
 class DriverAdapter(Adapter):
@@ -35,11 +32,10 @@ class DriverAdapter(Adapter):
         super().__init__(engines.Engine(name=engine, title=engine, driver=own, settings=own, run_sql=own, populate=own))
         self._engine = engine
 
-    def part(self, field: str, *, needs_client: bool = True) -> Any:
+    def part(self, field: str) -> Any:
         """Return one of the parts below."""
-        del needs_client
         parts = {"driver": self._made, "settings": self._settings, "run_sql": self._run_all, "populate": self._loader}
-        return parts[field]
+        return parts.get(field) or super().part(field)
 
     @property
     def in_files(self) -> bool:
@@ -71,35 +67,23 @@ class DriverAdapter(Adapter):
     def _settings(self, endpoint: Endpoint) -> Settings:
         """The version, "unknown" when the driver does not tell it; a connection is made in any case. TaskFault."""
         driver = self.driver()
-        try:
+        with _faults(endpoint):
             driver.connect(endpoint.dsn).close()
             version = getattr(driver, "version", None)
             return (("version", str(version(endpoint.dsn)) if version else "unknown"),)
-        except StatementFailure as failure:
-            raise _fault(endpoint, failure) from None
 
     def _run_all(self, endpoint: Endpoint, statements: Sequence[str]) -> tuple[int, ...]:
         """Run each statement by itself; rows returned or affected. TaskFault with the engine's message."""
-        driver = self.driver()
-        try:
-            session: Any = driver.connect(endpoint.dsn)
-            try:
-                polled = driver.waits == "polled"
-                return tuple(
-                    self._run_one(session, endpoint, number, _statement(driver.dialect, text), polled=polled)
-                    for number, text in enumerate(statements)
-                )
-            finally:
-                session.close()
-        except StatementFailure as failure:
-            raise _fault(endpoint, failure) from None
+        from proveout.agent.engines.sessions import execute  # noqa: PLC0415 - only where statements are run
 
-    def _run_one(self, session: Any, endpoint: Endpoint, number: int, statement: Statement, *, polled: bool) -> int:
-        with text_of_plan(self._engine, f"statements.{number}"):
-            try:
-                return _run(session, polled, statement)
-            except StatementFailure as failure:
-                raise _fault(endpoint, failure) from None
+        driver = self.driver()
+        counts = []
+        with _faults(endpoint), contextlib.closing(driver.connect(endpoint.dsn)) as session:
+            for number, text in enumerate(statements):
+                with text_of_plan(self._engine, f"statements.{number}"), _faults(endpoint):
+                    execute(session, driver, session.prepare(_statement(driver.dialect, text)), ())
+                    counts.append(int(session.count))
+        return tuple(counts)
 
 
 def _statement(dialect: Any, text: str) -> Statement:
@@ -108,20 +92,9 @@ def _statement(dialect: Any, text: str) -> Statement:
     return Statement(name="sql", text={dialect: text}, arguments=(), reads=sql_text.reads(sql_text.scan(text)))
 
 
-def _run(session: Any, polled: bool, statement: Statement) -> int:
-    prepared = session.prepare(statement)
-    if not polled:
-        session.execute(prepared, ())
-        return int(session.count)
-    deadline = time.monotonic() + STATEMENT_S
-    answer = select.poll()
-    answer.register(session.fileno(), select.POLLIN)
-    session.send(prepared, ())
-    while not session.receive():
-        if time.monotonic() > deadline:
-            raise StatementFailure("timeout", f"no answer within {STATEMENT_S:.0f} s", FailureKind.LOST)
-        answer.poll(1000)
-    return int(session.count)
+def _faults(endpoint: Endpoint) -> contextlib.AbstractContextManager[None]:
+    """A block whose failures of statements become TaskFaults."""
+    return as_faults(StatementFailure, partial(_fault, endpoint))
 
 
 def _fault(endpoint: Endpoint, failure: StatementFailure) -> TaskFault:
@@ -136,19 +109,6 @@ def _fault(endpoint: Endpoint, failure: StatementFailure) -> TaskFault:
     )
 
 
-# A storage, or a service that only the load's program knows. Nothing of it can fail: such a system is always up.
-
-
-def no_driver() -> Driver:
-    """Refuse it. TaskFault."""
-    raise TaskFault("invalid", "a system of engine none has no driver", way_out="a workload of kind program")
-
-
 def no_settings(_endpoint: Endpoint) -> Settings:
-    """Return an empty version."""
+    """The settings of a storage, or of a service that only the load's program knows: such a system is always up."""
     return (("version", ""),)
-
-
-def no_sql(endpoint: Endpoint, _statements: Sequence[str]) -> tuple[int, ...]:
-    """Refuse them. TaskFault."""
-    raise TaskFault("invalid", f"system {endpoint.system!r} is not a database, so that it runs no SQL")

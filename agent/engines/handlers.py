@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from proveout.agent.daemon.tasks import TaskContext
-from proveout.agent.engines.adapter import DataCopy, ProvisionedSystem, Settings, TakesRole
+from proveout.agent.engines.adapter import DataCopy, ProvisionedSystem, Settings, TakesRole, row_text
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.account import choose_account
 from proveout.agent.engines.embedded.confinement import landlock_version
@@ -66,16 +66,12 @@ def objects(rows: Sequence[Sequence[Any]]) -> Schema:
     """
     found: dict[str, list[str]] = {}
     for kind, name, text, *_ in rows:
-        found.setdefault(f"{_text(kind)} {_text(name)}", []).append(" ".join(_text(text).split()))
+        found.setdefault(f"{row_text(kind)} {row_text(name)}", []).append(" ".join(row_text(text).split()))
     listed = sorted((name, _bounded(", ".join(filter(None, parts)))) for name, parts in found.items())
     if len(listed) <= OBJECTS_MAX:
         return tuple(listed)
     left = listed[OBJECTS_MAX:]
     return (*listed[:OBJECTS_MAX], (MORE, f"{len(left)}, {json_data.digest(left)}"))
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value if value is not None else "")
 
 
 def _bounded(text: str) -> str:
@@ -111,10 +107,7 @@ async def _timed(step: Awaitable[object]) -> Done:
 
 
 def _copy(endpoint: Endpoint, run: str) -> DataCopy:
-    found = adapter(endpoint.engine)
-    if not found.stated.data_copy:
-        raise TaskFault("missing", f"systems of engine {endpoint.engine!r} cannot be copied by this release")
-    return found.data_copy(endpoint, run)
+    return adapter(endpoint.engine).data_copy(endpoint, run)
 
 
 Provisioner: TypeAlias = Callable[[TaskContext, System, Path], ProvisionedSystem]
@@ -125,11 +118,7 @@ Provisioner: TypeAlias = Callable[[TaskContext, System, Path], ProvisionedSystem
 
 def provision(context: TaskContext, system: System, data_root: Path) -> ProvisionedSystem:
     """Return a system of this agent, not started yet. TaskFault `missing` for an engine that cannot be provisioned."""
-    engine = adapter(system.engine)
-    if not engine.stated.provision:
-        raise TaskFault(
-            "missing", f"engine {system.engine!r} cannot be provisioned by this release", way_out="give it a dsn"
-        )
+    make = adapter(system.engine).provision
     if engines.of(system.engine).embedded == "server":
         _check_user(context, system)
     loop = asyncio.get_running_loop()
@@ -138,7 +127,7 @@ def provision(context: TaskContext, system: System, data_root: Path) -> Provisio
         if not loop.is_closed():
             loop.call_soon_threadsafe(context.log, "error", text)
 
-    return engine.provision(system, data_root, on_death=on_death)
+    return make(system, data_root, on_death=on_death)
 
 
 def _check_user(context: TaskContext, system: System) -> None:
@@ -207,18 +196,16 @@ async def snapshot_system(context: TaskContext, spec: SnapshotSystem) -> Done:
 
 def _copy_or_restore(spec: SnapshotSystem) -> None:
     """Copy a user's database file into the data root, or restore it."""
-    engine = adapter(spec.system.engine)
-    if not engine.stated.copies_file:
-        raise TaskFault("invalid", f"files of {spec.system.engine} are not copied")
+    files = adapter(spec.system.engine).files
     dsn, copy = str(spec.system.dsn), Path(spec.data_root) / f"{spec.system.name}.copy"
     if spec.action == "restore":
         if not copy.exists():
             raise TaskFault(
                 "missing", f"this run has not copied {dsn}, so it cannot be restored", way_out="begin a new run"
             )
-        engine.files.restore_file(Path(dsn), copy)
+        files.restore_file(Path(dsn), copy)
     elif spec.action == "save" or not copy.exists():
-        engine.files.copy_file(Path(dsn), copy)
+        files.copy_file(Path(dsn), copy)
 
 
 def resource_name(system: str) -> str:

@@ -15,11 +15,13 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import fields
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, TypeAlias
 
 from proveout.agent.engines.driver_contract import StatementFailure
+from proveout.agent.engines.sessions import execute
 from proveout.agent.engines.table import COMMENT
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import ProveoutError
@@ -93,7 +95,7 @@ class Conversation:
         return {name: value for name, value in plain.items() if value not in ((), None) or name == "statement"}
 
 
-_FIELDS = ("statement", "binds", "columns", "rows", "error", "ms", "times")
+_FIELDS = tuple(one.name for one in fields(Exchange))
 _ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\[[0-9a-f:]+\](?::\d+)?", re.I)
 
 
@@ -271,41 +273,38 @@ class RecordedDriver:
 
     waits: Literal["blocking"] = "blocking"
 
-    def __init__(self, driver: Any, conversation: Conversation, execute: Callable[[Any, Any, Any, Any], None]) -> None:
-        self._driver, self._conversation, self._execute = driver, conversation, execute
+    def __init__(self, driver: Any, conversation: Conversation) -> None:
+        self._driver, self._conversation = driver, conversation
         self.dialect: Dialect = driver.dialect
 
     def connect(self, dsn: str) -> RecordedSession:
         """Connect. StatementFailure."""
         with _timed(self._conversation.note(Exchange(statement=f"session: {CONNECT}"))), recording(None):
             session = self._driver.connect(dsn)
-        return RecordedSession(
-            session, self.dialect, self._conversation, lambda one, args: self._execute(session, self._driver, one, args)
-        )
+        return RecordedSession(session, self._driver, self._conversation)
 
 
 class RecordedSession:
     """A blocking session over one of a driver."""
 
-    def __init__(
-        self, session: Any, dialect: Dialect, conversation: Conversation, execute: Callable[[Any, Any], None]
-    ) -> None:
-        self._session, self._dialect, self._conversation, self._run = session, dialect, conversation, execute
+    def __init__(self, session: Any, driver: Any, conversation: Conversation) -> None:
+        self._session, self._driver, self._conversation = session, driver, conversation
+        self.cancel, self.close = session.cancel, session.close
         self._exchange = Exchange(statement="")
         self.count = 0
 
     def prepare(self, statement: Statement) -> tuple[Statement, Any]:
-        with _timed(self._conversation.note(Exchange(statement=named("prepare", statement, self._dialect)))):
+        with _timed(self._conversation.note(Exchange(statement=named("prepare", statement, self._driver.dialect)))):
             return statement, self._session.prepare(statement)
 
     def execute(self, prepared: tuple[Statement, Any], arguments: Sequence[Any]) -> None:
         """Execute a statement, and note its answer. StatementFailure."""
         statement, made = prepared
-        text = named("execute", statement, self._dialect)
+        text = named("execute", statement, self._driver.dialect)
         binds = tuple(type(value).__name__ for value in arguments)
         exchange = self._exchange = self._conversation.note(Exchange(statement=text, binds=binds))
         with _timed(exchange):
-            self._run(made, arguments)
+            execute(self._session, self._driver, made, arguments)
         exchange.rows = self.count = self._session.count
 
     def rows(self) -> list[Row]:
@@ -316,13 +315,6 @@ class RecordedSession:
                 (str(place), "", type(value).__name__) for place, value in enumerate(found[0], 1)
             )
         return found
-
-    def cancel(self) -> None:
-        """Break off the statement under way."""
-        self._session.cancel()
-
-    def close(self) -> None:
-        self._session.close()
 
 
 def named(act: str, statement: Statement, dialect: Dialect) -> str:

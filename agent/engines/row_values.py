@@ -1,5 +1,5 @@
-"""Rows of a population as plain Python values, for loaders that bind parameters: the kinds of `base.Table`, without
-numpy.
+"""Rows of a population as plain Python values or as CSV, for loaders that bind parameters or send text: the kinds of
+`base.Table`, without a client library.
 
 Numbers are int, texts str, numerics float (of a few digits, so they come out as they were meant), timestamps ISO 8601
 with a blank, to the second, dates ISO 8601, or with `dated` datetime and date; a masked value is None.
@@ -7,8 +7,9 @@ with a blank, to the second, dates ISO 8601, or with `dated` datetime and date; 
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,27 @@ def plain_rows(table: Table, first: int, count: int, *, dated: bool = False) -> 
     rows = table.rows(first, count)
     columns = (plain(kind, values, dated=dated) for (_, kind), values in zip(table.columns, rows, strict=True))
     return zip(*columns, strict=True)
+
+
+def as_csv(columns: Sequence[tuple[str, str]], rows: Sequence[npt.NDArray[np.generic]]) -> bytes:
+    """Rows as lines: numbers bare, texts in double quotes, which stand twice inside one, nothing for NULL."""
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - an extra: a fifth of the time
+        import pyarrow.csv as arrow_csv  # noqa: PLC0415
+    except ModuleNotFoundError:
+        cells = (map(_cell, plain(kind, values)) for (_, kind), values in zip(columns, rows, strict=True))
+        return "".join([f"{line}\n" for line in map(",".join, zip(*cells, strict=True))]).encode()
+    out = io.BytesIO()
+    arrays = [pa.array(scaled(kind, values)) for (_, kind), values in zip(columns, rows, strict=True)]
+    table = pa.table(arrays, names=[name for name, _ in columns])
+    arrow_csv.write_csv(table, out, arrow_csv.WriteOptions(include_header=False))
+    return out.getvalue()
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return '"' + value.replace('"', '""') + '"'
+    return "" if value is None else str(value)
 
 
 def plain(kind: str, values: npt.NDArray[np.generic], *, dated: bool = False) -> list[Any]:

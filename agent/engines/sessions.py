@@ -164,18 +164,13 @@ def cancel_statements(
     deadline_s = time.monotonic() + CANCEL_S
     while (sessions := unanswered()) and (left_s := deadline_s - time.monotonic()) > 0:
         for session in sessions:
-            if (request := requests.get(id(session))) is None or not request.is_alive():
+            if (sent := requests.get(id(session))) is None or not sent.is_alive():
                 requests[id(session)] = threading.Thread(target=session.cancel, daemon=True)
                 requests[id(session)].start()
-        _wait(requests.values(), min(AGAIN_S, left_s))
+        until_s = time.monotonic() + min(AGAIN_S, left_s)
+        for request in requests.values():
+            request.join(max(0.0, until_s - time.monotonic()))
         settle(AGAIN_S)
-
-
-def _wait(threads: Iterable[threading.Thread], seconds: float) -> None:
-    """Wait until all threads have ended, for at most `seconds`."""
-    deadline_s = time.monotonic() + seconds
-    for thread in threads:
-        thread.join(max(0.0, deadline_s - time.monotonic()))
 
 
 GROUP_BYTES = 16 * 1024

@@ -309,6 +309,16 @@ def of_failure(engine: str, failure: StatementFailure) -> Kind:
     return "server" if failure.kind is FailureKind.LOST else rules_of(engine).kind_of(failure.code, failure.what)
 
 
+_LINE = re.compile(r"^LINE (\d+): | at line (\d+)(?: \(|$)", re.MULTILINE)
+"""PostgreSQL and DuckDB, and MySQL."""
+
+
+def line_in(text: str) -> int:
+    """The line of a statement that an error names, from 1; 0 where it names none."""
+    found = _LINE.search(text)
+    return int(found[1] or found[2]) if found else 0
+
+
 def line_of(text: str, offset: int | None) -> int:
     """The line of the character `offset` (from 0) of a text, from 1; 0 where it is not known."""
     return 0 if offset is None or offset < 0 else text.count("\n", 0, offset) + 1

@@ -1,5 +1,6 @@
 """The agent's side of a helper process, the protocol between both over standard input and output, and the handlers of
-tasks that read from a database or an exporter: a root agent runs them in a helper process.
+tasks that read from a database or an exporter: a root agent runs them in a helper process, every agent those of an
+engine whose client needs a process of its own.
 
 Flow: `Helper.run(context, spec)` -> the process -> its samples, progress and log lines -> the result.
 """
@@ -230,7 +231,7 @@ class Helper:
 
     def command(self) -> tuple[tuple[str, ...], dict[str, str]]:
         """Arguments and environment of the process."""
-        argv = child_process.python(MODULE, str(os.getpid()), self._privileges.to_argument(), self._engine)
+        argv = child_process.python(MODULE, str(os.getpid()), self._privileges.to_argument())
         own = child_process.environment(*child_process.of_engine(self._engine))
         return argv, self._privileges.environment(own)
 
@@ -600,7 +601,7 @@ async def run_in_helper(context: TaskContext, spec: Any) -> TaskResult:
     endpoints = spec.asked
     privileges, engine = _privileges(context, endpoints)
     with handlers.explain_death(context, [end.system for end in endpoints]):
-        if privileges.inherited:
+        if privileges.inherited and not engines.of(engine).own_process:
             return await _run_in_agent(context, spec)
         return await helper_for(context, privileges, engine).run(context, spec)
 

@@ -1,5 +1,5 @@
-"""Main module of a helper process, `python -m proveout.agent.sandbox.helper_main PARENT PRIVILEGES ENGINE`: runs tasks
-of an agent unprivileged.
+"""Main module of a helper process, `python -m proveout.agent.sandbox.helper_main PARENT PRIVILEGES`: runs tasks of
+an agent unprivileged.
 
 Flow: drop privileges -> stdin (`helper`) -> each task in a `TaskRunner` of its own, with the handlers that an
 agent would run itself -> samples, progress, log lines and outcomes on stdout. Resources of handlers (a propagation link
@@ -21,7 +21,6 @@ from typing import Any
 
 from proveout.agent.daemon.handlers import IN_HELPER, resolve
 from proveout.agent.daemon.tasks import Handler, Resource, TaskRunner
-from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault, sanitize
 from proveout.agent.sandbox import helper
 from proveout.agent.sandbox.privileges import Privileges
@@ -220,15 +219,11 @@ async def _serve(out: int) -> None:
     pipe.close()
 
 
-def main(parent: int, argument: str, engine: str) -> None:
-    """Run the process. `engine` is the engine of the first task; it decides which client library the process loads."""
+def main(parent: int, argument: str) -> None:
     privileges = Privileges.from_argument(argument)
     privileges.drop()
     die_with_parent(parent, NAME)  # after `drop`: a change of the user resets the parent-death signal
     privileges.seal()
-    client = adapter(engine)
-    if client.stated.own_process:
-        client.claim_process()
     out = os.dup(1)
     os.dup2(2, 1)  # prints of libraries go to the log, not between the frames
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
@@ -237,4 +232,4 @@ def main(parent: int, argument: str, engine: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), *sys.argv[2:4])
+    main(int(sys.argv[1]), sys.argv[2])

@@ -67,7 +67,7 @@ def account() -> Account | None:
         return None
     _need_readable(Path(__file__).resolve())
     uid = servers.uid + 1 if servers.uid + 1 < UID_LAST else servers.uid - 1
-    return Account(uid=uid, group=servers.gid, reads_all=not all(_everybody_reads(path) for path in _needed()))
+    return Account(uid=uid, group=servers.uid, reads_all=not all(_everybody_reads(path) for path in _needed()))
 
 
 @record

@@ -134,8 +134,8 @@ class _Fault:
     def _staleness_s(self) -> float | None:
         """The age of the newest commit of a standby at its promotion, if the fault has promoted one."""
         names = [tuning.system for tuning in self.spec.tunings if tuning.operation == "promote"]
-        done = [getattr(self.context.resources.get(resource_name(name)), "promotion", None) for name in names]
-        return max((one.staleness_s for one in done if one and one.staleness_s is not None), default=None)
+        found = [getattr(self.context.resources.get(resource_name(name)), "staleness_s", None) for name in names]
+        return max((one for one in found if one is not None), default=None)
 
     def _reached(self, moment: Moment, at_ns: int) -> None:
         """Note a moment of one of the tunings: the fault begins with the first, and is in place with the last."""

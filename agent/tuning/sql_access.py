@@ -188,7 +188,7 @@ class SyncClient:
     def call(self, name: str, endpoint: Endpoint, statement: str) -> Any:
         """Call the function `name` of `sql_access`, from a thread. TaskFault as the function raises it."""
         privileges = Privileges.for_endpoint(endpoint, self._policy)
-        if privileges.inherited:
+        if privileges.inherited and not engines.of(endpoint.engine).own_process:
             return call_here(name, endpoint, statement)
         result = asyncio.run_coroutine_threadsafe(self._call(privileges, name, endpoint, statement), self._loop)
         return result.result()

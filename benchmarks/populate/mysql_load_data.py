@@ -25,8 +25,9 @@ from pathlib import Path
 from psql_copy import workload_of
 
 from proveout.agent.engines.mysql import dsn as mysql_dsn
-from proveout.agent.engines.mysql.populate import CHUNK_UNITS, SETTINGS, MysqlLoader, as_csv
+from proveout.agent.engines.mysql.populate import CHUNK_UNITS, SETTINGS, MysqlLoader
 from proveout.agent.engines.mysql.provision import Server
+from proveout.agent.engines.row_values import as_csv
 from proveout.agent.load.populate_jobs import slices
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population

@@ -544,7 +544,7 @@ def _named(node: Syntax, group: str) -> Iterator[str]:
 def waits_metrics(
     recording: Recording, window: Window, events: tuple[str, ...] = ()
 ) -> tuple[dict[str, Any], tuple[WaitLine, ...]]:
-    """DB time with its share on CPU and the named events, and the top-10 foreground table.
+    """DB time with its share on CPU and the named events, and the table of all foreground waits.
 
     DB time is what the server itself accounts for (`wait.db_time_s_total`), else the sum of all events' seconds. Each
     line's share is of DB time; lines are never rescaled, and may come to more than 100 % of what a server accounts for.
@@ -561,7 +561,7 @@ def waits_metrics(
     known = _known(recording)
     if named := [name for name in events if name in known]:
         metrics[EVENTS] = {name: _event(name, seconds, counts, total) for name in named}
-    return metrics, top_waits(seconds, total, counts) if total > 0.0 else ()
+    return metrics, top_waits(seconds, total, counts, len(seconds)) if total > 0.0 else ()
 
 
 def _spent(recording: Recording, window: Window, metric: str) -> dict[str, float]:
@@ -598,12 +598,12 @@ def unknown_events(recording: Recording, system: str, events: tuple[str, ...]) -
 
 
 def top_waits(
-    seconds: Mapping[str, float], db_time_s: float, counts: Mapping[str, float] | None = None
+    seconds: Mapping[str, float], db_time_s: float, counts: Mapping[str, float] | None = None, most: int = TOP_WAITS
 ) -> tuple[WaitLine, ...]:
-    """The `TOP_WAITS` longest of `class:event` -> seconds, longest first, each with its share of the DB time, and its
-    waits where the server counts them."""
+    """The longest of `class:event` -> seconds, longest first, each with its share of the DB time, and its waits where
+    the server counts them."""
     ranked = sorted(((spent, label) for label, spent in seconds.items() if spent > 0.0), reverse=True)
-    named = ((spent, label, label.rpartition(":")) for spent, label in ranked[:TOP_WAITS])
+    named = ((spent, label, label.rpartition(":")) for spent, label in ranked[:most])
     return tuple(
         wait_line(event, wait_class or label, spent, db_time_s, (counts or {}).get(label))
         for spent, label, (wait_class, _, event) in named

@@ -20,7 +20,7 @@ CLIENTS = ("psycopg", "pymysql", "oracledb", "apsw", "duckdb", "numpy", "pyarrow
 ARGUMENTS = {
     "driver": 0, "settings": 1, "run_sql": 2, "provision": 2, "server_program": 1, "populate": 2, "checkpoint": 1,
     "tune": 1, "queries": 1, "waits": 1, "sizes": 1, "lag": 2, "report_session": 2, "statement_session": 1,
-    "data_copy": 2, "link_keys": 1, "own_process": 0,
+    "data_copy": 2, "link_keys": 1,
 }  # fmt: skip
 """The number of arguments of each part."""
 FUNCTIONS = {"copies_file": ("problems", "copy_file", "restore_file"), "propagation": ("link", "compare")}

@@ -153,7 +153,7 @@ def test_a_ray_cluster_of_root_is_refused() -> None:
     [
         ("proveout.agent.load.populate_worker", "-", "sqlite"),
         ("proveout.agent.load.worker", "-", "sqlite"),
-        ("proveout.agent.sandbox.helper_main", "-", "sqlite"),
+        ("proveout.agent.sandbox.helper_main", "-"),
         pytest.param(("proveout.agent.load.ray_driver", "-", "127.0.0.1:1"), marks=pytest.mark.soak),
         pytest.param(("proveout.agent.load.ray_node", "-"), marks=pytest.mark.soak),
     ],

@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import decimal
 import importlib.util
-import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ import pyarrow as pa
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.embedded.data_store import no_room
-from proveout.agent.engines.statement_errors import as_faults
+from proveout.agent.engines.statement_errors import as_faults, line_in
 from proveout.agent.errors import TaskFault
 from proveout.core.data_classes import dataclass
 from proveout.core.directories import is_used_up
@@ -94,7 +93,6 @@ def open_database(dsn: str, *, read_only: bool = False, wait_s: float = BUSY_S) 
 
 
 FULL = "DUCKDB_FULL"
-_LINE = re.compile(r"^LINE (\d+): ", re.MULTILINE)
 _CONSTRAINTS = (
     ("foreign key", "DUCKDB_FOREIGN_KEY"),
     ("primary key constraint", "DUCKDB_PRIMARY_KEY"),
@@ -125,7 +123,7 @@ def failure(error: duckdb.Error, statement: Statement) -> StatementFailure:
     # two transactions changed the same row or key
     retryable = isinstance(error, duckdb.TransactionException) and not any(words in text for words in _NOT_RETRYABLE)
     kind = FailureKind.of(code, statement, retryable=retryable, lost=isinstance(error, _LOST))
-    return StatementFailure(code, f"statement {statement.name}: {text}", kind, line_in(error))
+    return StatementFailure(code, f"statement {statement.name}: {text}", kind, line_in(str(error)))
 
 
 def fault(doing: str, dsn: str, error: duckdb.Error) -> TaskFault:
@@ -137,7 +135,7 @@ def fault(doing: str, dsn: str, error: duckdb.Error) -> TaskFault:
     if any(words in what for words in BUSY):
         way_out = "one process at a time has the file open for writing: end the load, or the capture, that uses it"
         return TaskFault("refused", what, way_out=way_out)
-    code, line = code_of(error), line_in(error)
+    code, line = code_of(error), line_in(str(error))
     if isinstance(error, duckdb.PermissionException) or "configuration has been locked" in what:
         return TaskFault("refused", what, way_out=DENIED_HINT, refusal=code, line=line)
     way_out = "check the statement, and that this user may write to the file"
@@ -147,12 +145,6 @@ def fault(doing: str, dsn: str, error: duckdb.Error) -> TaskFault:
 def faults(doing: str, dsn: str) -> contextlib.AbstractContextManager[None]:
     """A block whose errors of DuckDB become TaskFaults."""
     return as_faults(duckdb.Error, partial(fault, doing, dsn))
-
-
-def line_in(error: duckdb.Error) -> int:
-    """The line of the statement that DuckDB's message shows, from 1; 0 where it shows none."""
-    found = _LINE.search(str(error))
-    return int(found[1]) if found else 0
 
 
 def one_line(error: duckdb.Error) -> str:

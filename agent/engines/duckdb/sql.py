@@ -136,12 +136,13 @@ def _parts(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str, f
     block = int(_one(connection, "SELECT block_size FROM pragma_database_size()"))
     tables = connection.execute("SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT internal").fetchall()
     segments: list[tuple[int, Segment]] = []
+    sizes: dict[str, float] = {}
     for schema, table in tables:
         name = table if schema == "main" else f"{schema}.{table}"
+        sizes[name] = 0.0
         quoted = ".".join('"' + part.replace('"', '""') + '"' for part in (schema, table))
         found = connection.execute(SEGMENTS, [quoted]).fetchall()
         segments += [(number, (name, offset, more or 0)) for number, offset, more in found]
-    sizes = dict.fromkeys((table if schema == "main" else f"{schema}.{table}" for schema, table in tables), 0.0)
     for name, size in block_shares(segments, block):
         sizes[name] += size
     return [(name, "table", name, size) for name, size in sizes.items()]

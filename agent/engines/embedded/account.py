@@ -19,10 +19,9 @@ SOCKET_NAME_RESERVE = len("/proveout-pg-12345678/socket-99/.s.PGSQL.5432.lock")
 
 @record
 class Account:
-    """The numeric user and group of a server; `initialise` is the user and group of `initdb`."""
+    """The numeric user, and group, of a server; `initialise` is the user and group of `initdb`."""
 
     uid: int
-    gid: int
     initialise: tuple[int, int]
 
 
@@ -44,19 +43,13 @@ def choose_account() -> Account | None:
             way_out="run the agent as an ordinary user",
         ) from None
     for uid in range(UID_FIRST, UID_LAST):
-        if not _has_name(uid):
-            return Account(uid=uid, gid=uid, initialise=(nobody.pw_uid, nobody.pw_gid))
+        try:
+            pwd.getpwuid(uid)
+        except KeyError:
+            return Account(uid=uid, initialise=(nobody.pw_uid, nobody.pw_gid))
     raise TaskFault(
         "missing", f"no free user id between {UID_FIRST} and {UID_LAST}", way_out="run the agent as an ordinary user"
     )
-
-
-def _has_name(uid: int) -> bool:
-    try:
-        pwd.getpwuid(uid)
-    except KeyError:
-        return False
-    return True
 
 
 def reachable_base(reachable: Callable[[Path], bool]) -> Path:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
+import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -46,19 +47,6 @@ SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = 3
 NETWORK_SINCE, SCOPES_SINCE = 4, 6
 
 
-class _Ruleset(ctypes.Structure):
-    _fields_ = (("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scopes", ctypes.c_uint64))
-
-
-class _PathBeneath(ctypes.Structure):
-    _pack_ = 1
-    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
-
-
-class _NetPort(ctypes.Structure):
-    _fields_ = (("allowed", ctypes.c_uint64), ("port", ctypes.c_uint64))
-
-
 def landlock_version() -> int:
     """The version of the kernel's Landlock interface; 0 when the kernel lacks Landlock, or has it switched off."""
     return max(0, int(LIBC.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), VERSION_FLAG)))
@@ -74,21 +62,17 @@ def restrict(access: Access) -> None:
     if version == 0:
         return
     files = sum(rights for since, rights in ALL_BY_VERSION if version >= since)
-    ruleset = _Ruleset(
-        files=files,
-        network=BIND_TCP if version >= NETWORK_SINCE else 0,
-        scopes=SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS if version >= SCOPES_SINCE else 0,
-    )
-    size = 24 if version >= SCOPES_SINCE else 16 if version >= NETWORK_SINCE else 8
-    descriptor = linux.checked(
-        LIBC.syscall(CREATE_RULESET, ctypes.byref(ruleset), ctypes.c_size_t(size), 0), "landlock"
-    )
+    network = BIND_TCP if version >= NETWORK_SINCE else 0
+    scopes = SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS if version >= SCOPES_SINCE else 0
+    ruleset = struct.pack("=QQQ", files, network, scopes)  # an older kernel takes zeros behind its own fields
+    size = ctypes.c_size_t(len(ruleset))
+    descriptor = linux.checked(LIBC.syscall(CREATE_RULESET, ruleset, size, 0), "landlock")
     try:
         for kind, rights in RIGHTS.items():
             for path in access.get(kind, ()):
                 _allow(descriptor, path, rights & files)
         for port in access.get("listen", ()) if version >= NETWORK_SINCE else ():
-            _add(descriptor, RULE_NET_PORT, _NetPort(allowed=BIND_TCP, port=int(port)))
+            _add(descriptor, RULE_NET_PORT, struct.pack("=QQ", BIND_TCP, int(port)))
         linux.checked(LIBC.syscall(RESTRICT_SELF, descriptor, 0), "landlock")
     finally:
         os.close(descriptor)
@@ -102,13 +86,13 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         if not stat.S_ISDIR(os.fstat(opened).st_mode):
             rights &= OF_FILES
-        _add(ruleset, RULE_PATH_BENEATH, _PathBeneath(allowed=rights, parent=opened))
+        _add(ruleset, RULE_PATH_BENEATH, struct.pack("=Qi", rights, opened))
     finally:
         os.close(opened)
 
 
-def _add(ruleset: int, kind: int, rule: ctypes.Structure) -> None:
-    linux.checked(LIBC.syscall(ADD_RULE, ruleset, kind, ctypes.byref(rule), 0), "landlock")
+def _add(ruleset: int, kind: int, rule: bytes) -> None:
+    linux.checked(LIBC.syscall(ADD_RULE, ruleset, kind, rule, 0), "landlock")
 
 
 def give_up_privileges(identity: tuple[int, int] | None) -> None:

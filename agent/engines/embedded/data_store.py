@@ -48,15 +48,6 @@ ALONE = ServerRole()
 
 
 @record
-class Promotion:
-    """A finished promotion. `seconds`: from the request until the server accepted writes. `staleness_s`: the age of the
-    newest commit that it had, at the request; None when it has replayed none since its start."""
-
-    seconds: float
-    staleness_s: float | None
-
-
-@record
 class Successor:
     """The promoted standby that has replaced a primary, and the folder of its `system.json`."""
 

@@ -17,11 +17,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from proveout.agent.engines.embedded import data_store
-from proveout.agent.engines.embedded.data_store import ALONE, Promotion, ServerRole, Successor
+from proveout.agent.engines.embedded.data_store import ALONE, ServerRole, Successor
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, Workspace, is_locked, to_its_end
 from proveout.agent.errors import TaskFault
 from proveout.core.data_classes import record
@@ -76,7 +77,8 @@ class EmbeddedServer(ABC, Generic[G]):
         self._is_frozen = False
         self._role = ALONE
         self.superseded_by = self.note = ""
-        self.promotion: Promotion | None = None
+        self.staleness_s: float | None = None
+        """The age of the newest commit that a standby had, at its promotion; None where that is not known."""
         self.pid: int | None = None
         self.fresh = True
 
@@ -90,11 +92,6 @@ class EmbeddedServer(ABC, Generic[G]):
     @property
     def log(self) -> Path:
         return self._folder / "server.log"
-
-    @property
-    def supervisor_pid(self) -> int | None:
-        """The supervisor's process id."""
-        return self._workspace.supervisor.pid if self._workspace else None
 
     @property
     def session(self) -> Path:
@@ -207,7 +204,7 @@ class EmbeddedServer(ABC, Generic[G]):
         """Whether it follows a primary."""
         return False
 
-    def promote(self) -> Promotion:
+    def promote(self) -> None:
         """Make a standby a primary. TaskFault."""
         raise TaskFault("invalid", f"system {self._system.name!r} is not a standby", way_out="promote a standby")
 
@@ -355,12 +352,9 @@ class EmbeddedServer(ABC, Generic[G]):
             time.sleep(POLL_S)
         raise self._failed_start(offset)
 
-    def _quoted(self, offset: int) -> str:
-        errors = self._complaints(offset)
-        return f": {errors}" if errors else ""
-
     def _failed_start(self, offset: int, how: str = "did not start", *, code: str = "fault") -> TaskFault:
-        text = f"{self.NAME} of system {self._system.name!r} {how}{self._quoted(offset)}"
+        errors = self._complaints(offset)
+        text = f"{self.NAME} of system {self._system.name!r} {how}" + (f": {errors}" if errors else "")
         wrong_setting = any(words in text for words in self.WRONG_SETTING)
         # The log is on the same disk: a server that finds it full often cannot write that it does.
         least_bytes = USED_UP_BYTES if wrong_setting else START_BYTES
@@ -445,38 +439,28 @@ def program_output(*argv: str) -> str:
     return done.stdout
 
 
+def _of_server(name: str) -> Any:
+    """A property that is the server's own."""
+    return property(attrgetter(f"server.{name}"))
+
+
 class Embedded:
     """An `EmbeddedServer` for asyncio: each step runs in a thread, and even a cancelled task waits for its end. See
-    `adapter.TakesRole`."""
+    `adapter.ProvisionedSystem`, `adapter.TakesRole`.
+
+    `superseded_by`: the promoted standby that keeps this primary from starting, "" for none; `note`: the effect of the
+    last `start` on the data, for people, "" for none; `staleness_s` as the server's.
+    """
+
+    death: str | None = _of_server("death")
+    fresh: bool = _of_server("fresh")
+    superseded_by: str = _of_server("superseded_by")
+    note: str = _of_server("note")
+    staleness_s: float | None = _of_server("staleness_s")
 
     def __init__(self, server: EmbeddedServer[Any]) -> None:
         self.server = server
         self.take_role, self.replication_complaint = server.take_role, server.replication_complaint
-
-    @property
-    def death(self) -> str | None:
-        """The way the server ended by itself; None while it runs, or when the agent has stopped it."""
-        return self.server.death
-
-    @property
-    def fresh(self) -> bool:
-        """Whether `start` has made new data."""
-        return self.server.fresh
-
-    @property
-    def superseded_by(self) -> str:
-        """The promoted standby that keeps this primary from starting; "" for none."""
-        return self.server.superseded_by
-
-    @property
-    def note(self) -> str:
-        """The effect of the last `start` on the data, for people; "" for none."""
-        return self.server.note
-
-    @property
-    def promotion(self) -> Promotion | None:
-        """The last promotion, while the standby is promoted."""
-        return self.server.promotion
 
     async def start(self) -> Endpoint:
         """Start it; see `EmbeddedServer.start`. A cancelled start is undone."""
@@ -564,8 +548,8 @@ class GroupServer(EmbeddedServer[G]):
         """Return a question: whether the standby replicates and has what the primary has now."""
 
     @abstractmethod
-    def _promote(self) -> Promotion:
-        """Make the standby a primary, and wait until it accepts writes. TaskFault."""
+    def _promote(self) -> float | None:
+        """Make the standby a primary, and wait until it accepts writes; return `staleness_s`. TaskFault."""
 
     @abstractmethod
     def _is_in_order(self, data: Path) -> bool:
@@ -655,7 +639,7 @@ class GroupServer(EmbeddedServer[G]):
             shutil.rmtree(self.data)
         self._keep(origin=self._primary.origin)
         self._adopt(self._primary)
-        self._promoted, self.promotion = False, None
+        self._promoted, self.staleness_s = False, None
         if not self.data.is_dir():
             self.note = self._copy_primary(self._primary)
 
@@ -683,7 +667,7 @@ class GroupServer(EmbeddedServer[G]):
 
     # ---- promotion -----------------------------------------------------------------------------------------------
 
-    def promote(self) -> Promotion:
+    def promote(self) -> None:
         """Make the standby a primary, and wait until it accepts writes. From then on its primary does not start again
         without its data. TaskFault."""
         with self._lock:
@@ -694,12 +678,11 @@ class GroupServer(EmbeddedServer[G]):
             folder = self._primary.folder
             data_store.supersede(folder, Successor(system=self._system.name, folder=str(self._folder.resolve())))
             try:
-                done = self._promote()
+                self.staleness_s = self._promote()
             except BaseException:
                 data_store.clear(folder)
                 raise
-            self._promoted, self.promotion = True, done
-            return done
+            self._promoted = True
 
     def _take_data(self, successor: Successor) -> str:
         """Take the data of the promoted standby, which has stopped; return how."""

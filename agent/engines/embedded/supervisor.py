@@ -209,7 +209,11 @@ class Supervisor:
         self._poll.register(0, select.POLLIN)
         self._poll.register(self._wake_read, select.POLLIN)
         self._parent_watched = self._watch_parent()
-        self._listen_to_signals()
+        for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(ignored, signal.SIG_IGN)
+        for woken in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(woken, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_write)
 
     def _watch_parent(self) -> bool:
         try:
@@ -219,13 +223,6 @@ class Supervisor:
         self._poll.register(descriptor, select.POLLIN)
         self._parent_descriptor = descriptor
         return True
-
-    def _listen_to_signals(self) -> None:
-        for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
-            signal.signal(ignored, signal.SIG_IGN)
-        for woken in (signal.SIGCHLD, signal.SIGTERM):
-            signal.signal(woken, lambda *_: None)
-        signal.set_wakeup_fd(self._wake_write)
 
     # ---- waiting -------------------------------------------------------------------------------------------------
 
@@ -298,7 +295,8 @@ class Supervisor:
 
         `database` is there when it makes one: [its directory, the name of the server's program].
         """
-        identity = self._identity_of(request["identity"])
+        name = request["identity"]
+        identity = self._identity if name == "server" else None if name == "agent" else (int(name[0]), int(name[1]))
         entry = None
         if request.get("database"):
             directory, program = request["database"]
@@ -328,11 +326,6 @@ class Supervisor:
         for session in self._owned[:1]:
             note(session, entry)
         return entry
-
-    def _identity_of(self, name: Any) -> tuple[int, int] | None:
-        if name == "server":
-            return self._identity
-        return None if name == "agent" else (int(name[0]), int(name[1]))
 
     def _kill(self, pid: int) -> None:
         os.kill(pid, signal.SIGKILL)

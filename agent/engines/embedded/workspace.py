@@ -131,6 +131,7 @@ def interpreter(program: Path) -> str:
 
 
 ANSWER_S = 10.0
+ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC", "PATH": "/usr/bin:/bin"}
 GONE = "the supervisor process of the database server is gone"
 END_S = supervisor.FAST_S + 3 * supervisor.IMMEDIATE_S
 
@@ -180,7 +181,6 @@ class SupervisorClient:
     def run(
         self,
         argv: list[str],
-        environment: dict[str, str],
         *,
         limit_s: float,
         identity: str | tuple[int, int],
@@ -198,7 +198,7 @@ class SupervisorClient:
             timeout_s=limit_s + ANSWER_S,
             limit_s=limit_s,
             argv=argv,
-            environment=environment,
+            environment=ENVIRONMENT,
             identity=identity,
             access=access,
             database=database,
@@ -281,7 +281,6 @@ USER = "proveout"
 PREDECESSOR_S = 20.0
 COPY_S = 600.0
 POLL_S = 0.1
-ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC", "PATH": "/usr/bin:/bin"}
 
 T = TypeVar("T")
 
@@ -322,7 +321,7 @@ class Workspace:
             time.sleep(POLL_S)
         previous = data_store.read_state(self._folder)
         if self._account is not None and previous is not None and previous.uid is not None:
-            self._account = dataclasses.replace(self._account, uid=previous.uid, gid=previous.uid)
+            self._account = dataclasses.replace(self._account, uid=previous.uid)
         self.supervisor.request("identity", uid=self.uid, gid=self.uid)
         base = account.reachable_base(self.reachable)
         data_store.sweep((base,), locked=is_locked)
@@ -354,7 +353,7 @@ class Workspace:
     def hand_over(self, folder: Path) -> None:
         """Give a folder in a folder of ours to the server's user."""
         if self._account is not None:
-            os.chown(folder, self._account.uid, self._account.gid)
+            os.chown(folder, self._account.uid, self._account.uid)
 
     def make_folder(self, folder: Path) -> Path:
         """Make a folder of the server's user alone, empty, in a folder of ours."""
@@ -388,16 +387,24 @@ class Workspace:
         finally:
             path.unlink(missing_ok=True)
 
+    def run(self, argv: list[str], limit_s: float, *, read: Iterable[Path] = (), write: Iterable[Path] = ()) -> str:
+        """Run a program as the server's user, with the files of `of_helper`; see `SupervisorClient.run`."""
+        reach = of_helper(Path(argv[0]), read=read, write=write)
+        return self.supervisor.run(argv, limit_s=limit_s, identity="server", access=reach)
+
+    def tool(self, name: str, *argv: str, read: Iterable[Path] = (), write: Iterable[Path]) -> None:
+        """Run a program of the system as the server's user."""
+        program = shutil.which(name)
+        if program is None:
+            raise TaskFault("missing", f"the program {name} is not on this host", way_out="install coreutils")
+        self.run([program, *argv], COPY_S, read=read, write=write)
+
     def copy(self, source: Path, target: Path) -> None:
         """Copy a data directory as the server's user, completely or not at all, and write it to disk now rather than
         during the next iteration."""
         partial = self.make_folder(target.with_suffix(".partial"))
-        copier, syncer = shutil.which("cp"), shutil.which("sync")
-        if copier is None or syncer is None:
-            raise TaskFault("missing", "the programs cp and sync are not on this host", way_out="install coreutils")
-        for argv in ([copier, "-a", "--reflink=auto", f"{source}/.", str(partial)], [syncer, "-f", str(partial)]):
-            reach = of_helper(Path(argv[0]), read=[source], write=[partial])
-            self.supervisor.run(argv, ENVIRONMENT, limit_s=COPY_S, identity="server", access=reach)
+        self.tool("cp", "-a", "--reflink=auto", f"{source}/.", str(partial), read=[source], write=[partial])
+        self.tool("sync", "-f", str(partial), write=[partial])
         partial.rename(target)
 
 

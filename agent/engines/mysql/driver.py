@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import select
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -35,11 +34,11 @@ from proveout.agent.engines.mysql.protocol import (
     placeholders,
     send_all,
 )
+from proveout.agent.engines.statement_errors import line_in
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Statement
 
 CANCEL_S = 2.0
-_AT_LINE = re.compile(r" at line (\d+)(?: \(|$)")
 CANNOT_CONNECT = "2003"
 # 1213 deadlock, 1205 lock wait timeout, 1020 the record has changed since the snapshot (MariaDB), 1412 the table has
 RETRYABLE = frozenset({"1213", "1205", "1020", "1412"})
@@ -89,9 +88,8 @@ class MysqlSession(WireSocket):
         head = self._get()
         if head[0] == 0xFF:
             failure = failure_of(str(int.from_bytes(head[1:3], "little")), error_text(head[3:]), statement)
-            found = _AT_LINE.search(failure.what)
-            what, line = f"statement {statement.name}: {failure.what}", int(found[1]) if found else 0
-            return StatementFailure(failure.code, what, failure.kind, line)
+            what = f"statement {statement.name}: {failure.what}"
+            return StatementFailure(failure.code, what, failure.kind, line_in(what))
         number = int.from_bytes(head[1:5], "little")
         for definitions in (int.from_bytes(head[7:9], "little"), int.from_bytes(head[5:7], "little")):
             for _ in range(definitions + 1 if definitions else 0):  # parameters, then columns, each with an EOF behind

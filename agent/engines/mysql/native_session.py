@@ -17,7 +17,7 @@ from proveout.dsl.workloads.base import Statement
 class NativeSession(Wire):
     """A `PolledSession`; `send`, `receive`, `exchange` and `rows` are compiled. The rest is done by `opened`."""
 
-    __slots__ = ("_opened",)
+    __slots__ = ("_opened", "cancel", "close", "fileno")
 
     def __init__(self, opened: MysqlSession) -> None:
         stream = opened.file if isinstance(opened.file, TlsFile) else None
@@ -25,6 +25,7 @@ class NativeSession(Wire):
             opened.fileno(), Failures(failure_of).of, lost, lambda _, rest: send_all(opened.file, rest), stream
         )
         self._opened = opened
+        self.fileno, self.cancel, self.close = opened.fileno, opened.cancel, opened.close
 
     def prepare(self, statement: Statement) -> Prepared:
         """Prepare on the server, and wait for it. Raises StatementFailure."""
@@ -35,14 +36,3 @@ class NativeSession(Wire):
             start if isinstance(start, StatementFailure) else Prepared(each, *start)
             for each, start in zip(statements, self._opened.starts_of(statements), strict=True)
         ]
-
-    def fileno(self) -> int:
-        return self._opened.fileno()
-
-    def cancel(self) -> None:
-        """Kill the statement under way, over a connection of its own."""
-        self._opened.cancel()
-
-    def close(self) -> None:
-        """Say goodbye and close the socket; idempotent."""
-        self._opened.close()

@@ -1,7 +1,7 @@
 """Loading a population into MySQL: LOAD DATA LOCAL INFILE out of memory, multi-row INSERTs where the server does not
 allow it.
 
-Flow: numpy columns -> pyarrow's CSV writer, without it Python's -> the server, a chunk of subscribers at a time,
+Flow: numpy columns -> CSV -> the server, a chunk of subscribers at a time,
 a slice in one transaction. Primary and foreign keys are there from the start, as InnoDB clusters a table on its key and
 the rows come in key order; checking them is off for the load, as they are right by construction, and so is writing to
 the binary log where the user may ask for that. The text index comes after the load. A table that proveout made carries
@@ -11,8 +11,6 @@ a comment that marks it, and only such tables are ever dropped; how a killed `pr
 
 from __future__ import annotations
 
-import csv
-import io
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +26,7 @@ from pymysql.constants import CLIENT, COMMAND
 
 from proveout.agent.engines.adapter import RangeMark
 from proveout.agent.engines.mysql.dsn import UNREACHABLE, MalformedDsn, connect, one_line, parse
-from proveout.agent.engines.row_values import plain, scaled
+from proveout.agent.engines.row_values import as_csv, plain
 from proveout.agent.engines.statement_errors import MYSQL, as_faults
 from proveout.agent.engines.table import COMMENT, TableLoader, column_names
 from proveout.agent.errors import TaskFault
@@ -70,10 +68,6 @@ class LoadConnection(Connection):  # type: ignore[misc]  # PyMySQL has no types
         answer = pymysql.connections.OKPacketWrapper(self._read_packet())
         return int(answer.affected_rows)
 
-    def wait_for_ever(self) -> None:
-        """Once connected, an answer may take as long as an ALTER TABLE does."""
-        self._read_timeout = None
-
 
 class MysqlLoader(TableLoader):
     """See `TableLoader`."""
@@ -91,7 +85,7 @@ class MysqlLoader(TableLoader):
                 )
         except MalformedDsn as error:
             raise TaskFault("invalid", error.what, way_out=error.way_out) from None
-        self._connection.wait_for_ever()
+        self._connection._read_timeout = None  # an answer may take as long as an ALTER TABLE does
         for setting in SETTINGS:
             self.execute(setting)
         # keep the population out of the binary log; without the right to do so, it is replicated
@@ -120,19 +114,20 @@ class MysqlLoader(TableLoader):
         Two slices that meet in the gap of an index may deadlock. InnoDB has then rolled one of them back, whole, and
         that one is sent again.
         """
+        reported: list[int] = []
+
+        def counted(rows: int) -> None:
+            reported.append(rows)
+            progress(rows)
+
         for attempt in range(DEADLOCKS_MAX):
-            reported: list[int] = []
-
-            def counted(rows: int, reported: list[int] = reported) -> None:
-                reported.append(rows)
-                progress(rows)
-
             try:
                 return super().load(table, first, count, counted, mark)
             except TaskFault as fault:
                 if fault.refusal not in DEADLOCK:
                     raise
             progress(-sum(reported))
+            reported.clear()
             time.sleep(random.uniform(0.0, 0.1 * (attempt + 1)))  # noqa: S311 - so that the two do not meet again
         return super().load(table, first, count, progress, mark)
 
@@ -207,25 +202,6 @@ class MysqlLoader(TableLoader):
         with self._connection.cursor() as cursor:
             text = f"INSERT INTO {table.name} ({column_names(table)}) VALUES ({marks})"  # noqa: S608 - names of ours
             return int(cursor.executemany(text, list(zip(*bound, strict=True))) or 0)
-
-
-def as_csv(columns: tuple[tuple[str, str], ...], rows: Columns) -> bytes:
-    """Rows as text: numbers bare, texts in double quotes, which stand twice inside one, nothing or an empty text
-    for NULL."""
-    try:
-        import pyarrow as pa  # noqa: PLC0415 - an extra: a fifth of the time
-        import pyarrow.csv as arrow_csv  # noqa: PLC0415
-    except ModuleNotFoundError:
-        text = io.StringIO(newline="")
-        plain_columns = (plain(kind, values) for (_, kind), values in zip(columns, rows, strict=True))
-        lines = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-        lines.writerows(zip(*plain_columns, strict=True))
-        return text.getvalue().encode()
-    out = io.BytesIO()
-    arrays = [pa.array(scaled(kind, values)) for (_, kind), values in zip(columns, rows, strict=True)]
-    table = pa.table(arrays, names=[name for name, _ in columns])
-    arrow_csv.write_csv(table, out, arrow_csv.WriteOptions(include_header=False))
-    return out.getvalue()
 
 
 def fault(doing: str, error: pymysql.err.MySQLError) -> TaskFault:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import select
 import ssl
+import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import zip_longest
@@ -114,8 +115,9 @@ def lenenc(data: bytes, at: int) -> tuple[int, int]:
     return int.from_bytes(data[at + 1 : at + 1 + width], "little"), at + 1 + width
 
 
-def described(data: bytes, at: int) -> tuple[int, int, int, int]:
+def described(data: bytes) -> tuple[int, int, int, int]:
     """(character set, type, flags, digits after the point) of a column, from its definition."""
+    at = 0
     for _ in range(6):  # catalogue, schema, table, its original name, name, its original name
         size, at = lenenc(data, at)
         at += size
@@ -136,7 +138,7 @@ def decoder(charset: int, kind: int, flags: int, digits: int, wanted: type | Non
 
 
 def row(data: bytes, decoders: Sequence[Decoder]) -> Row:
-    """One binary row. Its NULL bits begin with the third."""
+    """One binary row. Its NULL bits begin with the third. IndexError or struct.error where it does not hold them."""
     at = 1 + (len(decoders) + 9) // 8
     values: list[Any] = []
     for place, decode in enumerate(decoders, start=2):
@@ -145,6 +147,8 @@ def row(data: bytes, decoders: Sequence[Decoder]) -> Row:
         else:
             value, at = decode(data, at)
             values.append(value)
+    if at > len(data):
+        raise IndexError
     return tuple(values)
 
 
@@ -215,6 +219,8 @@ SEND_TIMEOUT_MS = 5_000
 SERVER_GONE, SERVER_LOST = "2006", "2013"  # as the client library and the mysql program call them
 MORE_RESULTS = 0x08
 FOREIGN = "the server sent what is not its protocol"
+MALFORMED = (IndexError, struct.error)
+"""Errors of decoders where bytes are not the protocol."""
 TOO_LARGE = "the server sent a row of more than 16 MB, or what is not its protocol"
 LOCAL_FILE_WANTED = "the server requested a file of this host, which proveout never offers"
 NOT_READ = "the server does not read"
@@ -293,7 +299,7 @@ class Failures:
 
     def of(self, body: bytes, statement: Statement | None) -> StatementFailure:
         """An error packet. One that the statement's specification expects is made once, with the words of the first."""
-        code = str(_U16.unpack_from(body)[0])
+        code = str(int.from_bytes(body[:2], "little"))
         expected = self._expected.get((code, statement.name)) if statement else None
         if expected is not None:
             return expected
@@ -362,13 +368,16 @@ class WireSocket:
         prepared = self._sent
         if prepared is None or not self._rows:
             return []
-        if prepared.definitions != self._definitions:
-            prepared.definitions = self._definitions
-            prepared.decoders = [
-                decoder(*described(each, 0), wanted)
-                for each, wanted in zip_longest(self._definitions, prepared.statement.columns[: len(self._definitions)])
-            ]
-        return [row(each, prepared.decoders) for each in self._rows]
+        try:
+            if prepared.definitions != self._definitions:
+                prepared.definitions = self._definitions
+                wanted = prepared.statement.columns[: len(self._definitions)]
+                prepared.decoders = [
+                    decoder(*described(each), kind) for each, kind in zip_longest(self._definitions, wanted)
+                ]
+            return [row(each, prepared.decoders) for each in self._rows]
+        except MALFORMED:
+            raise lost(FOREIGN) from None
 
     def _packet(self, payload: bytes) -> bool:
         """One packet; True when it ends the answer. Raises StatementFailure for an error, which ends it too."""

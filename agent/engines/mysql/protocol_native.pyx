@@ -19,7 +19,7 @@ from proveout.agent.engines cimport wire_native
 from proveout.agent.engines.wire_native cimport Layout
 
 from proveout.agent.engines.mysql import protocol as binary_values
-from proveout.agent.engines.mysql.protocol import FOREIGN, LOCAL_FILE_WANTED, SERVER_GONE, SERVER_LOST, TOO_LARGE
+from proveout.agent.engines.mysql.protocol import FOREIGN, LOCAL_FILE_WANTED, MALFORMED, SERVER_GONE, SERVER_LOST, TOO_LARGE
 
 cdef enum:
     OK = 0x00
@@ -357,7 +357,7 @@ cdef class Wire(wire_native.Wire):
     cdef Prepared understood(self):
         """The statement sent, with the decoders of the answer at hand."""
         cdef Prepared prepared = <Prepared>self.sent
-        cdef size_t at = self.definitions, length = PyBytes_GET_SIZE(prepared.prefix)
+        cdef size_t at = self.definitions, end, length = PyBytes_GET_SIZE(prepared.prefix)
         cdef list kinds = [], decoders = []
         if length == self.rows_at and not memcmp(PyBytes_AS_STRING(prepared.prefix), self.data, length):
             return prepared
@@ -365,10 +365,14 @@ cdef class Wire(wire_native.Wire):
         columns = prepared.statement.columns
         while at + END_MAX < self.rows_at:
             wanted = columns[len(kinds)] if len(kinds) < len(columns) else None
-            charset, kind, flags, digits = binary_values.described(prefix, at + 4)
+            end = at + 4 + size_at(self.data + at)
+            try:
+                charset, kind, flags, digits = binary_values.described(prefix[at + 4 : end])
+            except MALFORMED:
+                raise self.lost(FOREIGN, SERVER_LOST) from None
             decoders.append(binary_values.decoder(charset, kind, flags, digits, wanted))
             kinds.append(STRING if decoders[-1] is binary_values.string else kind_of(kind, flags, wanted))
-            at += 4 + size_at(self.data + at)
+            at = end
         prepared.prefix, prepared.kinds, prepared.decoders = prefix, tuple(kinds), tuple(decoders)
         return prepared
 
@@ -390,9 +394,14 @@ cdef class Wire(wire_native.Wire):
             if kind == OTHER:
                 if whole is None:
                     whole = PyBytes_FromStringAndSize(<char*>self.data + begin, end - begin)
-                value, after = prepared.decoders[place](whole, at - begin)
+                try:
+                    value, after = prepared.decoders[place](whole, at - begin)
+                except MALFORMED:
+                    raise self.lost(FOREIGN, SERVER_LOST) from None
                 values.append(value)
                 at = begin + <size_t>after
+                if at > end:
+                    raise self.lost(FOREIGN, SERVER_LOST)
             elif kind == STRING:
                 size = <size_t>self.number(&at, end)
                 if size > end - at:

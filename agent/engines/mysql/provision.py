@@ -9,14 +9,13 @@ import secrets
 import shutil
 import signal
 import socket
-import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
-from proveout.agent.engines.embedded import data_store, workspace
-from proveout.agent.engines.embedded.data_store import Promotion, ServerRole
+from proveout.agent.engines.embedded import data_store
+from proveout.agent.engines.embedded.data_store import ServerRole
 from proveout.agent.engines.embedded.server import (
     LOG_LINES_MAX,
     READY_S,
@@ -26,7 +25,7 @@ from proveout.agent.engines.embedded.server import (
     log_lines,
     program_output,
 )
-from proveout.agent.engines.embedded.workspace import ENVIRONMENT, USER, Workspace
+from proveout.agent.engines.embedded.workspace import USER, Workspace
 from proveout.agent.errors import TaskFault
 from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.parameter_names import WAY_OUT
@@ -217,8 +216,8 @@ OBSERVED = (
     "prepared_statements_instances",
     "threads",
 )
-"""Tables of performance_schema that the capture `statements` reads: none has a statement with its constants but
-`threads`, which shows what the right PROCESS shows."""
+"""Tables of performance_schema that the capture `statements` reads, where the plan turns that on: none has a statement
+with its constants but `threads`, which shows what the right PROCESS shows."""
 
 
 class Server(GroupServer[Workspace]):
@@ -254,8 +253,7 @@ class Server(GroupServer[Workspace]):
         argv = [str(self._programs.initialise), "--no-defaults", f"--datadir={partial}", f"--tmpdir={scratch}"]
         argv.append("--cross-bootstrap")
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
-        reach = workspace.of_helper(self._programs.initialise, write=[partial, scratch])
-        self._at.supervisor.run([*argv, *options], ENVIRONMENT, limit_s=INITIALISE_S, identity="server", access=reach)
+        self._at.run([*argv, *options], INITIALISE_S, write=[partial, scratch])
         shutil.rmtree(scratch, ignore_errors=True)
         partial.rename(self.data)
 
@@ -283,10 +281,6 @@ class Server(GroupServer[Workspace]):
         self._port = self._port or free_port()
         return (self._port,)
 
-    def _observed(self) -> tuple[str, ...]:
-        """The tables of performance_schema for the capture `statements`, where the plan turns it on."""
-        return OBSERVED if _is_observed(self._system.settings) else ()
-
     def _accounts(self) -> tuple[str, ...]:
         """The statements of the init file, a line each. They are not replicated: each member has its own accounts."""
         of_group: list[str] = []
@@ -299,6 +293,7 @@ class Server(GroupServer[Workspace]):
             "BEGIN SET GLOBAL innodb_max_dirty_pages_pct = percent;"
             " SET GLOBAL innodb_max_dirty_pages_pct_lwm = low_water; END"
         )
+        observed = OBSERVED if _is_observed(self._system.settings) else ()
         # Without the right to leave the binary log out, a population goes to the standbys.
         unlogged = () if of_group else (f"/*M!100502 GRANT BINLOG ADMIN ON *.* TO {account} */",)
         return (
@@ -313,7 +308,7 @@ class Server(GroupServer[Workspace]):
             f"GRANT PROCESS, RELOAD, REPLICATION CLIENT ON *.* TO {account}",
             *unlogged,
             f"GRANT EXECUTE ON PROCEDURE {ADMINISTRATION}.dirty_pages TO {account}",
-            *(f"GRANT SELECT ON performance_schema.{table} TO {account}" for table in self._observed()),
+            *(f"GRANT SELECT ON performance_schema.{table} TO {account}" for table in observed),
             "ALTER USER root@localhost ACCOUNT LOCK",
             *of_group,
         )
@@ -358,12 +353,11 @@ class Server(GroupServer[Workspace]):
         )
         return lambda: self._ask(running) == "1" and self._ask(f"SELECT MASTER_GTID_WAIT('{position}', 1)") == "0"
 
-    def _promote(self) -> Promotion:
+    def _promote(self) -> None:
         """Apply what it has received, forget its primary, accept writes.
 
         The age of its newest commit is not known: MariaDB does not report it.
         """
-        began_s = time.monotonic()
         self._ask("STOP SLAVE IO_THREAD")
         shown = self._ask("SHOW ALL SLAVES STATUS\\G")
         received = re.search(r"^\s*Gtid_IO_Pos: ([\d,-]*)$", shown, re.MULTILINE)
@@ -371,7 +365,6 @@ class Server(GroupServer[Workspace]):
         if self._ask(f"SELECT MASTER_GTID_WAIT('{position}', {APPLY_S})") != "0":
             raise TaskFault("timeout", f"the standby did not apply what it had received within {APPLY_S} s")
         self._ask("STOP SLAVE; RESET SLAVE ALL; SET GLOBAL read_only = 0")
-        return Promotion(seconds=time.monotonic() - began_s, staleness_s=None)
 
     def _ask(self, statement: str, of: Primary | None = None) -> str:
         """The answer to a statement of the administrator of this server, or of another, from the client program, which
@@ -389,10 +382,7 @@ class Server(GroupServer[Workspace]):
         login = f"[client]\nuser={ADMINISTRATOR}\npassword={password}\nsocket={session / SOCKET}\nprotocol=socket\n"
         with self._at.secret("login.cnf", login) as file:
             argv = [str(program), f"--defaults-file={file}", "-N", "-B", "-e", statement]
-            access = workspace.of_helper(program, read=[file], write=[])
-            limit_s = ANSWER_S + APPLY_S
-            run = self._at.supervisor.run
-            return run(argv, ENVIRONMENT, limit_s=limit_s, identity="server", access=access).strip()
+            return self._at.run(argv, ANSWER_S + APPLY_S, read=[file]).strip()
 
     def _is_in_order(self, data: Path) -> bool:
         """A copy of a killed server's data recovers like that data."""

@@ -1,13 +1,12 @@
 """Queries and statements of the agent to a MySQL server: its settings, plan SQL, a checkpoint, its sizes. Functions
 block.
 
-Flow: `connected(endpoint)` -> PyMySQL; an error becomes a TaskFault: `unreachable` when no server answered, else
+Flow: `cursor(endpoint)` -> PyMySQL; an error becomes a TaskFault: `unreachable` when no server answered, else
 `refused`, with the server's own words and number. The password is in neither.
 """
 
 from __future__ import annotations
 
-import re
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from proveout.agent.engines.mysql.dsn import UNREACHABLE, MalformedDsn, connect,
 from proveout.agent.engines.mysql.provision import ADMINISTRATION
 from proveout.agent.engines.recording import tapped
 from proveout.agent.engines.sessions import CaptureConnection
-from proveout.agent.engines.statement_errors import MYSQL, as_faults, text_of_plan
+from proveout.agent.engines.statement_errors import MYSQL, as_faults, line_in, text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
@@ -30,7 +29,8 @@ CONNECT_S = 10.0
 WRITE_OUT_S = 300.0
 POLL_S = 0.05
 DIRTY_PAGES_LEFT = 50  # the server itself touches some pages all the time
-AT_LINE = re.compile(r" at line (\d+)$")
+ASIDE = 10_000
+"""The limits of dirty pages are divided by this while a checkpoint lasts."""
 
 FINGERPRINT = (
     "binlog_format", "character_set_server", "collation_server", "default_storage_engine", "innodb_adaptive_hash_index",
@@ -71,39 +71,41 @@ SCHEMA = (
 
 def server_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
     """The fingerprint of a server, and `version`; sorted by name."""
-    with connected(endpoint) as connection, connection.cursor() as cursor:
-        cursor.execute("SHOW GLOBAL VARIABLES")
-        found = {str(name): str(value) for name, value in cursor.fetchall()}
+    with cursor(endpoint) as asking:
+        asking.execute("SHOW GLOBAL VARIABLES")
+        found = {str(name): str(value) for name, value in asking.fetchall()}
     return tuple((name, found[name]) for name in FINGERPRINT if name in found)
 
 
 def run_all(endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
     """Run each statement by itself; rows returned or affected (0 for DDL), per statement."""
     counts = []
-    with connected(endpoint) as connection, connection.cursor() as cursor:
+    with cursor(endpoint) as running:
         for number, statement in enumerate(statements):
             with text_of_plan(endpoint.engine, f"statements.{number}"), faults(endpoint):
-                counts.append(max(0, cursor.execute(statement)))
+                counts.append(max(0, running.execute(statement)))
     return tuple(counts)
 
 
 def write_out(endpoint: Endpoint) -> None:
-    """Have InnoDB write its dirty pages: it has no CHECKPOINT, but flushes when none are allowed. TaskFault.
+    """Have InnoDB write its dirty pages: it has no CHECKPOINT, but flushes when next to none are allowed. TaskFault.
 
-    Systems of one server take turns, because each puts back the limits that it has found.
+    Systems of one server take turns, because each puts back the limits that it has found. These are divided and not
+    0 meanwhile: the next checkpoint finds in them what one that was killed has left to put back.
     """
-    with connected(endpoint) as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT GET_LOCK('proveout checkpoint', %s)", (WRITE_OUT_S,))
-        if cursor.fetchone() != (1,):
+    with cursor(endpoint) as server:
+        server.execute("SELECT GET_LOCK('proveout checkpoint', %s)", (WRITE_OUT_S,))
+        if server.fetchone() != (1,):
             what = f"another checkpoint of the server of {endpoint.system!r} takes more than {WRITE_OUT_S:.0f} s"
             raise TaskFault("timeout", what, way_out="reset without a checkpoint, or wait for the other run")
-        cursor.execute("SELECT @@global.innodb_max_dirty_pages_pct, @@global.innodb_max_dirty_pages_pct_lwm")
-        allowed, low_water = cursor.fetchone()
+        server.execute("SELECT @@global.innodb_max_dirty_pages_pct, @@global.innodb_max_dirty_pages_pct_lwm")
+        found = map(float, server.fetchone())
+        limits = [round(value * ASIDE, 2) if value <= 100 / ASIDE else value for value in found]
         try:
-            _allow_dirty(endpoint, cursor, 0.0, 0.0)
-            _await_clean(endpoint, cursor)
+            _allow_dirty(endpoint, server, *(value / ASIDE for value in limits))
+            _await_clean(endpoint, server)
         finally:
-            _allow_dirty(endpoint, cursor, float(allowed), float(low_water))
+            _allow_dirty(endpoint, server, *limits)
 
 
 def _allow_dirty(endpoint: Endpoint, cursor: Any, percent: float, low_water: float) -> None:
@@ -112,28 +114,22 @@ def _allow_dirty(endpoint: Endpoint, cursor: Any, percent: float, low_water: flo
     if endpoint.provisioned:
         cursor.execute(f"CALL {ADMINISTRATION}.dirty_pages({percent}, {low_water})")
     else:
-        cursor.execute(f"SET GLOBAL innodb_max_dirty_pages_pct = {percent}")
-        cursor.execute(f"SET GLOBAL innodb_max_dirty_pages_pct_lwm = {low_water}")
+        low = f"GLOBAL innodb_max_dirty_pages_pct_lwm = {low_water}"
+        cursor.execute(f"SET GLOBAL innodb_max_dirty_pages_pct = {percent}, {low}")
 
 
 def _await_clean(endpoint: Endpoint, cursor: Any) -> None:
     deadline = time.monotonic() + WRITE_OUT_S
     while True:
-        cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_pages_dirty'")
-        dirty = int(cursor.fetchone()[1])
-        if dirty <= DIRTY_PAGES_LEFT:
+        cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_pages_%'")
+        pages = {name.rpartition("_")[2]: int(value) for name, value in cursor.fetchall()}
+        dirty = pages["dirty"]
+        if dirty <= max(DIRTY_PAGES_LEFT, pages["total"] // ASIDE):
             return
         if time.monotonic() > deadline:
             what = f"system {endpoint.system!r} still has {dirty:,} dirty pages after {WRITE_OUT_S:.0f} s"
             raise TaskFault("timeout", what, way_out="give it more innodb_io_capacity, or reset without a checkpoint")
         time.sleep(POLL_S)
-
-
-@contextmanager
-def connected(endpoint: Endpoint) -> Iterator[Any]:
-    """A connection for a `with` block; a database error inside it becomes a TaskFault."""
-    with faults(endpoint), closing(open_for(endpoint)) as connection:
-        yield connection
 
 
 def faults(endpoint: Endpoint) -> AbstractContextManager[None]:
@@ -144,7 +140,7 @@ def faults(endpoint: Endpoint) -> AbstractContextManager[None]:
 @contextmanager
 def cursor(endpoint: Endpoint) -> Iterator[Any]:
     """A cursor on a connection of its own, for a `with` block; a database error inside it becomes a TaskFault."""
-    with connected(endpoint) as connection, connection.cursor() as opened:
+    with faults(endpoint), closing(open_for(endpoint)) as connection, connection.cursor() as opened:
         yield opened
 
 
@@ -172,8 +168,7 @@ def fault_of(endpoint: Endpoint, error: pymysql.err.MySQLError) -> TaskFault:
     way_out = ""
     if MYSQL.kind_of(code, text) == "rights":
         way_out = RIGHTS_WAY_OUT if endpoint.provisioned else "grant the user what it needs"
-    found = AT_LINE.search(text)
-    return TaskFault("refused", what, way_out=way_out, refusal=code, line=int(found[1]) if found else 0)
+    return TaskFault("refused", what, way_out=way_out, refusal=code, line=line_in(text))
 
 
 class CaptureSession(CaptureConnection[Any]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -13,7 +13,6 @@ from proveout.agent.engines.oracle.driver import NO_TABLE, ErrorText, error_text
 from proveout.agent.engines.oracle.sql import Opener, OracleConnection, open_labelled, opened, statement_fault
 from proveout.agent.engines.sessions import CaptureConnection
 from proveout.agent.errors import TaskFault
-from proveout.core.data_classes import record
 from proveout.proto.wire.results import Reading
 from proveout.proto.wire.tasks import Endpoint
 
@@ -133,31 +132,16 @@ NAMES = ", ".join(f"'{name}'" for name in COUNTS)
 STATISTICS = f"SELECT inst_id, name, value FROM gv$sysstat WHERE name IN ({NAMES})"  # noqa: S608 - constants
 
 
-@record
-class Counters:
-    """The rows of the views at one moment: instances (id, start), events, time model, hosts, statistics."""
-
-    instances: Rows
-    events: Rows
-    times: Rows
-    hosts: Rows
-    statistics: Rows
-
-    @property
-    def started(self) -> tuple[tuple[int, str], ...]:
-        """(instance, when it started): counters of another value of this cannot be subtracted."""
-        return tuple(sorted((int(number), str(when)) for number, when in self.instances))
-
-
-def readings(counters: Counters) -> list[Reading]:
-    """The readings of a sample: instances added up, units made seconds."""
-    times = _added((name, float(value) / 1e6) for _, name, value in counters.times)
-    waited = _added((f"{group}:{event}", float(micro) / 1e6) for _, group, event, _, micro in counters.events)
-    counted = _added((f"{group}:{event}", float(waits)) for _, group, event, waits, _ in counters.events)
+def readings(ask: Callable[[str], Rows]) -> list[Reading]:
+    """The readings of a sample: instances added up, units made seconds. `ask` gives the rows of a query."""
+    times = _added((name, float(value) / 1e6) for _, name, value in ask(TIMES))
+    events = ask(EVENTS)
+    waited = _added((f"{group}:{event}", float(micro) / 1e6) for _, group, event, _, micro in events)
+    counted = _added((f"{group}:{event}", float(waits)) for _, group, event, waits, _ in events)
     if DB_CPU in times:
         waited[DB_CPU] = times[DB_CPU]
-    hosts = _added((name, float(value) / 100.0) for _, name, value in counters.hosts)
-    statistics = _added((COUNTS[name], float(value)) for _, name, value in counters.statistics if name in COUNTS)
+    hosts = _added((name, float(value) / 100.0) for _, name, value in ask(HOSTS))
+    statistics = _added((COUNTS[name], float(value)) for _, name, value in ask(STATISTICS) if name in COUNTS)
     found = [Reading(metric="wait.seconds_total", value=value, label=label) for label, value in waited.items()]
     found += [Reading(metric="wait.count_total", value=value, label=label) for label, value in counted.items()]
     if DB_TIME in times:
@@ -187,7 +171,8 @@ class OracleObserver:
         self.abort, self.close = self._session.abort, self._session.close
         self._of_one = not endpoint.instances
         try:
-            self._started = self._counters().started
+            self._started = self._starts()
+            readings(self._rows)
         except oracledb.Error as error:
             self.close()
             raise _refused(endpoint.system, error_text(error)) from None
@@ -199,19 +184,13 @@ class OracleObserver:
         if not self._session.ready():
             return None
         try:
-            counters = self._counters()
+            return readings(self._rows) if self._starts() == self._started else None
         except oracledb.Error:
             return None
-        return readings(counters) if counters.started == self._started else None
 
-    def _counters(self) -> Counters:
-        return Counters(
-            instances=self._rows(INSTANCES),
-            events=self._rows(EVENTS),
-            times=self._rows(TIMES),
-            hosts=self._rows(HOSTS),
-            statistics=self._rows(STATISTICS),
-        )
+    def _starts(self) -> tuple[tuple[int, str], ...]:
+        """(instance, when it started): counters of another value of this cannot be subtracted."""
+        return tuple(sorted((int(number), str(when)) for number, when in self._rows(INSTANCES)))
 
     def _rows(self, query: str) -> Rows:
         return self._session.rows(of_one(query) if self._of_one else query)

@@ -160,7 +160,8 @@ class CursorSession:
         prepared = OraclePrepared(statement, names=names_of(statement), cursor=cursor, execute=cursor.execute)
         if statement.reads:
             prepared.fetchall = cursor.fetchall
-        if self._by_position and (order := positions(text)) is not None and _are_bound(cursor, order):
+        order = positions(text) if self._by_position else None
+        if order is not None and cursor.bindnames() == [f"P{place + 1}" for place in order]:  # in comments are none
             prepared.names = ()
             prepared.places = None if order == tuple(range(len(order))) else order
         return prepared
@@ -322,11 +323,6 @@ def positions(text: str) -> tuple[int, ...] | None:
     SQL and PL/SQL then differ in what a position is."""
     order = tuple(number - 1 for number in sql_text.placed(text, ":p{}")[1])
     return order if len(set(order)) == len(order) else None
-
-
-def _are_bound(cursor: Any, order: Sequence[int]) -> bool:
-    """Whether the binds that the client has found in a prepared text are these. Those in comments are none."""
-    return bool(cursor.bindnames() == [f"P{place + 1}" for place in order])
 
 
 def names_of(statement: Statement) -> tuple[str, ...]:

@@ -127,9 +127,9 @@ def connected(endpoint: Endpoint, work: str, open_one: Opener = open_labelled) -
 
 
 @contextmanager
-def cursor(endpoint: Endpoint, open_one: Opener = open_labelled) -> Iterator[Any]:
-    """A cursor on a connection of its own, for tuning, as `connected`."""
-    with connected(endpoint, "tuning", open_one) as connection, connection.cursor() as opened_one:
+def cursor(endpoint: Endpoint, open_one: Opener = open_labelled, work: str = "tuning") -> Iterator[Any]:
+    """A cursor on a connection of its own, as `connected`."""
+    with connected(endpoint, work, open_one) as connection, connection.cursor() as opened_one:
         yield opened_one
 
 
@@ -170,18 +170,18 @@ def settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
 def run_statements(endpoint: Endpoint, statements: Sequence[str], open_one: Opener = open_labelled) -> tuple[int, ...]:
     """Each by itself; rows returned or affected, per statement."""
     counts = []
-    with connected(endpoint, "sql", open_one) as connection, connection.cursor() as cursor:
+    with cursor(endpoint, open_one, "sql") as running:
         for number, statement in enumerate(statements):
             with text_of_plan(endpoint.engine, f"statements.{number}"), statement_faults(f"system {endpoint.system!r}"):
-                cursor.execute(_sent(statement))
-            counts.append(len(cursor.fetchall()) if cursor.description else max(0, cursor.rowcount))
+                running.execute(_sent(statement))
+            counts.append(len(running.fetchall()) if running.description else max(0, running.rowcount))
     return tuple(counts)
 
 
 def checkpoint(endpoint: Endpoint) -> None:
     """Have dirty blocks written out, by all instances; needs ALTER SYSTEM."""
-    with connected(endpoint, "checkpoint") as connection, connection.cursor() as cursor:
-        cursor.execute("ALTER SYSTEM CHECKPOINT GLOBAL")
+    with cursor(endpoint, work="checkpoint") as running:
+        running.execute("ALTER SYSTEM CHECKPOINT GLOBAL")
 
 
 def connect_fault(system: str, what: ErrorText) -> TaskFault:

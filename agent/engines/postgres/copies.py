@@ -65,13 +65,6 @@ def shown(sessions: Sequence[Session]) -> str:
     return f"{count_of(len(sessions), 'session')}: {', '.join(few)}"
 
 
-def too_long(name: str) -> str:
-    """An objection to a name that PostgreSQL would cut; ""."""
-    if len(name.encode()) <= NAME_BYTES_MAX:
-        return ""
-    return f"the copy would be called {name}, and names have at most {NAME_BYTES_MAX} bytes"
-
-
 def size_bytes(db: Connection, name: str) -> int | None:
     """The size of a database; None where the user may not ask."""
     try:
@@ -235,13 +228,15 @@ class TemplateCopy:
         return self.name + NEW
 
     def state(self) -> CopyState:
-        if objection := too_long(self.new):
-            return CopyState(made=False, objections=(objection,))
+        if len(self.new.encode()) > NAME_BYTES_MAX:
+            what = f"the copy would be called {self.new}, and names have at most {NAME_BYTES_MAX} bytes"
+            return CopyState(made=False, objections=(what,))
         with self._session() as db:
             there = self._there(db)
             if self.aside in there and self._is_ours(there.get(self.name)):
                 return CopyState(made=True)
-            found = (*self._left(there), *(objections(db, self.name) if self.name in there else self._gone()))
+            gone = (f"database {self.name} does not exist",)
+            found = (*self._left(there), *(objections(db, self.name) if self.name in there else gone))
             size = size_bytes(db, self.name)
         much = "of unknown size" if size is None else size_text(size)
         text = f"database {self.name} ({much}): the run works on a copy, the original is {self.aside} until the end"
@@ -345,9 +340,6 @@ class TemplateCopy:
             yield f"there is a database {self.aside}: {whose} (if no run uses it: {first}{self._by_hand()})"
         if self.new in there:
             yield f'there is a database {self.new} (if no run uses it: DROP DATABASE "{self.new}")'
-
-    def _gone(self) -> tuple[str, ...]:
-        return (f"database {self.name} does not exist",)
 
     def _copy(self, db: Connection, source: str) -> None:
         """Make a copy that is not ready, ready: with all but the rows too. It is not connectable before that."""

@@ -3,8 +3,8 @@
 
 Flow: `Rows(fields)` keeps what all rows of a table have in common -> `encode(columns, masks)` goes through the rows once
 and writes number of fields, lengths and values, big-endian -> a view of the buffer, valid until the next call. A column
-is a contiguous buffer: of int64 for numbers, of `width` bytes a value for texts. Same bytes as `copy_format.encode`,
-which takes over where this module was not built; the same tests run on both.
+is a contiguous buffer: of int64 for numbers, of `width` bytes a value for texts. Where this module was not
+built, rows travel as CSV (`populate.Chunks`).
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t

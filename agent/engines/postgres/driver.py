@@ -16,7 +16,8 @@ from psycopg import Error, OperationalError, ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.engines.driver_contract import PURE_PYTHON, FailureKind, PolledSession, StatementFailure, only
-from proveout.agent.engines.postgres.protocol import CONNECTION_LOST, SEND_TIMEOUT_MS, among, lost
+from proveout.agent.engines.postgres.protocol import CONNECTION_LOST, among, await_room, lost
+from proveout.agent.engines.sessions import Members
 from proveout.agent.engines.statement_errors import line_of
 from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import Dialect
@@ -105,14 +106,8 @@ def prepare_group(conn: pq.abc.PGconn, texts: Sequence[tuple[bytes, bytes]]) -> 
 def _flush(conn: pq.abc.PGconn) -> None:
     """Send what libpq holds; a server that cannot send its answers does not read either, so they are taken in.
     StatementFailure (lost) and OperationalError."""
-    if not conn.flush():
-        return
-    room = select.poll()
-    room.register(conn.socket, select.POLLIN | select.POLLOUT)
     while conn.flush():
-        if not room.poll(SEND_TIMEOUT_MS):
-            raise lost("the server does not read")
-        conn.consume_input()
+        await_room(conn.socket, b"", conn.consume_input)
 
 
 def _answer(conn: pq.abc.PGconn) -> pq.abc.PGresult:
@@ -232,7 +227,9 @@ _TEXTS = frozenset({25, 1043, 1042, 19})
 # the server is going down, or has cut us off: 57P01 admin_shutdown, 57P02 crash_shutdown, 57P03 cannot_connect_now
 _LOST_CODES = frozenset({"57P01", "57P02", "57P03", "57P05"})
 _GOOD_STATUS_MAX = int(pq.ExecStatus.TUPLES_OK)
-_CANCEL_ENDS = (pq.PollingStatus.OK, pq.PollingStatus.FAILED)
+_COPIES = (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT)
+_NO_COPY = "a session through libpq passes no rows of COPY: use SELECT or INSERT, or COPY with a file of the server"
+_AWAITED: dict[int, int] = {pq.PollingStatus.READING: select.POLLIN, pq.PollingStatus.WRITING: select.POLLOUT}
 
 Encode = Callable[[Sequence[Any]], Sequence[bytes | None]]
 
@@ -376,11 +373,8 @@ class PostgresSession:
             request = self._conn.cancel_conn()
             request.start()
             deadline = time.monotonic() + CANCEL_S
-            while (status := request.poll()) not in _CANCEL_ENDS and (left := deadline - time.monotonic()) > 0:
-                reads = status == pq.PollingStatus.READING
-                wait = select.poll()
-                wait.register(request.socket, select.POLLIN if reads else select.POLLOUT)
-                wait.poll(left * 1000)
+            while (status := request.poll()) in _AWAITED and _wait_until(request.socket, _AWAITED[status], deadline):
+                pass
             request.finish()
         except Error:
             return  # the connection is gone, and with it the statement
@@ -391,11 +385,19 @@ class PostgresSession:
 
     def _fail(self, result: pq.abc.PGresult) -> None:
         """Raise what went wrong, with the connection drained, so that it can be used again."""
-        failure = self._failure(result, self._sent.statement if self._sent else None)
+        statement = self._sent.statement if self._sent else None
+        failure = self._failure(result, statement)
+        if statement is not None and result.status in _COPIES:
+            failure = StatementFailure("0A000", f"statement {statement.name}: {_NO_COPY}", FailureKind.ERROR)
         if failure.kind is not FailureKind.LOST:
             try:
-                while self._get() is not None:
-                    pass
+                following: pq.abc.PGresult | None = result
+                while following is not None:
+                    if following.status == pq.ExecStatus.COPY_IN:
+                        self._conn.put_copy_end(b"a load sends no rows")
+                    while following.status == pq.ExecStatus.COPY_OUT and self._conn.get_copy_data(0)[0] > 0:
+                        pass
+                    following = self._get()
             except OperationalError as error:
                 raise lost(_one_line(str(error))) from None
         raise failure
@@ -427,14 +429,8 @@ class PostgresDriver:
 
     def connect(self, dsn: str) -> PolledSession:
         """A new connection to the first host of the conninfo that accepts it."""
-        failure: StatementFailure | None = None
-        for member in self.members(dsn):
-            try:
-                return self.open(member, access="", within_s=None)
-            except StatementFailure as failed:
-                failure = failed
-        assert failure is not None  # noqa: S101 - a conninfo has a host
-        raise failure
+        session: PolledSession = Members(self, (dsn,), "").connect(0)
+        return session
 
     def members(self, dsn: str) -> tuple[str, ...]:
         """A conninfo for each host, as libpq tries them: in order; with `prefer-standby`, all of them twice."""
@@ -471,15 +467,11 @@ def _connected(conninfo: str, limit_s: float) -> pq.abc.PGconn:
             if not _wait_until(conn.socket, waits_for, deadline_s):
                 text = f"connection to {_place(conn)} failed: no answer within {limit_s:g} s"
                 raise lost(text, CANNOT_CONNECT)
-            match conn.connect_poll():
-                case pq.PollingStatus.OK:
-                    return conn
-                case pq.PollingStatus.READING:
-                    waits_for = select.POLLIN
-                case pq.PollingStatus.WRITING:
-                    waits_for = select.POLLOUT
-                case _:
-                    break
+            if (status := conn.connect_poll()) == pq.PollingStatus.OK:
+                return conn
+            if status not in _AWAITED:
+                break
+            waits_for = _AWAITED[status]
         raise lost(_one_line(conn.get_error_message()), CANNOT_CONNECT)
     except OperationalError as error:
         conn.finish()
@@ -495,12 +487,11 @@ def _place(conn: pq.abc.PGconn) -> str:
     return f'server on socket "{host}/.s.PGSQL.{port}"' if host.startswith("/") else f'server at "{host}", port {port}'
 
 
-def _wait_until(fd: int, event: int, deadline_s: float | None) -> bool:
+def _wait_until(fd: int, event: int, deadline_s: float) -> bool:
     """Wait until a descriptor can be read or written. Returns False after the deadline."""
     ready = select.poll()
     ready.register(fd, event)
-    left_ms = None if deadline_s is None else max(deadline_s - time.monotonic(), 0.0) * 1000
-    return bool(ready.poll(left_ms))
+    return bool(ready.poll(max(deadline_s - time.monotonic(), 0.0) * 1000))
 
 
 def hosts_of(given: dict[str, Any]) -> tuple[str, ...]:

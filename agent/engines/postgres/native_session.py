@@ -78,12 +78,13 @@ def _library() -> ctypes.CDLL | None:
 class NativeSession(Wire):
     """A `PolledSession`; `send`, `receive`, `exchange` and `rows` are compiled."""
 
-    __slots__ = ("_libpq",)
+    __slots__ = ("_libpq", "cancel", "close", "fileno")
 
     def __init__(self, libpq: PostgresSession, tls_session: int = 0) -> None:
         room = await_room if tls_session else send_rest
         super().__init__(libpq.fileno(), Failures(failure_of).of, connection_lost, room, tls_session)
         self._libpq = libpq
+        self.fileno, self.cancel, self.close = libpq.fileno, libpq.cancel, libpq.close
 
     def prepare(self, statement: Statement) -> Prepared:
         """Prepare with libpq; the messages from then on are ours."""
@@ -94,17 +95,6 @@ class NativeSession(Wire):
         return [
             each if isinstance(each, StatementFailure) else wired(each) for each in self._libpq.prepare_all(statements)
         ]
-
-    def fileno(self) -> int:
-        return self._libpq.fileno()
-
-    def cancel(self) -> None:
-        """Send a cancel request over a connection of its own."""
-        self._libpq.cancel()
-
-    def close(self) -> None:
-        """Close the socket; the server ends the session when it notices."""
-        self._libpq.close()
 
 
 SHARED_MAX = 4_096

@@ -218,25 +218,20 @@ async def _create(ends: LinkEnds, tables: tuple[str, ...], conninfo: str, *, cop
     if ends.reader:
         await ends.at_source.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(names, sql.Identifier(ends.reader)))
     version = min(ends.at_source.info.server_version, ends.at_sink.info.server_version)
-    options = [
-        *_option("slot_name", ends.name),
-        *_option("copy_data", str(copy_data).lower()),
-        *_option("synchronous_commit", "off"),
-        *(_option("binary", "true") if version >= 160_000 or (version >= 140_000 and not copy_data) else ()),
-        *(_option("streaming", "parallel" if version >= 160_000 else "on") if version >= 140_000 else ()),
-        *(_option("origin", "any") if version >= 160_000 else ()),
-        *(_option("run_as_owner", "false") if version >= 160_000 else ()),  # triggers of a table run as its owner
-    ]
+    options = {"slot_name": ends.name, "copy_data": str(copy_data).lower(), "synchronous_commit": "off"}
+    if version >= 140_000:
+        options["streaming"] = "parallel" if version >= 160_000 else "on"
+    if version >= 160_000 or (version >= 140_000 and not copy_data):
+        options["binary"] = "true"
+    if version >= 160_000:  # triggers of a table run as its owner
+        options |= {"origin": "any", "run_as_owner": "false"}
+    listed = [sql.SQL("{} = {}").format(sql.Identifier(name), sql.Literal(value)) for name, value in options.items()]
     await ends.at_subscriptions.execute(f"SET statement_timeout = {round(READY_S * 1000)}".encode())
     await ends.at_subscriptions.execute(
         sql.SQL("CREATE SUBSCRIPTION {} CONNECTION {} PUBLICATION {} WITH ({})").format(
-            ends.identifier, sql.Literal(conninfo), ends.identifier, sql.SQL(", ").join(options)
+            ends.identifier, sql.Literal(conninfo), ends.identifier, sql.SQL(", ").join(listed)
         )
     )
-
-
-def _option(name: str, value: str) -> tuple[sql.Composed]:
-    return (sql.SQL("{} = {}").format(sql.Identifier(name), sql.Literal(value)),)
 
 
 async def _renew(ends: LinkEnds, conninfo: str) -> None:
@@ -385,8 +380,8 @@ class Link:
 # ---- queries -------------------------------------------------------------------------------------------------------
 
 
-async def _row(connection: Connection, query: LiteralString, *arguments: Any) -> Any:
-    return await (await connection.execute(query, arguments)).fetchone()
+async def _row(connection: Connection, query: LiteralString | sql.Composed, *arguments: Any) -> Any:
+    return await (await connection.execute(query, arguments or None)).fetchone()
 
 
 async def _value(connection: Connection, query: LiteralString, *arguments: Any) -> Any:
@@ -462,15 +457,14 @@ async def _drain(context: TaskContext, ends: Ends, limit_s: float) -> bool:
         await asyncio.sleep(POLL_S)
 
 
-async def _number(connection: Connection, query: str, *arguments: str) -> int:
-    row = await (await connection.execute(query.encode(), arguments or None)).fetchone()
-    return int(row[0]) if row and row[0] is not None else 0
+async def _number(connection: Connection, query: LiteralString, *arguments: str) -> int:
+    return int(await _value(connection, query, *arguments) or 0)
 
 
 async def _difference(ends: Ends, table: str) -> TableDifference:
     query = sql.SQL(CHECKSUM).format(sql.Identifier(table))
     (source_rows, source_sum), (sink_rows, sink_sum) = await asyncio.gather(
-        _checksum(ends.at_source, query), _checksum(ends.at_sink, query)
+        _row(ends.at_source, query), _row(ends.at_sink, query)
     )
     return TableDifference(
         table=table,
@@ -479,9 +473,3 @@ async def _difference(ends: Ends, table: str) -> TableDifference:
         source_checksum=source_sum,
         sink_checksum=sink_sum,
     )
-
-
-async def _checksum(connection: Connection, query: sql.Composed) -> tuple[int, str]:
-    row = await (await connection.execute(query)).fetchone()
-    assert row is not None  # noqa: S101 - an aggregate without GROUP BY always gives one row
-    return int(row[0]), str(row[1])

@@ -70,15 +70,9 @@ def among(statement: Statement, number: int, count: int) -> str:
 def send_rest(fd: int, rest: bytes, take_in: Callable[[], object]) -> None:
     """The kernel's buffer is full, which a statement at a time hardly does: wait for room, and let `take_in` read the
     answers that arrive. StatementFailure (lost)."""
-    room = select.poll()
-    room.register(fd, select.POLLOUT | select.POLLIN)
     while rest:
-        ready = room.poll(SEND_TIMEOUT_MS)
-        if not ready:
-            raise lost("the server does not read")
+        await_room(fd, b"", take_in)
         try:
-            if ready[0][1] & select.POLLIN:
-                take_in()
             rest = rest[os.write(fd, rest) :]
         except BlockingIOError:
             continue

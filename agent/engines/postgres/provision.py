@@ -8,11 +8,10 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from proveout.agent.engines.embedded import data_store, workspace
-from proveout.agent.engines.embedded.data_store import Promotion
 from proveout.agent.engines.embedded.server import (
     LOG_LINES_MAX,
     POLL_S,
@@ -20,9 +19,10 @@ from proveout.agent.engines.embedded.server import (
     GroupServer,
     Primary,
     log_lines,
+    log_size,
     program_output,
 )
-from proveout.agent.engines.embedded.workspace import ENVIRONMENT, PREDECESSOR_S, Workspace, give
+from proveout.agent.engines.embedded.workspace import PREDECESSOR_S, USER, Workspace, give
 from proveout.agent.engines.postgres import installation as programs
 from proveout.agent.engines.postgres import roles
 from proveout.agent.errors import TaskFault
@@ -142,7 +142,6 @@ class PostgresWorkspace(Workspace):
         argv = [str(program), "-D", str(partial), "-U", roles.ADMINISTRATOR, "--pwfile", str(secret)]
         self.supervisor.run(
             [*argv, *self._initdb_options],
-            ENVIRONMENT,
             limit_s=INITDB_S,
             identity=identity,
             access=workspace.of_helper(program, read=[secret, *self._libraries()], write=[partial]),
@@ -175,7 +174,7 @@ class Server(GroupServer[PostgresWorkspace]):
     @property
     def dsn(self) -> str:
         """The libpq conninfo of the plan's role; holds its password."""
-        return roles.plan_conninfo(self.session, self._state)
+        return roles.conninfo(self.session, USER, self._state.password)
 
     def _make_workspace(self) -> PostgresWorkspace:
         return PostgresWorkspace(self._folder, self._exited, self._system.version)
@@ -256,7 +255,7 @@ class Server(GroupServer[PostgresWorkspace]):
 
     def _mark_standby(self, data: Path) -> None:
         """Make a server on `data` start as a standby. The server's user does it: `data` is that user's."""
-        self._tool("touch", str(data / SIGNAL), write=[data])
+        self._at.tool("touch", str(data / SIGNAL), write=[data])
 
     def _adopt(self, primary: Primary) -> None:
         """Take the passwords of the primary, which are in its data, and follow it."""
@@ -282,8 +281,8 @@ class Server(GroupServer[PostgresWorkspace]):
 
         return is_level
 
-    def _promote(self) -> Promotion:
-        requested_s, began_s = time.time(), time.monotonic()
+    def _promote(self) -> float | None:
+        requested_s = time.time()
         done, newest_s = self._ask(
             self.session,
             self._state,
@@ -292,11 +291,10 @@ class Server(GroupServer[PostgresWorkspace]):
         )
         if done != "t":
             raise TaskFault("timeout", f"the standby was not promoted within {PROMOTE_S} s")
-        staleness_s = max(requested_s - float(newest_s), 0.0) if newest_s else None
-        return Promotion(seconds=time.monotonic() - began_s, staleness_s=staleness_s)
+        return max(requested_s - float(newest_s), 0.0) if newest_s else None
 
     def _is_in_order(self, data: Path) -> bool:
-        shown = self._run("pg_controldata", ["-D", str(data)], ANSWER_S, read=[data], write=[])
+        shown = self._run("pg_controldata", ["-D", str(data)], ANSWER_S, read=[data])
         return bool(re.search(r"^Database cluster state:\s+shut down( in recovery)?$", shown, re.MULTILINE))
 
     def _take_differences(self, source: Path) -> str:
@@ -308,10 +306,10 @@ class Server(GroupServer[PostgresWorkspace]):
         if not self._is_in_order(self.data):
             self._launch("-c", f"unix_socket_directories={scratch}")
             self.stop()
-        self._tool("cp", "-p", str(self.data / KEPT), str(scratch), read=[self.data], write=[scratch])
+        self._at.tool("cp", "-p", str(self.data / KEPT), str(scratch), read=[self.data], write=[scratch])
         argv = ["-D", str(self.data), f"--source-pgdata={source}", "--no-ensure-shutdown", "--no-sync"]
         self._run("pg_rewind", argv, REWIND_S, read=[source], write=[self.data])
-        self._tool("cp", "-p", str(scratch / KEPT), str(self.data / KEPT), read=[scratch], write=[self.data])
+        self._at.tool("cp", "-p", str(scratch / KEPT), str(self.data / KEPT), read=[scratch], write=[self.data])
         return "pg_rewind"
 
     # ---- programs of the server's own installation, run as the server's user. TaskFault ---------------------------
@@ -321,25 +319,17 @@ class Server(GroupServer[PostgresWorkspace]):
         with self._at.secret("administrator.pass", password_file(state.administrator)) as path:
             argv = ["-AtX", "--no-password", "-d", roles.administrator_conninfo(session, path)]
             argv += [word for statement in statements for word in ("-c", statement)]
-            shown = self._run("psql", argv, ANSWER_S + PROMOTE_S, read=[path], write=[])
+            shown = self._run("psql", argv, ANSWER_S + PROMOTE_S, read=[path])
         lines = shown.split("\n")
         return lines + [""] * (len(statements) - len(lines))
 
-    def _run(self, name: str, argv: list[str], limit_s: float, *, read: list[Path], write: list[Path]) -> str:
+    def _run(
+        self, name: str, argv: list[str], limit_s: float, *, read: Sequence[Path], write: Sequence[Path] = ()
+    ) -> str:
         """A program of the installation."""
         installation = self._at.installation
-        program = installation.programs / name
-        access = workspace.of_helper(program, read=[*read, *installation.libraries], write=write)
-        words = [str(program), *argv]
-        return self._at.supervisor.run(words, ENVIRONMENT, limit_s=limit_s, identity="server", access=access)
-
-    def _tool(self, name: str, *argv: str, read: list[Path] | None = None, write: list[Path]) -> None:
-        """A program of the system."""
-        program = shutil.which(name, path=ENVIRONMENT["PATH"])
-        if program is None:
-            raise TaskFault("missing", f"the program {name} is not on this host", way_out="install coreutils")
-        access = workspace.of_helper(Path(program), read=read or [], write=write)
-        self._at.supervisor.run([program, *argv], ENVIRONMENT, limit_s=ANSWER_S, identity="server", access=access)
+        words = [str(installation.programs / name), *argv]
+        return self._at.run(words, limit_s, read=[*read, *installation.libraries], write=write)
 
 
 def embedded(system: System, data_root: Path, *, on_death: Callable[[str], None]) -> Embedded:
@@ -379,13 +369,8 @@ def log_complaints(log: Path, offset: int) -> str:
 def last_log_error(log: Path, backend: str) -> str:
     """The last ERROR of a kind of backend (`logical replication`) in the log's tail, with the lines that belong to
     it."""
-    try:
-        size = log.stat().st_size
-    except OSError:
-        return ""
-    found = [
-        line.partition(f"] {backend}")[2].partition(" ")[2] for line in log_lines(log, max(0, size - LOG_TAIL_BYTES))
-    ]
+    tail = log_lines(log, max(0, log_size(log) - LOG_TAIL_BYTES))
+    found = [line.partition(f"] {backend}")[2].partition(" ")[2] for line in tail]
     starts = [index for index, text in enumerate(found) if "ERROR:" in text]
     if not starts:
         return ""

@@ -196,11 +196,6 @@ def make_roles(server: Path, data: Path, state: data_store.State, identity: tupl
 # ---- passwords -------------------------------------------------------------------------------------------------------
 
 
-def plan_conninfo(session: Path, state: data_store.State) -> str:
-    """Connection string of a plan's SQL; holds the password of its role."""
-    return conninfo(session, USER, state.password)
-
-
 def administration(endpoint: Endpoint) -> str:
     """Connection string of the administrator of an embedded server of this agent's user. TaskFault when it is none."""
     session, _, state = found(endpoint)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -18,7 +17,7 @@ from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
 from proveout.agent.engines.recording import tapped
 from proveout.agent.engines.sessions import CaptureConnection
-from proveout.agent.engines.statement_errors import as_faults, text_of_plan
+from proveout.agent.engines.statement_errors import as_faults, line_in, text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
@@ -28,8 +27,6 @@ CONNECT_S = 10
 CAPTURE_RECONNECT_S = 2
 CAPTURE_STATEMENT_MS = 5000
 APPLICATION = "proveout"
-_LINE = re.compile(r"^LINE (\d+): ", re.MULTILINE)
-"""libpq's excerpt of a statement, with the position of an error."""
 PASSING = ("the database system is", "terminating connection", "server closed the connection", "recovery mode")
 """Texts of a server that is starting, stopping or recovering: it is unavailable now, whatever the dsn."""
 ANSWERS = ("FATAL", "authentication", "no pg_hba.conf entry", "does not exist", "too many")
@@ -121,6 +118,9 @@ def connection_fault(endpoint: Endpoint, error: psycopg.Error) -> TaskFault:
 def statement_fault(endpoint: Endpoint, error: psycopg.Error) -> TaskFault:
     """A failed statement, or a connection lost in mid-statement, as a TaskFault."""
     text = words(endpoint, error)
+    if error.sqlstate is None and isinstance(error, psycopg.ProgrammingError):  # the client passes no rows of COPY
+        way_out = "use SELECT or INSERT, or COPY with a file of the server"
+        return TaskFault("refused", f"system {endpoint.system!r}: {text}", way_out=way_out, refusal="0A000")
     if error.sqlstate is None or error.sqlstate.startswith(("08", "57P0")):
         return TaskFault("unreachable", f"the connection to system {endpoint.system!r} was lost: {text}")
     if error.sqlstate == "53100":
@@ -135,7 +135,7 @@ def statement_fault(endpoint: Endpoint, error: psycopg.Error) -> TaskFault:
         f"system {endpoint.system!r}: {text} (SQLSTATE {error.sqlstate})",
         way_out=way_out,
         refusal=error.sqlstate,
-        line=int(found[1]) if (found := _LINE.search(query)) else 0,
+        line=line_in(query),
     )
 
 

@@ -24,9 +24,8 @@ from proveout.proto.wire.tasks import Endpoint
 # | `lag.probes_total` | probes sent since the capture began |
 #
 # The table must be there, in an asynchronous writethrough cache group, before a plan runs (`DDL`). Both ends are
-# reached in thick mode, so an agent that captures this lag has nothing to do with Oracle in thin mode. Source of the
-# method: the probe row is the first choice of those for AWT, before ttRepAdmin, SYS.V$LOG_HOLDS and bookmarks, as it
-# needs no assumption on how logs are numbered.
+# reached in thick mode, in the helper process for TimesTen. Source of the method: the probe row is the first choice of
+# those for AWT, before ttRepAdmin, SYS.V$LOG_HOLDS and bookmarks, as it needs no assumption on how logs are numbered.
 
 COLUMNS = "(id NUMBER(10) NOT NULL PRIMARY KEY, seq NUMBER(19) NOT NULL)"
 DDL = (

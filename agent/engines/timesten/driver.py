@@ -1,4 +1,4 @@
-"""TimesTen through python-oracledb: blocking sessions, and loading a population."""
+"""TimesTen through python-oracledb: blocking sessions, queries and statements of the agent, loading a population."""
 
 from __future__ import annotations
 
@@ -81,6 +81,22 @@ def open_thick(endpoint: Endpoint, work: str) -> Any:
 
 cursor = partial(sql.cursor, open_one=open_thick)
 queries = partial(sql.OracleQueries, open_one=open_thick)
+run_statements = partial(sql.run_statements, open_one=open_thick)
+CONFIGURATION = "SELECT paramname, paramvalue FROM sys.v$configuration"
+
+
+def settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
+    """(name, value) of the database, `version` among them. TaskFault."""
+    with sql.connected(endpoint, "inspect", open_thick) as connection:
+        found = {"version": str(connection.version)}
+        rows, code = sql.readable_rows(connection, CONFIGURATION)
+    found |= {"configuration": f"not readable: {code}"} if code else {str(name): str(value) for name, value in rows}
+    return tuple(sorted(found.items()))
+
+
+def checkpoint(endpoint: Endpoint) -> None:
+    """Write dirty pages to disk. TaskFault."""
+    run_statements(endpoint, ("CALL ttCkpt",))
 
 
 def ready(environment: Mapping[str, str]) -> None:

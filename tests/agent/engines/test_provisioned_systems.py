@@ -400,6 +400,37 @@ def test_checkpoints_of_two_systems_in_one_server_leave_its_limit(
         assert value("SELECT @@global.innodb_max_dirty_pages_pct") == before
 
 
+def test_a_checkpoint_puts_back_the_limits_that_a_killed_one_has_left(
+    mysql_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """The end of the process, so that no later statement is sent."""
+
+    def await_clean(*_: object) -> None:
+        monkeypatch.setattr(mysql_statements, "_allow_dirty", lambda *_: None)
+        raise Killed
+
+    endpoint = Endpoint(system="db", engine="mysql", dsn=mysql_server.dsn)
+    with mysql_statements.cursor(endpoint) as cursor:
+
+        def limits() -> tuple[float, float]:
+            cursor.execute("SELECT @@global.innodb_max_dirty_pages_pct, @@global.innodb_max_dirty_pages_pct_lwm")
+            return tuple(map(float, cursor.fetchone()))  # type: ignore[return-value]  # there are two
+
+        before = limits()
+        cursor.execute("SET GLOBAL innodb_max_dirty_pages_pct = 75.5, GLOBAL innodb_max_dirty_pages_pct_lwm = 10")
+        try:
+            monkeypatch.setattr(mysql_statements, "_await_clean", await_clean)
+            with pytest.raises(Killed):
+                mysql_statements.write_out(endpoint)
+            assert max(limits()) < 0.01
+            monkeypatch.undo()
+            mysql_statements.write_out(endpoint)
+            assert limits() == (75.5, 10.0)
+        finally:
+            mysql_statements._allow_dirty(endpoint, cursor, *before)
+
+
 @pytest.mark.usefixtures("mariadb")
 async def test_a_mariadb_from_its_start_over_a_kill_to_its_removal(task_context: Any, tmp_path: Path) -> None:
     """A MariaDB at its start removes files that look like its own temporary tables from the folder for them: those of

@@ -43,7 +43,7 @@ print("begun", flush=True)
 server.start()
 if os.fork() == 0:
     # A child that holds the agent's end of the supervisor's pipe, as a forked load worker would.
-    print(json.dumps({"child": os.getpid(), "supervisor": server.supervisor_pid, "postmaster": server.pid,
+    print(json.dumps({"child": os.getpid(), "supervisor": server._at.supervisor.pid, "postmaster": server.pid,
                       "session": str(server.session), "data": str(server.data), "dsn": server.dsn}), flush=True)
     sys.stdin.read()
     os._exit(0)
@@ -170,7 +170,7 @@ def test_a_killed_postmaster_and_a_killed_supervisor_are_reported_and_nothing_of
         assert ask(server.dsn, "SELECT 1") == [(1,)]
 
         session, pid = server.session, server.pid
-        os.kill(server.supervisor_pid, signal.SIGKILL)
+        os.kill(server._at.supervisor.pid, signal.SIGKILL)
         eventually(lambda: len(deaths) == 2, "the report of the supervisor's death")
         assert "supervisor process was killed" in deaths[1]
         with pytest.raises(TaskFault, match="supervisor process was killed"):
@@ -196,9 +196,9 @@ def test_a_late_answer_is_not_used_for_the_next_request(client: SupervisorClient
 
 def test_a_program_is_killed_at_its_timeout_and_a_failed_one_is_quoted(client: SupervisorClient) -> None:
     with pytest.raises(TaskFault, match="did not end"):
-        client.run(["/bin/sleep", "60"], {}, limit_s=0.1, identity="agent")
+        client.run(["/bin/sleep", "60"], limit_s=0.1, identity="agent")
     with pytest.raises(TaskFault, match=r"exit code 1.*cannot stat"):
-        client.run(["/bin/cp", "/no/such/file", "/no/where"], {"LC_ALL": "C"}, limit_s=60.0, identity="agent")
+        client.run(["/bin/cp", "/no/such/file", "/no/where"], limit_s=60.0, identity="agent")
     with pytest.raises(TaskFault, match="unknown request dance"):
         client.request("dance")
 

@@ -440,6 +440,28 @@ def test_moments_are_as_the_server_prints_them_and_a_bigint_may_have_no_sign(pee
 
 
 @on_mysql
+@pytest.mark.parametrize(
+    ("defined", "one"),
+    [
+        (definition(LONG), b"\0\0\1\2"),
+        (definition(5), bytes(2 + 7)),
+        (definition(12), b"\0\0\x0b\1"),
+        (definition(VARCHAR), b"\0\0\x09abc"),
+        (definition(LONG)[:9], b"\0\0\1\2\3\4"),
+    ],
+    ids=["whole number", "fraction", "moment", "text", "definition"],
+)
+def test_a_row_of_mysql_that_does_not_hold_its_columns_loses_the_session(
+    peer: Peer, defined: bytes, one: bytes
+) -> None:
+    peer.sent(peer.way.prepared(Statement(name="any", text=TEXT, arguments=(int,))), (7,))
+    peer.answer(packets(b"\1", defined, eof(), one, eof()))
+    with pytest.raises(StatementFailure, match="not its protocol") as raised:
+        peer.session.rows()
+    assert raised.value.kind is FailureKind.LOST
+
+
+@on_mysql
 def test_octets_come_and_go_as_they_are(peer: Peer) -> None:
     """Those of a column `BINARY(16)`, which a later statement takes."""
     octets, taken = b"\xff\0\xc3", peer.way.prepared(Statement(name="any", text=TEXT, arguments=(object,)))

@@ -299,7 +299,7 @@ async def test_a_server_that_cannot_be_started_again_is_reported_and_a_stopped_o
     assert tuner(context).is_idle
 
     context.restart()
-    alive, supervisor = processes(context), server(context).supervisor_pid
+    alive, supervisor = processes(context), server(context)._at.supervisor.pid
     assert supervisor is not None
     task = begun(context, STOP, for_s=3600.0)
     await until(context, 1, "in_place")

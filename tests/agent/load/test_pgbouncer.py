@@ -113,7 +113,7 @@ def _live(server: Server, pooler: Pooler, root: Path) -> None:
     assert pooler.pid != before
     assert pooler.dsn == dsn
     assert "default_pool_size = 4" in (pooler.session / CONFIGURATION).read_text()
-    session, supervisor, last = pooler.session, pooler.supervisor_pid, pooler.pid
+    session, supervisor, last = pooler.session, pooler._at.supervisor.pid, pooler.pid
     pooler.close(keep_data=False)
     assert supervisor is not None and last is not None
     eventually(lambda: is_gone(supervisor) and is_gone(last) and not session.exists(), "the end of all of it")
@@ -125,7 +125,7 @@ def test_one_without_a_supervisor_is_ended_by_the_next_start(pair: tuple[Server,
     """Also where it was stopped (SIGSTOP); its folder goes with it. What ends it with its agent is the supervisor of all
     servers (tests/agent/engines/test_server_cleanup.py)."""
     server, pooler = pair
-    pid, supervisor, session = pooler.pid, pooler.supervisor_pid, pooler.session
+    pid, supervisor, session = pooler.pid, pooler._at.supervisor.pid, pooler.session
     assert pid is not None and supervisor is not None
     os.kill(pid, signal.SIGSTOP)
     os.kill(supervisor, signal.SIGKILL)

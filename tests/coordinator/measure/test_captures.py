@@ -214,6 +214,16 @@ def test_a_table_for_each_captured_system() -> None:
     assert (other.seconds, other.db_time_fraction) == (8.0, 0.5)
 
 
+def test_a_wait_that_is_not_among_the_ten_longest_of_a_repeat_counts_in_the_table_of_all() -> None:
+    def repeat(number: int, read_s: float) -> IterationFinished:
+        spent = {f"IO:event {place}": 10.0 + place for place in range(10)} | {READ: read_s}
+        _, lines = waits_metrics(waited(spent), WINDOW)
+        return iteration("s", 1, number, {"waits": {"db_time_s": sum(spent.values())}}, waits=lines)
+
+    rows = wait_rows([repeat(1, 50.0), repeat(2, 5.0)])
+    assert (len(rows), rows[0].event, rows[0].seconds) == (10, "db file scattered read", 55.0)
+
+
 # ---- the statements of an iteration, from documents of agents ----------------------------------------------------
 
 INDEX = [[0, "Nested Loop", 5.0], [1, "Index Scan using a_pkey on a", 1.0], [1, "Seq Scan on b", 5.0], [0, "X", None]]

@@ -401,6 +401,18 @@ def test_impossible_argument_types_are_refused_by_prepare(filled: Subject) -> No
         assert filled.execute(session, of, bound).count == 0
 
 
+@pytest.mark.parametrize("subject", ["postgres-libpq"], indirect=True)
+@pytest.mark.parametrize("text", ["COPY item TO STDOUT", "COPY item FROM STDIN"])
+def test_copy_with_the_client_is_an_error_and_the_session_goes_on(filled: Subject, text: str) -> None:
+    session = filled.open()
+    copied = session.prepare(filled.statement(text))
+    for _ in range(2):
+        with pytest.raises(StatementFailure, match=r"^statement .* rows of COPY: use SELECT or INSERT") as raised:
+            filled.execute(session, copied)
+        assert (raised.value.code, raised.value.kind) == ("0A000", FailureKind.ERROR)
+        assert filled.execute(session, filled.statement("SELECT id FROM item WHERE id < 3")).rows() == [(1,), (2,)]
+
+
 @on_postgres
 def test_a_group_has_the_answers_of_single_statements_and_its_error_commits_nothing(filled: Subject) -> None:
     session = filled.open()

@@ -1,16 +1,18 @@
-"""Binary COPY, compiled and in numpy: PostgreSQL itself reads back what was encoded, value by value."""
+"""COPY, in compiled binary and as CSV: PostgreSQL itself reads back what was encoded, value by value."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 from functools import partial
 
 import numpy as np
 import psycopg
 import pytest
 
-from proveout.agent.engines.postgres.populate import HEADER, TEXT, TRAILER, Columns, Encoder, binary_encoder, encode
+from proveout.agent.engines.driver_contract import PURE_PYTHON
+from proveout.agent.engines.postgres.populate import Array, Chunks, Columns
 from proveout.agent.engines.row_values import plain
+from proveout.dsl.workloads.base import Table
 
 COLUMNS = (("a", "int2"), ("b", "int4"), ("c", "int8"), ("d", "char(3)"), ("e", "varchar(15)"))
 ROWS = [
@@ -22,43 +24,48 @@ ROWS = [
 ]
 
 
-@pytest.fixture(params=["compiled", "numpy"])
-def encoder(request: pytest.FixtureRequest) -> Callable[[Columns], Encoder]:
-    """Each of the two encoders."""
-    if request.param == "numpy":
-        return lambda columns: partial(encode, columns)
-    pytest.importorskip("proveout.agent.engines.postgres.copy_rows_native")
-    return binary_encoder
+@pytest.fixture(params=["compiled", "arrow", "python"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An encoding of rows: binary, or CSV, with pyarrow or without."""
+    monkeypatch.setenv(PURE_PYTHON, "" if request.param == "compiled" else "1")
+    if request.param == "compiled":
+        pytest.importorskip("proveout.agent.engines.postgres.copy_rows_native")
+    if request.param == "python":
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+    return str(request.param)
 
 
-def test_no_rows_and_an_unknown_kind(encoder: Callable[[Columns], Encoder]) -> None:
-    assert encoder(COLUMNS)([column[:0] for column in ROWS]) == b""
-    with pytest.raises(ValueError, match="'text'"):
-        encoder((("a", "text"),))([np.array([b"x"])])
-
-
-def copied(database: str, table: str, image: bytes, form: str, query: str) -> list[tuple[object, ...]]:
-    """The rows that PostgreSQL has read from an image."""
+def copied(database: str, table: str, columns: Columns, rows: list[Array], query: str) -> list[tuple[object, ...]]:
+    """The rows that PostgreSQL has read."""
+    chunks = Chunks(Table(name="t", columns=tuple(columns), rows=lambda _, count: rows))
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(f"CREATE TABLE t ({table})".encode())
-        with connection.cursor().copy(f"COPY t FROM STDIN (FORMAT {form})".encode()) as copy:
-            copy.write(image)
+        with connection.cursor().copy(f"COPY t FROM STDIN (FORMAT {chunks.format})".encode()) as copy:
+            copy.write(chunks.header)
+            for _, image in chunks.of(1, 1):
+                copy.write(image)
+            copy.write(chunks.trailer)
         return connection.execute(query.encode()).fetchall()
 
 
-def test_postgres_reads_it_back(database: str, encoder: Callable[[Columns], Encoder]) -> None:
-    image = HEADER + bytes(encoder(COLUMNS)(ROWS)) + TRAILER
+@pytest.mark.parametrize(("way", "form"), [("compiled", "BINARY"), ("arrow", "CSV")], indirect=["way"])
+def test_the_format_is_binary_where_it_is_compiled_and_each_column_has_such_a_form(way: str, form: str) -> None:
+    table = partial(Table, name="t", rows=lambda _, count: [])
+    assert Chunks(table(columns=COLUMNS)).format == form
+    assert Chunks(table(columns=(*COLUMNS, ("f", "any")))).format == "CSV"
+
+
+def test_postgres_reads_it_back(database: str, way: str) -> None:
     table = "a smallint, b integer, c bigint, d char(3), e varchar(15)"
-    stored = copied(database, table, image, "BINARY", "SELECT * FROM t ORDER BY c")
+    stored = copied(database, table, COLUMNS, ROWS, "SELECT * FROM t ORDER BY c")
     expected = zip(*(c.astype(str).tolist() if c.dtype.kind == "S" else c.tolist() for c in ROWS), strict=True)
     assert stored == sorted(expected, key=lambda row: row[2])
 
 
-def test_postgres_reads_back_nulls_and_values_of_variable_length(
-    database: str, encoder: Callable[[Columns], Encoder]
-) -> None:
+def test_postgres_reads_back_nulls_and_values_of_variable_length(database: str, way: str) -> None:
     columns = (("a", "text(5)"), ("b", "numeric(12,2)"), ("c", "numeric(4,4)"), ("d", "timestamp"), ("e", "int2"))
-    since = np.array(["1999-12-31T23:59:59.5", "2021-07-01", "2000-01-01"], dtype="datetime64[us]")
+    fraction = "" if way == "python" else ".5"  # plain values are to the second
+    since = np.array([f"1999-12-31T23:59:59{fraction}", "2021-07-01", "2000-01-01"], dtype="datetime64[us]")
     rows = [
         np.array([b"", b"abc", b"abcde"], dtype="S5"),
         np.array([-1_000, 0, 999_999_999_999]),
@@ -66,10 +73,9 @@ def test_postgres_reads_back_nulls_and_values_of_variable_length(
         np.ma.masked_array(since, mask=[False, True, False]),
         np.ma.masked_array(np.array([1, 2, 3]), mask=[True, False, False]),
     ]
-    image = HEADER + bytes(encoder(columns)(rows)) + TRAILER
     table = "a varchar(5), b numeric(12,2), c numeric(4,4), d timestamp, e smallint"
-    assert copied(database, table, image, "BINARY", "SELECT a, b::text, c::text, d::text, e FROM t ORDER BY c") == [
-        ("", "-10.00", "0.0000", "1999-12-31 23:59:59.5", None),
+    assert copied(database, table, columns, rows, "SELECT a, b::text, c::text, d::text, e FROM t ORDER BY c") == [
+        ("", "-10.00", "0.0000", f"1999-12-31 23:59:59{fraction}", None),
         ("abc", "0.00", "0.0005", None, 2),
         ("abcde", "9999999999.99", "0.9999", "2000-01-01 00:00:00", 3),
     ]
@@ -94,14 +100,15 @@ def test_compiled_columns_of_another_length_are_refused() -> None:
         rows.encode([np.array([1, 2])], [None, None], 2)
 
 
-def test_text_format_with_special_characters(database: str) -> None:
-    """COPY's special characters, and types without a binary encoder, which are sent as text."""
-    texts = ["plain", "tab\tand\nline", "back\\slash \\N", "", "é ü", "\r"]
+@pytest.mark.parametrize("way", ["arrow", "python"], indirect=True)
+def test_texts_with_special_characters(database: str, way: str) -> None:
+    """CSV's special characters, and types without a binary form, which are sent as text."""
+    texts = ["plain", 'tab\tand\nline, "quoted"', "back\\slash \\N", "", "é ü", "\r"]
     numbers, money = np.arange(6) - 2, np.array([0.5, 1.25, 3.0, -2.75, 1e6, 0.1])
     columns = (("n", "any"), ("word", "any"), ("money", "any"), ("at", "any"))
     moments = np.array([f"2024-02-2{i} 01:02:03" for i in range(6)])
-    image = TEXT.encoder(columns)([numbers, np.array(texts), money, moments])
     table = "n smallint, word text, money numeric(10, 2), at timestamp"
-    stored = copied(database, table, bytes(image), "TEXT", "SELECT n, word, money::text, at::text FROM t ORDER BY n")
+    query = "SELECT n, word, money::text, at::text FROM t ORDER BY n"
+    stored = copied(database, table, columns, [numbers, np.array(texts), money, moments], query)
     expected_money = ["0.50", "1.25", "3.00", "-2.75", "1000000.00", "0.10"]
     assert stored == list(zip(numbers.tolist(), texts, expected_money, moments.tolist(), strict=True))

@@ -222,5 +222,5 @@ def test_a_long_name_and_a_dsn_without_a_name_are_refused(own: str) -> None:
     assert "names have at most 63 bytes" in found
     with pytest.raises(TaskFault, match="names no database"):
         copy_of("host=x user=y").state()
-    with pytest.raises(TaskFault, match="cannot be copied by this release"):
+    with pytest.raises(TaskFault, match=r"cannot do that with systems of engine .timesten. \(`data_copy`\)"):
         handlers.save(Endpoint(system="db", engine="timesten", dsn="x"), "r1")

@@ -23,7 +23,6 @@ from psycopg.conninfo import conninfo_to_dict
 
 from proveout.agent.engines.adapter import ResumableLoader, SnapshotMark, Tick
 from proveout.agent.engines.driver_contract import FailureKind, Labelled, StatementFailure
-from proveout.agent.engines.handlers import checkpoint, inspect_system, run_sql
 from proveout.agent.engines.oracle.driver import open_connection
 from proveout.agent.engines.oracle.sql import open_labelled
 from proveout.agent.engines.timesten import captures
@@ -32,6 +31,8 @@ from proveout.agent.engines.timesten.driver import HOME, LIBRARIES, OURS, TimesT
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.loop.transaction import BEGIN_WRITE, COMMIT, ROLLBACK
 from proveout.agent.load.populate_jobs import LoadJournal
+from proveout.agent.sandbox import helper
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Statement
@@ -139,23 +140,24 @@ def test_a_process_in_thin_mode_cannot_switch_to_thick_mode(oracle: str) -> None
     assert raised.value.code == "DPY-2019"
 
 
-async def test_the_agents_own_statements_run_in_a_separate_process(
+async def test_an_agent_runs_its_own_statements_in_a_helper_process(
     task_context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Uses the real python-oracledb, which finds no client library on this host."""
-    endpoint = Endpoint(system="cache", engine="timesten", dsn=DSN)
-    monkeypatch.delenv(HOME, raising=False)
-    with pytest.raises(TaskFault, match="TIMESTEN_HOME is not set") as raised:
-        await inspect_system(task_context, InspectSystem(endpoint=endpoint))
-    assert raised.value.code == "missing"
+    """Also one that is not root. Uses the real python-oracledb, which finds no client library on this host."""
+    real = Privileges.for_engine("timesten")
+    own = SimpleNamespace(inherited=True, to_argument=real.to_argument, environment=real.environment)
+    monkeypatch.setattr(helper, "_privileges", lambda *_: (own, "timesten"))
     monkeypatch.setenv(HOME, "/nowhere")
     monkeypatch.setenv(LIBRARIES, f"/nowhere/install/lib:{os.environ.get(LIBRARIES, '')}")
-    for request in (
-        run_sql(task_context, RunSql(endpoint=endpoint, statements=("SELECT 1 FROM dual",))),
-        checkpoint(task_context, Checkpoint(endpoint=endpoint)),
+    endpoint = Endpoint(system="cache", engine="timesten", dsn=DSN)
+    for spec in (
+        InspectSystem(endpoint=endpoint),
+        RunSql(endpoint=endpoint, statements=("SELECT 1 FROM dual",)),
+        Checkpoint(endpoint=endpoint),
     ):
         with pytest.raises(TaskFault, match="DPI-1047") as raised:
-            await request
+            await helper.run_in_helper(task_context, spec)
+        assert raised.value.code == "missing"
         assert "se@cret" not in raised.value.what
         assert "ttenv" in raised.value.what
 
