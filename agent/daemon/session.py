@@ -329,22 +329,20 @@ class Session:
 
     def _control(self, message: Start | Trigger | Finish | Cancel) -> None:
         """Control a running task. Of one that has ended the outcome is on its way. The Cancel of a task that does not
-        run here is answered: a coordinator that had lost this agent waits for its end."""
+        run here is answered, by its outcome if it is known: a coordinator that had lost this agent waits for its
+        end."""
         runner = self._runners.get(message.key)
-        if runner is None:
-            if isinstance(message, Cancel):
-                self._refuse(message.key, "cancelled", "the task does not run here")
-            return
-        match message:
-            case Start():
-                runner.start_at(message.t0_ns)
+        if runner is not None:
+            runner.control(message)
+            if isinstance(message, Start):
                 self._outbox.quiet_before(message.t0_ns / 1e9)
-            case Trigger():
-                runner.trigger(message.number)
-            case Finish():
-                runner.finish()
-            case Cancel():
-                runner.stop("cancelled", message.reason)
+        elif isinstance(message, Cancel):
+            with contextlib.suppress(sqlite3.Error):
+                known = self._journal.known(self.hello.run_id, self.hello.epoch, message.key)
+                if known is not None and known.outcome is not None:
+                    return self._outbox.put(known.outcome)
+            self._refuse(message.key, "cancelled", "the task does not run here")
+        return None
 
     def _take(self, signed: SignedTask, task: Task) -> None:
         if len(task.key) > KEY_MAX:
@@ -352,7 +350,7 @@ class Session:
         run, epoch, digest = self.hello.run_id, self.hello.epoch, task_digest(signed.task)
         try:
             known = self._journal.known(run, epoch, task.key)
-            if known is not None and known.digest == digest and not self.verifier.objection(signed):
+            if known is not None and known.digest == digest and not self.verifier(signed):
                 self._note_sequence(run, task.key, signed.sequence)
             if known is None:
                 self._accept(signed, task, digest)
@@ -361,8 +359,10 @@ class Session:
             elif known.outcome is not None:
                 self._outbox.put(TaskAccepted(key=task.key))
                 self._outbox.put(known.outcome)
-            elif task.key in self._runners:
-                self._repeat_state(self._runners[task.key])
+            elif (runner := self._runners.get(task.key)) is not None:
+                self._outbox.put(TaskAccepted(key=task.key))
+                if runner.is_armed:
+                    self._outbox.put(TaskArmed(key=task.key))
             else:
                 self._refuse(task.key, "lease_lost", "an earlier session of the agent accepted this task and has ended")
         except (sqlite3.Error, OSError) as error:
@@ -392,13 +392,8 @@ class Session:
             return self._refuse(task.key, "missing", f"this agent has no handler for {type(task.spec).__name__}")
         if len(self._runners) >= TASKS_MAX or self._ending is not None:
             return self._refuse(task.key, "refused", "the agent has too many tasks, or its session is ending")
-        fields: dict[str, str | int] = {
-            "key": task.key,
-            "kind": type(task.spec).__name__,
-            "digest": digest,
-            "sequence": signed.sequence,
-        }
-        self._audit.note("task", **fields)  # a task that cannot be logged is not run
+        # a task that cannot be logged is not run
+        self._audit.note("task", key=task.key, kind=type(task.spec).__name__, digest=digest, sequence=signed.sequence)
         self._journal.accept(self.hello.run_id, self.hello.epoch, task.key, digest, signed.sequence)
         self._outbox.put(TaskAccepted(key=task.key))
         runner = TaskRunner(
@@ -412,7 +407,7 @@ class Session:
         """The reason against a new task's signature or sequence number; "" if both are valid. A lower number is a
         replay.
         """
-        if reason := self.verifier.objection(task):
+        if reason := self.verifier(task):
             return reason
         highest = self._journal.highest_sequence(self.hello.run_id)
         return (
@@ -424,12 +419,7 @@ class Session:
     async def _run(self, runner: TaskRunner, handler: Handler, task: Task) -> None:
         outcome = await runner.run(self._with_rules(handler), task.spec, task.deadline_s)
         try:
-            try:
-                self._journal.finish(self.hello.run_id, self.hello.epoch, outcome)
-            except WireFault as fault:
-                error = TaskError(code="fault", message=fault.what, way_out=fault.way_out)
-                outcome = TaskFailed(key=runner.key, error=error)
-                self._journal.finish(self.hello.run_id, self.hello.epoch, outcome)
+            self._journal.finish(self.hello.run_id, self.hello.epoch, outcome)
         except sqlite3.Error:
             _log.exception("cannot store the outcome of task %s", runner.key)
         code = "done" if isinstance(outcome, TaskDone) else outcome.error.code
@@ -458,11 +448,6 @@ class Session:
             return await handler(context, spec)
 
         return handle
-
-    def _repeat_state(self, runner: TaskRunner) -> None:
-        self._outbox.put(TaskAccepted(key=runner.key))
-        if runner.is_armed:
-            self._outbox.put(TaskArmed(key=runner.key))
 
     def _note(self, what: str, **fields: str | int) -> None:
         """Write an entry to the audit log. A full disk is reported, and does not stop the session."""

@@ -30,10 +30,9 @@ from proveout.agent.load.aggregator import FIRST_ERRORS_MAX, HANGS_MAX, joined
 from proveout.agent.load.loop.recorder import SECOND_NS
 from proveout.core.data_classes import dataclass, record
 from proveout.proto.wire import agent_pb2, codec, histogram
-from proveout.proto.wire.codec import WireFault
 from proveout.proto.wire.histogram import common, merge_handling
-from proveout.proto.wire.messages import AgentMessage, Sample, TaskDone, TaskFailed
-from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TaskError, TransactionCounts, TransactionLoad
+from proveout.proto.wire.messages import AgentMessage, Finish, Sample, Start, TaskDone
+from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 from proveout.proto.wire.tasks import RunLoad, Task
 
 KINDS = ("service", "response", "schedule")
@@ -349,12 +348,12 @@ class LoadActor:
     async def start(self, t0_ns: int) -> None:
         """Start the armed load at this instant of the node's clock."""
         if self._runner is not None:
-            self._runner.start_at(t0_ns)
+            self._runner.control(Start(key=self._runner.key, t0_ns=t0_ns))
 
     async def finish(self) -> None:
         """Handle `Finish`."""
         if self._runner is not None:
-            self._runner.finish()
+            self._runner.control(Finish(key=self._runner.key))
 
     async def take(self) -> list[PackedMessage]:
         """Messages since the last call; waits for the first one, at most `TAKE_S`."""
@@ -377,11 +376,7 @@ class LoadActor:
             await resource.close(keep_data=False)
 
     async def _run(self, runner: TaskRunner, task: Task) -> None:
-        outcome = await runner.run(load_task.run_load, task.spec, task.deadline_s)
-        try:
-            self._add_message(outcome)
-        except WireFault as fault:
-            self._add_message(TaskFailed(key=outcome.key, error=TaskError(code="fault", message=fault.what)))
+        self._add_message(await runner.run(load_task.run_load, task.spec, task.deadline_s))
 
     def _add_message(self, message: AgentMessage) -> None:
         transactions = b""

@@ -73,10 +73,9 @@ from proveout.proto.wire.tasks import (
 #
 # | name | to | arguments |
 # |---|---|---|
-# | `host` | helper | this host's name in the plan |
 # | `close` | helper | number, name of a resource, whether its data is kept |
 # | `end` | helper | whether data is kept; the helper closes all resources and exits |
-# | `call` | helper | number, name of a function of `helper_main.CALLS`, its keyword arguments |
+# | `call` | helper | number, name of one of `sql_access.FUNCTIONS`, its endpoint and its text |
 # | `reply` | helper | number, the answer to `replication_log` |
 # | `done` | agent | number, the result of `close` or `call` |
 # | `fault` | agent | number, code, what, way out, refusal, line: a `TaskFault` in place of a result |
@@ -189,7 +188,7 @@ class Helper:
         on_resources: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> None:
         self._privileges, self._engine = privileges, engine
-        self._replication_log, self._on_resources = replication_log, on_resources
+        self.replication_log, self.on_resources = replication_log, on_resources
         self._process: _Process | None = None
         self._starting = asyncio.Lock()
 
@@ -200,13 +199,11 @@ class Helper:
 
     async def run(self, context: TaskContext, spec: TaskSpec) -> TaskResult:
         """Run a task. TaskFault as its handler raises it, or `fault` if the process dies."""
-        process = await self._running(context.host)
-        return await process.run(context, spec)
+        return await (await self._running()).run(context, spec)
 
-    async def call(self, name: str, endpoint: Endpoint, **arguments: Any) -> Any:
-        """Call a function of `helper_main.CALLS`; return its result or raise its TaskFault."""
-        process = await self._running("")
-        return await process.request("call", name, {"endpoint": to_plain(endpoint), **arguments})
+    async def call(self, name: str, endpoint: Endpoint, statement: str) -> Any:
+        """Call one of `sql_access.FUNCTIONS`; return its result or raise its TaskFault."""
+        return await (await self._running()).request("call", name, to_plain(endpoint), statement)
 
     async def close_resource(self, name: str, *, keep_data: bool) -> None:
         """Close one resource of the process. Does nothing if the process has ended."""
@@ -219,13 +216,13 @@ class Helper:
         if process is not None:
             await process.end(keep_data)
 
-    async def _running(self, host: str) -> _Process:
+    async def _running(self) -> _Process:
         async with self._starting:
             if self._process is not None and not self._process.alive:
                 await self._process.kill()
                 self._process = None
             if self._process is None:
-                self._process = await _Process.start(self, host)
+                self._process = await _Process.start(self)
             return self._process
 
     def command(self) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -234,13 +231,6 @@ class Helper:
         own = child_process.environment(*child_process.of_engine(self._engine))
         return argv, self._privileges.environment(own)
 
-    def resources_changed(self, names: Sequence[object]) -> None:
-        """The process keeps these resources now."""
-        self._on_resources([str(name) for name in names])
-
-    def replication_log(self, system: str) -> str:
-        """The last line about replication in the log of a server of this session."""
-        return self._replication_log(system)
 
 
 class _Process:
@@ -262,7 +252,7 @@ class _Process:
         self.alive = True
 
     @classmethod
-    async def start(cls, helper: Helper, host: str) -> _Process:
+    async def start(cls, helper: Helper) -> _Process:
         argv, environment = helper.command()
         started = await asyncio.create_subprocess_exec(
             *argv,
@@ -274,7 +264,6 @@ class _Process:
             cwd=child_process.DIRECTORY,
         )
         process = cls(helper, started)
-        process._send(control("host", host))
         try:
             async with asyncio.timeout(START_S):
                 await process._up
@@ -378,7 +367,7 @@ class _Process:
     def _take(self, message: Any) -> None:
         match message:
             case ["resources", list(names)]:
-                self._helper.resources_changed(names)
+                self._helper.on_resources([str(name) for name in names])
                 if not self._up.done():
                     self._up.set_result(None)
             case ["replication_log", int(number), str(system)]:

@@ -6,9 +6,10 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import grpc
 import grpc.aio
@@ -205,15 +206,8 @@ async def _deny(_request: Any, context: Any) -> None:
     await context.abort(grpc.StatusCode.PERMISSION_DENIED, "the certificate's role does not allow this")
 
 
-class TaskVerifier:
-    """Verifies the tasks of one coordinator to this agent."""
-
-    def __init__(self, verifier: Verifier, to: Addressee) -> None:
-        self._verifier, self._to = verifier, to
-
-    def objection(self, task: SignedTask) -> str:
-        """The reason against the signature of a task; "" if it is valid."""
-        return self._verifier.objection(task, self._to)
+TaskVerifier: TypeAlias = Callable[[SignedTask], str]
+"""Of the tasks of one coordinator to this agent: the reason against the signature of a task; "" if it is valid."""
 
 
 class TrustStore:
@@ -240,7 +234,7 @@ class TrustStore:
         verifier = Verifier(hello.signer.encode(), authority, denied)
         own = Shown.read(certificate)
         role = next((role for role in sorted(own.roles) if role.startswith("agent/")), "")
-        return TaskVerifier(verifier, Addressee(agent=role, run=hello.run_id, epoch=hello.epoch))
+        return partial(verifier.objection, to=Addressee(agent=role, run=hello.run_id, epoch=hello.epoch))
 
     def _certificates(self) -> tuple[bytes, bytes]:
         """The certificates of the authority and of the agent. OSError."""

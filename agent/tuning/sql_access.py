@@ -204,4 +204,4 @@ class SyncClient:
         helper = self._helpers.get(kind)
         if helper is None:
             helper = self._helpers[kind] = Helper(privileges, endpoint.engine)
-        return await helper.call(name, endpoint, statement=statement)
+        return await helper.call(name, endpoint, statement)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from fabric_bench import HELLO, AcceptAll
+from fabric_bench import HELLO, accept_all
 from hostile_tasks import ATTEMPTS, HONEST
 
 from proveout.agent.daemon.handlers import HANDLERS
@@ -17,7 +17,6 @@ from proveout.agent.daemon.session import Session
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.security import task_rules
-from proveout.agent.security.authz import TaskVerifier
 from proveout.coordinator.agents.endpoints import external_endpoints
 from proveout.coordinator.schedule.tasks import capture_tasks, load_tasks, start_task
 from proveout.dsl.compile.compiler import compile_plan
@@ -70,7 +69,7 @@ class Watched:
             folder / "work",
             AgentJournal(folder / "journal.sqlite"),
             dict.fromkeys(KINDS, self._handle),
-            verifier=cast(TaskVerifier, AcceptAll()),
+            verifier=accept_all,
             audit=AuditLog(folder / "audit.log"),
         )
         self._outgoing = self.session.outgoing(self.session.attach())
