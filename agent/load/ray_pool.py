@@ -175,7 +175,7 @@ class Total:
         first = (row * len(KINDS) + place) * histogram.LENGTH
         return histogram.from_dense(
             self._dense[first : first + histogram.LENGTH],
-            sum_ns=int(totals[at + 1]),
+            sum_ns=sum(numbers[:, at + 1].tolist()),
             min_ns=int(numbers[filled, at + 2].min()),
             max_ns=int(numbers[filled, at + 3].max()),
         )

@@ -16,8 +16,9 @@ from proveout.proto.wire.results import CommitReading, Handling, Histogram, Stal
 # Times in a row are nanoseconds after the start of its bin. A transaction that committed or that failed logically (no
 # row, a duplicate key) was answered: it is a success of the system. One that ended with an error was not.
 
-Table = npt.NDArray[np.int64]
-"""Rows of bins, shape (bins, `len(COLUMNS)`)."""
+Int64s = npt.NDArray[np.int64]
+Table = Int64s
+"""Of rows of bins, shape (bins, `len(COLUMNS)`)."""
 
 WIDTH_NS = 100_000_000
 PER_SECOND = 10
@@ -112,7 +113,6 @@ def is_sound(bins: bytes, *, longest_ns: int, count_max: int) -> bool:
 # A transaction waits through a stall when it was under way for at least half of it and has no answer before its end.
 # Terminals that think, or whose next transaction is not due, do not wait.
 
-Times = npt.NDArray[np.int64]
 
 STALL_MIN_NS = 250_000_000
 """The shortest stall that is recorded."""
@@ -180,7 +180,7 @@ class StallDetector:
         self._errors: list[int] = []
         self._gaps: list[_Gap] = []
 
-    def add(self, times: Mapping[int, Times], errors_ns: Iterable[int]) -> None:
+    def add(self, times: Mapping[int, Int64s], errors_ns: Iterable[int]) -> None:
         """Add the transactions that ended in a second: (intended, started, ended) by code (see `recorder`), and the
         times of errors."""
         self._errors += errors_ns
@@ -218,7 +218,7 @@ class StallDetector:
             kept = sorted(self._gaps, key=lambda gap: gap.start_ns - gap.end_ns)[:STALLS_MAX]
             self._gaps = sorted(kept, key=lambda gap: gap.start_ns)
 
-    def _wait(self, number: int, started_ns: Times, ended_ns: Times) -> None:
+    def _wait(self, number: int, started_ns: Int64s, ended_ns: Int64s) -> None:
         """Add transactions of one type to the gaps through which they waited."""
         for gap in self._gaps:
             count = int(np.count_nonzero((started_ns <= gap.middle_ns) & (ended_ns >= gap.end_ns)))
@@ -247,8 +247,8 @@ HALF = SUB_BUCKETS // 2
 HIGHEST_NS = 31 * 86_400 * 1_000_000_000
 """Above every load: under open arrival beyond the capacity, response times grow to the length of the window."""
 LENGTH = (HIGHEST_NS.bit_length() - SUB_BUCKET_BITS + 2) * HALF
-
-Int64s = npt.NDArray[np.int64]
+SUM_MAX_NS = 2**63 - 1
+"""The largest sum that a message holds: 292 years, as of the ages of a million transactions of three hours."""
 
 
 def indices_of(ns: Int64s) -> Int64s:
@@ -290,12 +290,12 @@ def bin_ns(ns: npt.ArrayLike) -> Histogram:
 
 
 def from_dense(counts: npt.NDArray[np.integer], *, sum_ns: int, min_ns: int, max_ns: int) -> Histogram:
-    """A histogram of `counts[index]`, shape (<= LENGTH,), with its exact sum and extremes."""
+    """A histogram of `counts[index]`, shape (<= LENGTH,), with its exact sum, up to `SUM_MAX_NS`, and extremes."""
     indices = np.flatnonzero(counts)
     return Histogram(
         indices=tuple(indices.tolist()),
         counts=tuple(counts[indices].tolist()),
-        sum_ns=sum_ns,
+        sum_ns=min(sum_ns, SUM_MAX_NS),
         min_ns=min_ns,
         max_ns=max_ns,
     )
@@ -331,9 +331,12 @@ def count(histogram: Histogram) -> int:
 
 
 def mean_ns(histogram: Histogram) -> float | None:
-    """The exact arithmetic mean, ns; None when it is empty."""
+    """The exact arithmetic mean, ns, or within 0.1 % by the buckets where the sum is too large; None when it is
+    empty."""
     total = count(histogram)
-    return histogram.sum_ns / total if total else None
+    if histogram.sum_ns < SUM_MAX_NS:
+        return histogram.sum_ns / total if total else None
+    return float(np.average(highest_ns(np.asarray(histogram.indices)), weights=histogram.counts))
 
 
 def percentile_ns(histogram: Histogram, percentile: float) -> int | None:

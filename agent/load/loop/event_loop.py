@@ -408,13 +408,12 @@ class PolledLoop(LoadLoop):
             self._lost(terminal, lost, now)
 
     def _judged(self, terminal: Terminal, failure: StatementFailure, now: int) -> int:
-        """ROLLED_BACK (a logical failure), RETRY or ERROR; records the last two."""
+        """ROLLED_BACK (a logical failure), RETRY or ERROR; records the last."""
         if failure.kind is FailureKind.LOGICAL:
             return ROLLED_BACK
         if terminal.failing_ns != terminal.started_ns:
             terminal.failing_ns, terminal.attempts = terminal.started_ns, 0
         if failure.kind is FailureKind.RETRYABLE and terminal.attempts < RETRIES_MAX:
-            self._recorder.retry(terminal.kind.number, failure.code, terminal.intended_ns, now)
             return RETRY
         self._recorder.error(terminal.kind.number, failure.code, failure.what, terminal.intended_ns, now)
         return ERROR
@@ -428,6 +427,7 @@ class PolledLoop(LoadLoop):
             self._end_rolled_back(terminal, now)
         try:
             if outcome == RETRY:
+                self._recorder.retry(terminal.kind.number, terminal.intended_ns, now)
                 terminal.attempts += 1
                 terminal.session.send(*again(terminal))
             else:
@@ -458,8 +458,7 @@ class PolledLoop(LoadLoop):
         if self._sessions.on_disconnect == "fail":
             self._fail(failure, now)
         elif self._sessions.on_disconnect == "retry" and self._may_retry(terminal, rolling_back=rolling_back):
-            if not rolling_back:  # else its failure has counted the retry
-                self._recorder.retry(terminal.kind.number, failure.code, terminal.intended_ns, now)
+            self._recorder.retry(terminal.kind.number, terminal.intended_ns, now)
             self._recorder.note(failure.code, failure.what)
             if unknown:
                 self._recorder.reruns.extend((terminal.intended_ns, now, terminal.kind.number))

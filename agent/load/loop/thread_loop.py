@@ -223,7 +223,7 @@ class ThreadedLoop(LoadLoop):
             return ERROR
         if (failure.kind is FailureKind.RETRYABLE or (lost and policy == "retry")) and not last:
             if connected:
-                self._recorder.retry(number, failure.code, terminal.intended_ns, now)
+                self._recorder.retry(number, terminal.intended_ns, now)
             self._recorder.note(failure.code, failure.what)
             if connected and failure.kind is FailureKind.LOST:
                 self._recorder.reruns.extend((terminal.intended_ns, now, number))
