@@ -185,11 +185,11 @@ class LoadTicker:
         self.pause_longest_ns = 0
 
     def control(self) -> int:
-        """The descriptor of the agent's pipe."""
+        """The descriptor of the agent's messages; the loop calls `tick` when it is readable."""
         return self._stdin
 
     def tick(self, now_ns: int) -> int:
-        """See `event_loop.Ticker`."""
+        """Send the records that are due. Returns the time of the next call, ns; 0 when the load is over."""
         self._read_messages()
         self._note_pause(now_ns)
         while len(self._marks) < 2 and now_ns >= self._edges[len(self._marks)]:
@@ -206,7 +206,7 @@ class LoadTicker:
         return min(grid_ns, *(edge for edge in self._edges if edge > now_ns))
 
     def complete(self, now_ns: int) -> None:
-        """End the measure window: all passes have ended."""
+        """End the measure window: all passes have ended, and the next `tick` returns 0."""
         self._completed = True
         self._edges = (self._edges[0], now_ns, now_ns)
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from proveout.agent.engines.driver_contract import FailureKind, PolledSession, StatementFailure
 from proveout.agent.engines.sessions import READ_ONLY_CODES, cancel_statements
@@ -32,6 +32,9 @@ from proveout.agent.load.worker_messages import Ages, Unfinished
 from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions
 from proveout.dsl.workloads.base import Outcome
 
+if TYPE_CHECKING:
+    from proveout.agent.load.worker import LoadTicker
+
 # After a failed attempt the loop waits `pause_ns` before the next one.
 
 THREADS_MAX = 64
@@ -45,11 +48,8 @@ Connect: TypeAlias = Callable[..., Opened]
 """Connects the owner with a number; further arguments are those of the request."""
 
 
-class Owner(Protocol):
-    """The terminal, or the place of a pool, that a connection is opened for; `connects`: its failures in a row."""
-
-    number: int
-    connects: int
+Owner: TypeAlias = "Terminal | Connection"
+"""The terminal, or the place of a pool, that a connection is opened for; `connects`: its failures in a row."""
 
 
 def pause_ns(owner: Owner) -> int:
@@ -134,21 +134,6 @@ LOSSES_NS = 1_000_000_000
 """Losses of a terminal within this time are in a row."""
 
 
-class Ticker(Protocol):
-    """Periodic work of the worker, called by the loop."""
-
-    def tick(self, now_ns: int) -> int:
-        """Pack the records. Returns the time of the next call, ns; 0 when the load is over."""
-        ...
-
-    def control(self) -> int:
-        """The descriptor of the agent's messages; the loop calls `tick` when it is readable."""
-        ...
-
-    def complete(self, now_ns: int) -> None:
-        """All passes have ended: the next `tick` returns 0."""
-        ...
-
 
 class LoadLoop:
     """The parts of a load loop for sessions of either kind: its arguments, and its account of the load."""
@@ -160,7 +145,7 @@ class LoadLoop:
         recorder: Recorder,
         pacing: Pacing,
         timeline: Timeline,
-        ticker: Ticker,
+        ticker: LoadTicker,
         sessions: Sessions = OWN_SESSIONS,
     ) -> None:
         self._all, self._sessions = terminals, sessions
