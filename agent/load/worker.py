@@ -1,6 +1,6 @@
 """A load worker: one process of a load pool. `python -m proveout.agent.load.worker PARENT-PID PRIVILEGES ENGINE`.
 
-Flow: stdin -> `Arm` (connect, prepare) -> `Armed` -> `Start(t0)` -> the loop -> chunks of times -> `Finished`.
+Flow: stdin -> `Arm` (connect, prepare) -> `Ready` -> `Start(t0)` -> the loop -> chunks of times -> `Finished`.
 """
 
 from __future__ import annotations
@@ -218,19 +218,18 @@ class LoadTicker:
 
     def pack(self, now_ns: int) -> None:
         """Send the records since the last call."""
-        taken = self._recorder.take()
-        connects, waits, reruns = self._recorder.take_sessions()
+        records = self._recorder
         more = {
-            worker_messages.HANDLING: self._recorder.sampler.take(),
-            worker_messages.CONNECTS: connects,
-            worker_messages.WAITS: waits,
-            worker_messages.RERUNS: reruns,
+            worker_messages.HANDLING: records.sampler,
+            worker_messages.CONNECTS: records.connects,
+            worker_messages.WAITS: records.waits,
+            worker_messages.RERUNS: records.reruns,
         }
-        taken |= {code: records for code, records in more.items() if records}
+        taken = records.take() | {code: found for code, source in more.items() if (found := source.take())}
         chunk = worker_messages.Chunk(
             until_ns=now_ns,
             codes=tuple((code, len(times)) for code, times in taken.items()),
-            incidents=tuple(self._recorder.take_incidents()),
+            incidents=tuple(records.take_incidents()),
             times=b"".join(taken.values()),
         )
         self._outlet.offer(chunk)
@@ -320,7 +319,7 @@ class Load:
         self._terminals: list[Terminal] = []
         self._connections: list[Connection] = []
 
-    def arm(self) -> worker_messages.Armed | worker_messages.Fault:
+    def arm(self) -> worker_messages.Ready | worker_messages.Fault:
         """Connect and prepare all terminals. After a failure no connection stays open.
 
         Garbage is collected here, and not between the start message and T0: it takes 30 ms of CPU, and the workers of
@@ -343,7 +342,7 @@ class Load:
             )
         self._note_server_start()
         gc.collect()
-        return worker_messages.Armed()
+        return worker_messages.Ready()
 
     def _note_server_start(self) -> None:
         """Ask the one server of the load when it was started; of all workers that of terminal 0."""
@@ -545,7 +544,7 @@ class Load:
 
 def serve(stdin: int, outlet: ChunkWriter) -> None:
     """Run the loads that the agent requests, until it closes the pipe."""
-    outlet.send(worker_messages.Ready(pid=os.getpid()))
+    outlet.send(worker_messages.Ready())
     while (frame := worker_messages.read_blocking(stdin)) is not None:
         if not isinstance(frame, worker_messages.Arm):
             continue  # a Stop that crossed with Finished
@@ -565,9 +564,9 @@ def serve(stdin: int, outlet: ChunkWriter) -> None:
             load.abandon()
 
 
-def arm(load: Load, stdin: int) -> worker_messages.Armed | worker_messages.Fault:
+def arm(load: Load, stdin: int) -> worker_messages.Ready | worker_messages.Fault:
     """Arm in a thread, and read the agent's messages: preparing may wait for a lock. A `Stop` ends this process."""
-    arming: Future[worker_messages.Armed | worker_messages.Fault] = Future()
+    arming: Future[worker_messages.Ready | worker_messages.Fault] = Future()
     done = os.eventfd(0)
 
     def work() -> None:

@@ -1,6 +1,6 @@
 """Protocol between an agent and its load workers: frozen data in frames over stdin and stdout of the worker.
 
-Flow: agent -> `Arm`, `Start`, `Settle`, `Stop` -> worker -> `Ready`, `Armed`, `Chunk` …, `Finished` or `Fault`. A
+Flow: agent -> `Arm`, `Start`, `Settle`, `Stop` -> worker -> `Ready`, `Chunk` …, `Finished` or `Fault`. A
 message is two frames: a record as `core.json_data.to_message` writes it, and raw bytes (the times of a chunk). No
 pickle: a compromised worker can send wrong data, but cannot run code in its agent. The dsn goes through the pipe, never
 through argv.
@@ -33,7 +33,7 @@ UNCONNECTED = -1
 
 @record
 class Arm:
-    """Connect and prepare the terminals `numbers` of a load of the run `run`; answer `Armed`. `connections`: of the
+    """Connect and prepare the terminals `numbers` of a load of the run `run`; answer `Ready`. `connections`: of the
     load's pool of connections, if it has one."""
 
     spec: RunLoad
@@ -61,14 +61,7 @@ class Settle:
 
 @record
 class Ready:
-    """The worker is up, with everything imported."""
-
-    pid: int
-
-
-@record
-class Armed:
-    """Connected and prepared."""
+    """The worker is up, with everything imported; or after `Arm` connected and prepared."""
 
 
 @record
@@ -138,9 +131,9 @@ class Fault:
 
 
 ToWorker: TypeAlias = Arm | Start | Settle | Stop
-FromWorker: TypeAlias = Ready | Armed | Chunk | Finished | Fault
+FromWorker: TypeAlias = Ready | Chunk | Finished | Fault
 _FLAT: dict[str, Any] = {t.__name__: t for t in (Chunk, Finished)}
-_TYPES = {t.__name__: t for t in (Arm, Start, Settle, Stop, Ready, Armed, Fault)}
+_TYPES = {t.__name__: t for t in (Arm, Start, Settle, Stop, Ready, Fault)}
 
 
 def encode(frame: ToWorker | FromWorker) -> bytes:

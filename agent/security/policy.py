@@ -103,11 +103,7 @@ _SAMPLES: Mapping[str, str] = {"count": "1", "number": "1", "word": "a", "path":
 _FORM = re.compile(r"\{([a-z_]+)\}")
 
 _I_KNOW = 'i_know: "…"'
-_INSTEAD: Mapping[str, str] = {
-    "/etc/postgresql": "the files there can make the server run programs, so use the operation `postgres_settings`; ",
-    "/var/lib/postgresql": "the files there can make the server run programs, so use the "
-    "operation `postgres_settings`; ",
-}
+_OF_POSTGRES = re.compile(r"/(etc|var/lib)/postgresql(/|$)")
 
 
 def is_known_folder(path: str) -> bool:
@@ -163,8 +159,8 @@ def is_known_validator(argv: tuple[str, ...]) -> bool:
 def folder_way_out(path: str) -> str:
     """Way out: how the policy can list another folder."""
     known = ", ".join((*KNOWN_FOLDERS, *KNOWN_FILES, *(f"{folder}/NAME" for folder in DATA_FOLDERS)))
-    instead = next((text for folder, text in _INSTEAD.items() if path == folder or path.startswith(f"{folder}/")), "")
-    return f"{instead}known: {known}; to let plans write there anyway, give a reason: {{path: {path}, {_I_KNOW}}}"
+    runs = "the files there can make the server run programs, so use the operation `postgres_settings`; "
+    return f"{runs if _OF_POSTGRES.match(path) else ''}known: {known}; to let plans write there anyway, give a reason: {{path: {path}, {_I_KNOW}}}"
 
 
 def program_way_out(program: str) -> str:

@@ -3,8 +3,8 @@
 Flow: the session gets a Task -> `objection(spec)` -> None, or why the task is refused as invalid. The bounds of
 numbers, counts and texts are those that the fields of the task, and of the records in it, declare; here are the
 relations between fields, and what concerns the host. Those rules are in `dsl.rules`, for the compiler too: a task need
-not come from one, so an agent checks it again. A kind of task is in `RULES` or in `NOTHING_TO_CHECK`; a kind in neither
-is refused. Checks that depend on this host (its policy, the owner of a file) are in the handlers.
+not come from one, so an agent checks it again. A kind of task that is not in `RULES` is refused. Checks that depend on
+this host (its policy, the owner of a file) are in the handlers.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ TOOLS = frozenset({"fio"})
 
 def objection(spec: tasks.TaskSpec) -> Objection | None:
     """The first rule that a task breaks; None if it breaks none. Pure."""
-    if type(spec) in NOTHING_TO_CHECK:
-        return None
     rule = RULES.get(type(spec))
     if rule is None:
         return Objection(message=f"this agent has no rules for {type(spec).__name__}, so it refuses it")
@@ -264,7 +262,7 @@ RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
         tasks.RunCommand: _run_command,
         tasks.RunCapture: _capture,
         tasks.RebootHost: _nothing_more,
+        tasks.VerifyTuning: _nothing_more,
+        tasks.RevertTuning: _nothing_more,
     }
 )
-NOTHING_TO_CHECK: frozenset[type] = frozenset({tasks.VerifyTuning, tasks.RevertTuning})
-"""Tasks without values that could harm a host."""

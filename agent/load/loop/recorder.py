@@ -82,9 +82,6 @@ class Recorder:
                     self.committed[number] = self.committed.get(number, 0) + records
         return taken
 
-    def take_sessions(self) -> tuple[bytes, bytes, bytes]:
-        """Take the connects, waits and reruns since the last call."""
-        return self.connects.take(), self.waits.take(), self.reruns.take()
 
     def take_incidents(self) -> list[Incident]:
         """Take the errors and retries since the last call."""

@@ -145,7 +145,7 @@ def test_a_pool_of_several_workers_uses_the_members_in_turn(monkeypatch: pytest.
     task = replace(task, endpoint=replace(task.endpoint, instances=("one", "two")))
     for hand in dealt(0, 8, 4):
         load = worker.Load(worker_messages.Arm(spec=task, numbers=tuple(hand), connections=1))
-        assert load.arm() == worker_messages.Armed()
+        assert load.arm() == worker_messages.Ready()
         load.abandon()
     assert reached == ["one", "two"] * 2
 
