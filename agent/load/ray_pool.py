@@ -325,9 +325,9 @@ class LoadActor:
         self._watching: asyncio.Task[None] | None = None
 
     async def hello(self) -> dict[str, Any]:
-        """Version of proveout, host name, process id, nice value."""
+        """Version of proveout, process id, nice value."""
         nice = os.getpriority(os.PRIO_PROCESS, 0)
-        return {"version": proveout.__version__, "host": socket.gethostname(), "pid": os.getpid(), "nice": nice}
+        return {"version": proveout.__version__, "pid": os.getpid(), "nice": nice}
 
     async def clock(self) -> int:
         """This node's monotonic clock, ns."""
@@ -367,13 +367,6 @@ class LoadActor:
         taken, self._messages = self._messages, []
         return taken
 
-    async def stop(self) -> None:
-        """Stop the load, if there is one, and the worker process."""
-        if self._runner is not None and self._running is not None:
-            self._runner.stop("cancelled", "the load was stopped")
-            await asyncio.wait({self._running})
-        for resource in self._resources.values():
-            await resource.close(keep_data=False)
 
     async def _run(self, runner: TaskRunner, task: Task) -> None:
         self._add_message(await runner.run(load_task.run_load, task.spec, task.deadline_s))

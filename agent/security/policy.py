@@ -160,7 +160,8 @@ def folder_way_out(path: str) -> str:
     """Way out: how the policy can list another folder."""
     known = ", ".join((*KNOWN_FOLDERS, *KNOWN_FILES, *(f"{folder}/NAME" for folder in DATA_FOLDERS)))
     runs = "the files there can make the server run programs, so use the operation `postgres_settings`; "
-    return f"{runs if _OF_POSTGRES.match(path) else ''}known: {known}; to let plans write there anyway, give a reason: {{path: {path}, {_I_KNOW}}}"
+    known = f"{runs if _OF_POSTGRES.match(path) else ''}known: {known}"
+    return f"{known}; to let plans write there anyway, give a reason: {{path: {path}, {_I_KNOW}}}"
 
 
 def program_way_out(program: str) -> str:
