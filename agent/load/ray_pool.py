@@ -29,6 +29,7 @@ from proveout.agent.load import run_load as load_task
 from proveout.agent.load.aggregator import FIRST_ERRORS_MAX, HANGS_MAX, joined
 from proveout.agent.load.loop.recorder import SECOND_NS
 from proveout.core.data_classes import dataclass, record
+from proveout.core.linux import ORPHANED
 from proveout.proto.wire import agent_pb2, codec, histogram
 from proveout.proto.wire.histogram import common, merge_handling
 from proveout.proto.wire.messages import AgentMessage, Finish, Sample, Start, TaskDone
@@ -305,7 +306,6 @@ LEASE_S = 10.0
 READY_S = 60.0
 TAKE_S = 1.0
 CLOCK_PROBES = 12
-ORPHANED = 3
 
 PackedMessage: TypeAlias = tuple[bytes, bytes]
 """An agent envelope without its transactions, and the transactions packed (b"" when it has none)."""

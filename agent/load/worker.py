@@ -40,11 +40,10 @@ from proveout.agent.load.loop.terminal import Terminal
 from proveout.agent.load.loop.thread_loop import ThreadedLoop
 from proveout.agent.load.loop.transaction import statements, statements_of
 from proveout.agent.load.pacing import Pacing, Timeline
-from proveout.agent.sandbox.privileges import Privileges
+from proveout.agent.sandbox.privileges import enter
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
-from proveout.core.linux import die_with_parent
 from proveout.dsl.workloads.base import WorkloadKind
 from proveout.dsl.workloads.commits import PIPELINE
 from proveout.dsl.workloads.kinds import build, part_of
@@ -589,13 +588,8 @@ def arm(load: Load, stdin: int) -> worker_messages.Ready | worker_messages.Fault
 
 def main() -> None:
     """Run the process."""
-    parent, argument, engine = int(sys.argv[1]), *sys.argv[2:4]
-    privileges = Privileges.from_argument(argument)
-    privileges.drop()
-    die_with_parent(parent, LOAD_WORKER_NAME)  # after `drop`: a change of the user resets the parent-death signal
-    with contextlib.suppress(ProveoutError):  # a driver that cannot be loaded is reported when it is needed
-        driver(engine)
-    privileges.seal()
+    parent, argument, engine = sys.argv[1:]
+    enter(argument, int(parent), LOAD_WORKER_NAME, engine)
     gc.freeze()  # what the imports have made lives as long as the process: collections need not visit it
     out = os.dup(1)
     os.dup2(2, 1)  # prints of libraries go to the log, not between the frames

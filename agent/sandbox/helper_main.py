@@ -23,9 +23,9 @@ from proveout.agent.daemon.tasks import Resource, TaskRunner
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault, sanitize
 from proveout.agent.sandbox import helper
-from proveout.agent.sandbox.privileges import Privileges
+from proveout.agent.sandbox.privileges import enter
 from proveout.core.json_data import FRAME_BYTES_MAX, from_plain
-from proveout.core.linux import ORPHANED, die_with_parent
+from proveout.core.linux import ORPHANED
 from proveout.proto.wire import tasks
 from proveout.proto.wire.codec import WireFault, task_from_bytes
 from proveout.proto.wire.messages import AgentMessage, Cancel, Finish, Start
@@ -185,10 +185,7 @@ async def _serve(out: int) -> None:
 
 def main(parent: int, argument: str, engine: str) -> None:
     """Run the process. `engine` is the engine of the first task; it decides which client library the process loads."""
-    privileges = Privileges.from_argument(argument)
-    privileges.drop()
-    die_with_parent(parent, NAME)  # after `drop`: a change of the user resets the parent-death signal
-    privileges.seal()
+    enter(argument, parent, NAME)
     client = adapter(engine)
     if client.stated.own_process:
         client.claim_process()

@@ -67,7 +67,6 @@ from proveout.proto.wire.tasks import (
     RunCapture,
     RunLoad,
     RunSql,
-    SignedTask,
     StopSystem,
 )
 
