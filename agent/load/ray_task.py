@@ -132,7 +132,7 @@ class RayDriver(Child):
             raise TaskFault("fault", f"the Ray driver {await self.ending()}")
         message = codec.agent_message(agent_pb2.AgentEnvelope.FromString(data))
         if isinstance(message, TaskFailed):
-            raise TaskFault(message.error.code, message.error.message, way_out=message.error.way_out)
+            raise TaskFault.from_error(message.error)
         return message
 
     def _hear(self, text: str) -> None:

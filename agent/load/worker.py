@@ -47,6 +47,7 @@ from proveout.core.errors import ProveoutError
 from proveout.dsl.workloads.base import WorkloadKind
 from proveout.dsl.workloads.commits import PIPELINE
 from proveout.dsl.workloads.kinds import build, part_of
+from proveout.proto.wire.results import TaskError
 
 T = TypeVar("T")
 
@@ -318,7 +319,7 @@ class Load:
         self._terminals: list[Terminal] = []
         self._connections: list[Connection] = []
 
-    def arm(self) -> worker_messages.Ready | worker_messages.Fault:
+    def arm(self) -> worker_messages.Ready | TaskError:
         """Connect and prepare all terminals. After a failure no connection stays open.
 
         Garbage is collected here, and not between the start message and T0: it takes 30 ms of CPU, and the workers of
@@ -333,7 +334,7 @@ class Load:
         except StatementFailure as failure:
             self.abandon()
             lost = failure.kind is FailureKind.LOST
-            return worker_messages.Fault(
+            return TaskError(
                 code="unreachable" if lost else "invalid",
                 message=f"{failure.code}: {failure.what}",
                 subject="" if lost else failure.subject,
@@ -388,7 +389,7 @@ class Load:
         self._stopped = True
         cancel_statements(lambda: list(self._preparing), lambda seconds: wait([arming], seconds))
 
-    def run(self, t0_ns: int, outlet: ChunkWriter, stdin: int) -> worker_messages.Finished | worker_messages.Fault:
+    def run(self, t0_ns: int, outlet: ChunkWriter, stdin: int) -> worker_messages.Finished | TaskError:
         """Run the windows from T0 on. A `Fault` if a connection was lost, and the load must not go on without it."""
         timeline = Timeline.of(self._spec.windows, t0_ns)
         ticker = LoadTicker(self._recorder, outlet, timeline, stdin)
@@ -404,7 +405,7 @@ class Load:
         if loop.failure is not None:
             code, what = loop.failure.code, loop.failure.what
             message = f"a connection was lost, and `on_disconnect: fail` ends the load: {code}: {what}"
-            return worker_messages.Fault(code="refused", message=message, way_out="on_disconnect: reconnect, or retry")
+            return TaskError(code="refused", message=message, way_out="on_disconnect: reconnect, or retry")
         ticker.pack(time.monotonic_ns())
         if self._spec.awaits_finish:
             ticker.await_settle()
@@ -550,11 +551,11 @@ def serve(stdin: int, outlet: ChunkWriter) -> None:
         try:
             load = Load(frame)
         except ProveoutError as error:
-            outlet.send(worker_messages.Fault(code="invalid", message=error.what, way_out=error.way_out))
+            outlet.send(TaskError(code="invalid", message=error.what, way_out=error.way_out))
             continue
         armed = arm(load, stdin)
         outlet.send(armed)
-        if isinstance(armed, worker_messages.Fault):
+        if isinstance(armed, TaskError):
             continue
         start = worker_messages.read_blocking(stdin)
         if isinstance(start, worker_messages.Start):
@@ -563,9 +564,9 @@ def serve(stdin: int, outlet: ChunkWriter) -> None:
             load.abandon()
 
 
-def arm(load: Load, stdin: int) -> worker_messages.Ready | worker_messages.Fault:
+def arm(load: Load, stdin: int) -> worker_messages.Ready | TaskError:
     """Arm in a thread, and read the agent's messages: preparing may wait for a lock. A `Stop` ends this process."""
-    arming: Future[worker_messages.Ready | worker_messages.Fault] = Future()
+    arming: Future[worker_messages.Ready | TaskError] = Future()
     done = os.eventfd(0)
 
     def work() -> None:

@@ -32,6 +32,7 @@ from proveout.dsl.plan.stages import Sessions, Windows
 from proveout.dsl.workloads import hlr_workload as hlr
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.hlr import Hlr
+from proveout.proto.wire.results import TaskError
 
 from .conftest import load_task
 
@@ -111,7 +112,7 @@ def test_stop_arming_cancels_a_statement_that_starts_late(arming: Arming) -> Non
     locked.session.waiting.wait()
     load.stop_arming(ended)
     assert locked.session.cancelled.is_set()
-    assert isinstance(ended.result(), worker_messages.Fault)
+    assert isinstance(ended.result(), TaskError)
 
 
 def test_a_session_that_connects_after_stop_arming_sends_no_statement(arming: Arming) -> None:
@@ -119,7 +120,7 @@ def test_a_session_that_connects_after_stop_arming_sends_no_statement(arming: Ar
     locked.connecting.wait()
     load.stop_arming(ended)
     locked.go.set()
-    assert isinstance(ended.result(), worker_messages.Fault)
+    assert isinstance(ended.result(), TaskError)
     assert not locked.session.waiting.is_set()
     assert locked.session.is_closed
 
