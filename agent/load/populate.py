@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.table import driver
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.local_pool import Child, spawn
+from proveout.agent.sandbox.helper import Child, spawn
 from proveout.agent.load.populate_jobs import (
     Committed,
     Complete,

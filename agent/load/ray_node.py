@@ -32,7 +32,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.local_pool import Child, spawn
+from proveout.agent.sandbox.helper import Child, spawn
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process, linux
 from proveout.core.json_data import json_line

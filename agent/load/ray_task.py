@@ -23,7 +23,7 @@ import psutil
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.local_pool import Child, spawn
+from proveout.agent.sandbox.helper import Child, spawn
 from proveout.agent.load.ray_node import RayNode, answers, is_open
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process, errors

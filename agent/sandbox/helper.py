@@ -1,5 +1,5 @@
-"""The agent's side of a helper process, the protocol between both over standard input and output, and the handlers of
-tasks that read from a database or an exporter: a root agent runs them in a helper process.
+"""The agent's side of its child processes (`Child`); helper processes, the protocol with them over standard input and
+output, and the handlers of tasks that read from a database or an exporter: a root agent runs them in a helper process.
 
 Flow: `Helper.run(context, spec)` -> the process -> its samples, progress and log lines -> the result.
 """
@@ -16,7 +16,7 @@ import shutil
 import signal
 from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, cast
@@ -155,11 +155,114 @@ STOP_S = 14.0
 CLOSE_S = 25.0
 """Below the time that a session gives a resource to close (`session.CLOSE_S`)."""
 DEADLINE_S = 30 * 86400.0
-LINE_BYTES_MAX = 1 << 16
+STREAM_LIMIT = 1 << 20
 STDERR_LINES_MAX = 8
 STDERR_S = 1.0
 
 _log = logging.getLogger(__name__)
+
+
+class Child:
+    """The agent's side of a process with messages on its stdin and stdout; the last lines of its stderr are kept."""
+
+    def __init__(self, process: Process) -> None:
+        assert process.stdin is not None and process.stdout is not None  # noqa: S101 - PIPE
+        self._process = process
+        self._stdin, self._stdout = process.stdin, process.stdout
+        self._pidfd = -1
+        with contextlib.suppress(ProcessLookupError):  # it has ended already; reading its output reports that
+            self._pidfd = os.pidfd_open(process.pid)
+        self._stderr_lines: deque[str] = deque(maxlen=STDERR_LINES_MAX)
+        self._reader = asyncio.create_task(self._read_stderr())
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs, as far as the agent can see."""
+        return self._process.returncode is None and not self._stdout.at_eof()
+
+    async def kill(self) -> None:
+        """Kill the process; idempotent."""
+        self._signal()
+        await self._process.wait()
+        await self._reader
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    async def close_pipe(self, within_s: float) -> None:
+        """Close its stdin, and kill it if it has not ended within this time."""
+        with contextlib.suppress(ConnectionError, RuntimeError):
+            self._stdin.close()
+        try:
+            async with asyncio.timeout(within_s):
+                while await self._stdout.read(STREAM_LIMIT):
+                    pass
+                await self._process.wait()
+        except TimeoutError:
+            pass
+        finally:
+            await self.kill()
+
+    async def ending(self) -> str:
+        """Wait until the process has ended; how it did, with its last output."""
+        await self._process.wait()
+        await self._reader
+        code = self._process.returncode or 0
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        words = "\n".join(self._stderr_lines)
+        return how + (f"; its last output:\n{words}" if words else "")
+
+    def _signal(self) -> None:
+        """Send SIGKILL, not by `Process.kill`: it reaps a dead child, and asyncio then loses the exit status."""
+        if self._pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    async def _read_stderr(self) -> None:
+        assert self._process.stderr is not None  # noqa: S101 - PIPE
+        while True:
+            try:
+                line = await self._process.stderr.readline()
+            except ValueError:  # longer than the limit
+                continue
+            if not line:
+                return
+            if text := line.decode(errors="replace").rstrip():
+                self._hear(text)
+
+    def _hear(self, text: str) -> None:
+        """Take a line of its stderr."""
+        self._stderr_lines.append(text)
+
+
+async def spawn(
+    module: str,
+    privileges: Privileges,
+    last: str,
+    *,
+    flags: Sequence[str] = (),
+    engine: str = "",
+    limit: int = STREAM_LIMIT,
+    more: Mapping[str, str] | None = None,
+) -> Process:
+    """Start a module for `Child`: parent, privileges and `last` are its arguments; with flags of the interpreter, the
+    variables of an engine's client, and `more`."""
+    own = privileges.environment(child_process.environment(*child_process.of_engine(engine)))
+    return await asyncio.create_subprocess_exec(
+        *child_process.interpreter(),
+        *(*flags, "-m", module, str(os.getpid()), privileges.to_argument(), last),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        limit=limit,
+        cwd=child_process.DIRECTORY,
+        env={**own, **(more or {})},
+    )
 
 
 @dataclass(eq=False)
@@ -187,7 +290,7 @@ class Helper:
         replication_log: Callable[[str], str] = lambda _: "",
         on_resources: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> None:
-        self._privileges, self._engine = privileges, engine
+        self.privileges, self.engine = privileges, engine
         self.replication_log, self.on_resources = replication_log, on_resources
         self._process: _Process | None = None
         self._starting = asyncio.Lock()
@@ -225,45 +328,23 @@ class Helper:
                 self._process = await _Process.start(self)
             return self._process
 
-    def command(self) -> tuple[tuple[str, ...], dict[str, str]]:
-        """Arguments and environment of the process."""
-        argv = child_process.python(MODULE, str(os.getpid()), self._privileges.to_argument(), self._engine)
-        own = child_process.environment(*child_process.of_engine(self._engine))
-        return argv, self._privileges.environment(own)
 
-
-
-class _Process:
+class _Process(Child):
     """One process, its running tasks by key, and its open requests by number."""
 
-    def __init__(self, helper: Helper, process: Process) -> None:
-        assert process.stdin is not None and process.stdout is not None  # noqa: S101 - PIPE
-        self._helper, self._process = helper, process
-        self._stdin, self._stdout = process.stdin, process.stdout
+    def __init__(self, process: Process, helper: Helper) -> None:
+        super().__init__(process)
+        self._helper = helper
         self._jobs: dict[str, _Job] = {}
         self._requests: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
         self._up = asyncio.get_running_loop().create_future()
-        self._stderr_lines: deque[str] = deque(maxlen=STDERR_LINES_MAX)
-        self._pidfd = -1
-        with contextlib.suppress(ProcessLookupError):  # it has ended already; the reader of its output reports that
-            self._pidfd = os.pidfd_open(process.pid)
-        self._readers = [asyncio.create_task(self._read_stdout()), asyncio.create_task(self._read_stderr())]
-        self.alive = True
+        self._is_gone = False
+        self._messages = asyncio.create_task(self._read_stdout())
 
     @classmethod
     async def start(cls, helper: Helper) -> _Process:
-        argv, environment = helper.command()
-        started = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            limit=LINE_BYTES_MAX,
-            env=environment,
-            cwd=child_process.DIRECTORY,
-        )
-        process = cls(helper, started)
+        process = cls(await spawn(MODULE, helper.privileges, helper.engine, engine=helper.engine), helper)
         try:
             async with asyncio.timeout(START_S):
                 await process._up
@@ -275,8 +356,9 @@ class _Process:
         return process
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
+    def alive(self) -> bool:
+        """Whether the process runs, and has sent nothing that is not valid."""
+        return not self._is_gone
 
     async def run(self, context: TaskContext, spec: TaskSpec) -> TaskResult:
         key = f"{context.key}#{next(self._numbers)}"
@@ -326,20 +408,13 @@ class _Process:
             await self.kill()
 
     async def kill(self) -> None:
-        if self._pidfd >= 0:  # not `Process.kill`: it reaps a dead child, and asyncio then loses the exit status
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        for reader in self._readers:
-            reader.cancel()
-        await asyncio.gather(*self._readers, return_exceptions=True)
-        for stream in (self._stdout, self._process.stderr):  # asyncio sees its end only after that of its output
-            while stream is not None and await stream.read(FRAME_BYTES_MAX):
-                pass
-        await self._process.wait()
+        self._signal()
+        self._messages.cancel()
+        await asyncio.gather(self._messages, return_exceptions=True)
+        while await self._stdout.read(STREAM_LIMIT):  # asyncio sees the end of a process only after that of its output
+            pass
+        await super().kill()
         self._gone("was ended by its agent")
-        if self._pidfd >= 0:
-            os.close(self._pidfd)
-            self._pidfd = -1
 
     async def _start(self, key: str, context: TaskContext) -> None:
         self._send(to_helper(Start(key=key, t0_ns=await context.started())))
@@ -357,7 +432,7 @@ class _Process:
         try:
             while (message := await read_from_helper(self._stdout)) is not None:
                 self._take(message)
-            await asyncio.wait({self._readers[1]}, timeout=STDERR_S)
+            await asyncio.wait({self._reader}, timeout=STDERR_S)
             why += f"; its last output:\n{chr(10).join(self._stderr_lines)}" if self._stderr_lines else ""
         except WireFault as fault:
             why = f"sent a message that is not valid: {fault.what}"
@@ -404,9 +479,9 @@ class _Process:
 
     def _gone(self, why: str) -> None:
         """The process has ended: fail all tasks and requests that wait for it."""
-        if not self.alive:
+        if self._is_gone:
             return
-        self.alive = False
+        self._is_gone = True
         fault = TaskFault(
             "fault",
             f"the helper process {self.pid}, which connects to databases, {why}",
@@ -418,18 +493,9 @@ class _Process:
                 future.set_exception(fault)
                 future.exception()  # retrieved, so that asyncio does not report it as unhandled
 
-    async def _read_stderr(self) -> None:
-        assert self._process.stderr is not None  # noqa: S101 - PIPE
-        while line := await _line(self._process.stderr):
-            self._stderr_lines.append(line.decode(errors="replace").rstrip())
-            _log.warning("process %d: %s", self.pid, self._stderr_lines[-1])
-
-
-async def _line(stream: asyncio.StreamReader) -> bytes:
-    try:
-        return await stream.readline()
-    except ValueError:  # longer than the limit; asyncio drops what was read
-        return b"(a line that is too long)\n"
+    def _hear(self, text: str) -> None:
+        super()._hear(text)
+        _log.warning("process %d: %s", self.pid, text)
 
 
 def helper_for(context: TaskContext, privileges: Privileges, engine: str) -> Helper:
