@@ -168,6 +168,15 @@ class LoadLoop:
         `close`."""
         return never_begun(self._all, self._pacing, self._timeline, self.seen_ns)
 
+    def _note_unanswered(self) -> None:
+        """The wait at the end of the load is over: note what has not ended."""
+        self.seen_ns = time.monotonic_ns()
+        self.unfinished = under_way_with_times(self._all, lent=self._sessions.are_lent)
+        for terminal in self._all:
+            if terminal.busy and not terminal.rolling_back and terminal.session is not None:
+                self.unknown.append(terminal.kind.number)  # it may commit before it is cancelled
+                terminal.doubt()
+
 
 class PolledLoop(LoadLoop):
     """The load of one worker on polled sessions. For one run; then call `close`."""
@@ -218,12 +227,7 @@ class PolledLoop(LoadLoop):
         """Wait a moment for running transactions, cancel the rest, and close every connection."""
         self._reconnector.end()
         self._settle(self._unanswered(), time.monotonic() + DRAIN_S, self._has_ended)
-        self.seen_ns = time.monotonic_ns()
-        self.unfinished = under_way_with_times(self._all, lent=self._sessions.are_lent)
-        for terminal in self._all:
-            if terminal.busy and not terminal.rolling_back and terminal.session is not None:
-                self.unknown.append(terminal.kind.number)
-                terminal.doubt()
+        self._note_unanswered()
         busy = self._unanswered()
         cancel_statements(
             lambda: [terminal.session for terminal in busy.values()],
