@@ -23,7 +23,7 @@ from types import MappingProxyType
 import psutil
 
 from proveout.agent.daemon.task_journal import AgentJournal
-from proveout.agent.daemon.tasks import Handler, Resource, TaskContext, TaskRunner
+from proveout.agent.daemon.tasks import DEADLINE_MAX_S, Handler, Resource, TaskContext, TaskRunner
 from proveout.agent.errors import TaskFault, sanitize
 from proveout.agent.security import task_rules
 from proveout.agent.security.authz import TaskVerifier
@@ -209,7 +209,6 @@ class Outbox:
 
 TASKS_MAX = 256
 KEY_MAX = 2000
-DEADLINE_MAX_S = 30 * 86400.0
 CLOSE_S = 30.0
 TERMINATE_S = 2.0
 

@@ -53,6 +53,9 @@ class Resource(Protocol):
 
 
 STOP_GRACE_S = 15.0
+DEADLINE_MAX_S = 30 * 86_400.0
+"""The longest deadline; tasks that another process of the agent runs have it, as the deadline of the agent's own task
+ends them."""
 
 _log = logging.getLogger(__name__)
 

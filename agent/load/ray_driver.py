@@ -44,8 +44,6 @@ from proveout.proto.wire.messages import (
 from proveout.proto.wire.results import LoadResult, LoadSecond
 from proveout.proto.wire.tasks import LoadPool, LoadShare, RunLoad, SignedTask, Task
 
-OWN_POOL = LoadPool()
-
 
 def divided(share: LoadShare, count: int) -> list[LoadShare]:
     """The share of each of `count` actors: contiguous, and as even as possible.
@@ -96,7 +94,7 @@ class LoadRun:
             self._context.log("warning", text)
 
     def _part(self, number: int, share: LoadShare) -> bytes:
-        spec = replace(self._spec, share=share, workers=1, pool=OWN_POOL)
+        spec = replace(self._spec, share=share, workers=1, pool=LoadPool())
         task = replace(self._task, key=f"{self._task.key}/{number}", spec=spec)
         return codec.task_bytes(task)
 

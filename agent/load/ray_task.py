@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.daemon.tasks import DEADLINE_MAX_S, TaskContext
 from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox.helper import Child, spawn
 from proveout.agent.load.ray_node import RayNode, answers, is_open
@@ -49,7 +49,6 @@ DRIVER = "pool:ray:driver"
 NODE = "pool:ray:node"
 CONNECT_S = 60.0
 END_S = 4.0
-LOAD_DEADLINE_S = 86_400.0
 LINES_MAX = 200
 LINE_MAX = 500
 ADDRESS_BYTES_MAX = 4096
@@ -87,7 +86,7 @@ class RayDriver(Child):
     async def run(self, context: TaskContext, spec: RunLoad) -> LoadResult:
         """Run a load. TaskFault if it fails, or the driver ends."""
         self._context, self._lines = context, 0
-        task = Task(key=context.key, spec=spec, deadline_s=LOAD_DEADLINE_S)
+        task = Task(key=context.key, spec=spec, deadline_s=DEADLINE_MAX_S)
         self._send(SignedTask(task=codec.task_bytes(task)))
         starting: asyncio.Task[None] | None = None
         try:

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 from google.protobuf.message import DecodeError
 
 from proveout.agent.daemon.handlers import IN_HELPER, resolve
-from proveout.agent.daemon.tasks import Handler, Resource, TaskContext
+from proveout.agent.daemon.tasks import DEADLINE_MAX_S, Handler, Resource, TaskContext
 from proveout.agent.engines import handlers
 from proveout.agent.engines.adapter import ProvisionedSystem, Settings
 from proveout.agent.engines.embedded import data_store
@@ -154,7 +154,6 @@ STOP_S = 14.0
 """Below the time that an agent gives a handler to stop (`tasks.STOP_GRACE_S`)."""
 CLOSE_S = 25.0
 """Below the time that a session gives a resource to close (`session.CLOSE_S`)."""
-DEADLINE_S = 30 * 86400.0
 STREAM_LIMIT = 1 << 20
 STDERR_LINES_MAX = 8
 STDERR_S = 1.0
@@ -367,7 +366,7 @@ class _Process(Child):
         if isinstance(spec, RunCapture) and spec.edges_s:
             controls.append(asyncio.create_task(self._start(key, context)))
         try:
-            task = Task(key=key, spec=spec, deadline_s=DEADLINE_S)
+            task = Task(key=key, spec=spec, deadline_s=DEADLINE_MAX_S)
             self._send(to_helper(SignedTask(task=codec.task_bytes(task))))
             outcome = await asyncio.shield(job.outcome)
         except asyncio.CancelledError:

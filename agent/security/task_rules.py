@@ -55,6 +55,7 @@ def _common(spec: tasks.TaskSpec) -> Iterator[Objection]:
         yield from host_rules.workload_problems(workload)
 
 
+
 def _nothing_more(_: tasks.TaskSpec) -> Iterator[Objection]:
     return iter(())
 
@@ -74,9 +75,6 @@ def _start(spec: tasks.StartSystem) -> Iterator[Objection]:
     if not set(spec.synchronous) <= set(spec.standbys):
         yield Objection(message="a synchronous standby that is not among the standbys")
 
-
-def _snapshot(spec: tasks.SnapshotSystem) -> Iterator[Objection]:
-    return host_rules.copied_problems(spec.system)
 
 
 def _endpoint(end: Endpoint, *, members: bool = False) -> Iterator[Objection]:
@@ -129,9 +127,6 @@ def _link(spec: tasks.LinkSystems | tasks.CompareSystems) -> Iterator[Objection]
     if objection := engines.link_objection(*ends):
         yield Objection(message=objection)
 
-
-def _facts(spec: tasks.ReadFacts) -> Iterator[Objection]:
-    return _tools(spec.tools)
 
 
 def _tuning(spec: tasks.ApplyTuning) -> Iterator[Objection]:
@@ -188,9 +183,6 @@ def _form_pool(spec: tasks.FormPool) -> Iterator[Objection]:
         yield Objection(message=f"{spec.address[:200]!r} is not the name or the address of a host")
 
 
-def _fio(spec: tasks.PrepareFio | tasks.RunFio) -> Iterator[Objection]:
-    return host_rules.fio_problems(spec.job)
-
 
 def _capture(spec: tasks.RunCapture) -> Iterator[Objection]:
     """The wire has a closed set of kinds; each needs its own number of systems."""
@@ -220,9 +212,6 @@ def _command(command: Command, values: tuple[MeasuredValue, ...]) -> Iterator[Ob
         yield Objection(message="a command without metrics")
 
 
-def _run_command(spec: tasks.RunCommand) -> Iterator[Objection]:
-    return _command(spec.command, spec.values)
-
 
 def _observed(kind: str, end: Endpoint) -> Iterator[Objection]:
     yield from _endpoint(end)
@@ -242,11 +231,11 @@ RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
         tasks.StartSystem: _start,
         tasks.StopSystem: _nothing_more,
         tasks.InspectSystem: _nothing_more,
-        tasks.SnapshotSystem: _snapshot,
+        tasks.SnapshotSystem: lambda spec: host_rules.copied_problems(spec.system),
         tasks.PopulateSystem: _populate,
         tasks.LinkSystems: _link,
         tasks.CompareSystems: _link,
-        tasks.ReadFacts: _facts,
+        tasks.ReadFacts: lambda spec: _tools(spec.tools),
         tasks.CheckInvariants: _nothing_more,
         tasks.CheckSystem: _check_system,
         tasks.CheckHost: _check_host,
@@ -257,9 +246,9 @@ RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
         tasks.InjectFault: _fault,
         tasks.FormPool: _form_pool,
         tasks.RunLoad: _load,
-        tasks.PrepareFio: _fio,
-        tasks.RunFio: _fio,
-        tasks.RunCommand: _run_command,
+        tasks.PrepareFio: lambda spec: host_rules.fio_problems(spec.job),
+        tasks.RunFio: lambda spec: host_rules.fio_problems(spec.job),
+        tasks.RunCommand: lambda spec: _command(spec.command, spec.values),
         tasks.RunCapture: _capture,
         tasks.RebootHost: _nothing_more,
         tasks.VerifyTuning: _nothing_more,

@@ -22,7 +22,8 @@ from proveout.agent.daemon.tasks import TaskRunner
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.ray_driver import LoadRun, divided
 from proveout.agent.load.ray_pool import Node, RayActor, RayAggregator, Total, pack, placed, unpack, without_packed
-from proveout.agent.load.ray_task import own_address
+from proveout.agent.load.ray_task import RayDriver, own_address
+from proveout.dsl.plan.scalars import WEEK_S
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire import codec, histogram
 from proveout.proto.wire.messages import AgentMessage, Finish, LogLine, Start, TaskArmed, TaskDone, TaskFailed
@@ -282,6 +283,20 @@ async def test_an_actor_that_fails_voids_the_load_and_is_named() -> None:
     with pytest.raises(TaskFault, match=r"node 10\.0\.0\.1: no space") as raised:
         await run.load.run()
     assert raised.value.code == "disk_full"
+
+
+async def test_a_load_of_weeks_is_not_ended_by_its_driver() -> None:
+    """The deadline of the agent's own task ends it."""
+    sent = list[Any]()
+    driver = RayDriver.__new__(RayDriver)
+    driver._send = sent.append  # type: ignore[method-assign]
+
+    async def read() -> TaskDone:
+        return TaskDone(key="", result=result([]))
+
+    driver._read = read  # type: ignore[method-assign]
+    await driver.run(TaskRunner("run/l/1/1/1/load/c", "c", Path(), {}, sent.append), SPEC)
+    assert codec.task_from_bytes(sent[0].task).deadline_s > 3 * WEEK_S
 
 
 # ---- the address by which the other nodes reach a host ---------------------------------------------------------------
