@@ -271,10 +271,6 @@ class Session:
         """Whether it takes no more tasks: its work is being ended, or has ended."""
         return self._ending is not None
 
-    @property
-    def lease_remaining_s(self) -> float:
-        """Seconds until the lease ends without another beat."""
-        return self._lease.remaining_s(time.monotonic_ns())
 
     def attach(self) -> Attachment:
         """Attach a new stream and detach the old one. Renews the lease."""
@@ -461,7 +457,7 @@ class Session:
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     async def _watch_lease(self) -> None:
-        while (remaining_s := self.lease_remaining_s) > 0:  # noqa: ASYNC110 -- a lease ends by the clock, without an event
+        while (remaining_s := self._lease.remaining_s(time.monotonic_ns())) > 0:  # noqa: ASYNC110 -- ends by the clock
             await asyncio.sleep(remaining_s)
         _log.warning("the lease of run %s has ended: no beat for %g s", self.hello.run_id, self.hello.lease_s)
         self.end("lease_lost", "the agent lost its coordinator", keep_data=True)

@@ -307,10 +307,6 @@ def objection(pattern: str) -> str:
     return ""
 
 
-def is_link_allowed(link: str, folders: Sequence[str]) -> bool:
-    """Whether a rule may create this link below /dev: in one of the folders, or in one of `LINK_FOLDERS`."""
-    return any(link.startswith(f"{folder}/") for folder in (*LINK_FOLDERS, *folders))
-
 
 # The file lists folders and programs of `policy`, and others with the owner's reason (`policy_file`). Some entries stay
 # denied even if the file lists them, because each of them gives root: kernel settings that hold a command, the units
@@ -441,7 +437,7 @@ class Policy:
         """Whether a systemd unit, `multipathd.service` (or `multipathd`), may be stopped, started, enabled,
         disabled.
         """
-        name = full_unit(unit)
+        name = unit if UNIT_NAME.fullmatch(unit) else f"{unit}.service"
         if not UNIT_NAME.fullmatch(name):
             return _never(f"{unit!r} is not the name of a unit")
         if _matches(name, UNITS_OF_THE_HOST):
@@ -543,7 +539,7 @@ class Policy:
 
     def allows_link(self, link: str) -> Decision:
         """Whether a udev rule may put this link below /dev."""
-        if is_link_allowed(link, self.udev_links):
+        if any(link.startswith(f"{folder}/") for folder in (*LINK_FOLDERS, *self.udev_links)):
             return ALLOWED
         return self._denied("udev: links", f"the link /dev/{link}", link.split("/", maxsplit=1)[0])
 
@@ -660,10 +656,6 @@ class Policy:
 NOTHING = Policy()
 """No changes of the host: load and captures only."""
 
-
-def full_unit(unit: str) -> str:
-    """A unit's name with its kind: `multipathd` becomes `multipathd.service`."""
-    return unit if UNIT_NAME.fullmatch(unit) else f"{unit}.service"
 
 
 def yaml_text(text: str) -> str:
