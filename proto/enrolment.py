@@ -73,10 +73,10 @@ async def enrol(address: str, ca_hash: str, token: str, directory: Path) -> str:
         answer, ca = await _first_contact(address, ca_hash, request)
     except BaseException:
         if is_new:
-            directory.rmdir()
+            directory.rmdir()  # noqa: ASYNC240 - the command has no other task
         raise
     role = str(answer["role"])
-    directory.chmod(0o700)
+    directory.chmod(0o700)  # noqa: ASYNC240 - as above
     for part, (use, key) in zip(parts_of(role.partition("/")[0]), keys.items(), strict=False):
         replace_file(directory / f"{part}.key", _pem(key))
         replace_file(directory / f"{part}.pem", str(answer["certificates"][use]).encode(), 0o644)
@@ -105,7 +105,6 @@ def _make_room(directory: Path) -> bool:
             f"{taken[0]} is here already", where=str(directory), way_out="Remove the old certificates first."
         )
     return is_new
-
 
 
 async def renew(directory: Path, role: str, now: datetime.datetime | None = None) -> bool:

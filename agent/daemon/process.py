@@ -119,7 +119,6 @@ def _say_ready(address: str) -> None:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 
-
 # Not set, and why: MemoryDenyWriteExecute (Python's ctypes needs executable closures), ProcSubset=pid (the counters of
 # the host are in /proc), IPAddressDeny (the network of a host is the lab's choice: add it in a drop-in), RootDirectory,
 # PrivateNetwork.
@@ -263,7 +262,6 @@ def _plain(pki: Path, state_dir: Path) -> list[str]:
         "CapabilityBoundingSet=",
         *([f"StateDirectory={state_dir.name}", "StateDirectoryMode=0700"] if str(state_dir) == STATE else []),
     ]
-
 
 
 def _quoted(word: str) -> str:

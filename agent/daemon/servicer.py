@@ -139,7 +139,6 @@ class Admission:
             return "the run has no name or no epoch"
         return self._config.trust.objection(hello) or None
 
-
     def _find(self, hello: Hello) -> Session | Refused | None:
         """The answer to a Hello now; None while another session ends."""
         highest = self._journal.highest_epoch(hello.run_id)
@@ -579,7 +578,6 @@ def resident_bytes() -> int:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
         return 0
-
 
 
 async def release_freed_memory() -> None:

@@ -271,7 +271,6 @@ class Session:
         """Whether it takes no more tasks: its work is being ended, or has ended."""
         return self._ending is not None
 
-
     def attach(self) -> Attachment:
         """Attach a new stream and detach the old one. Renews the lease."""
         if self._attachment is not None:

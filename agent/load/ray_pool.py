@@ -367,7 +367,6 @@ class LoadActor:
         taken, self._messages = self._messages, []
         return taken
 
-
     async def _run(self, runner: TaskRunner, task: Task) -> None:
         self._add_message(await runner.run(load_task.run_load, task.spec, task.deadline_s))
 

@@ -23,8 +23,8 @@ import psutil
 
 from proveout.agent.daemon.tasks import DEADLINE_MAX_S, TaskContext
 from proveout.agent.errors import TaskFault
-from proveout.agent.sandbox.helper import Child, spawn
 from proveout.agent.load.ray_node import RayNode, answers, is_open
+from proveout.agent.sandbox.helper import Child, spawn
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process, errors
 from proveout.core.json_data import frame, read_frame

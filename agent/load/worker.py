@@ -220,12 +220,12 @@ class LoadTicker:
         """Send the records since the last call."""
         records = self._recorder
         more = {
-            worker_messages.HANDLING: records.sampler,
-            worker_messages.CONNECTS: records.connects,
-            worker_messages.WAITS: records.waits,
-            worker_messages.RERUNS: records.reruns,
+            worker_messages.HANDLING: records.sampler.take,
+            worker_messages.CONNECTS: records.connects.take,
+            worker_messages.WAITS: records.waits.take,
+            worker_messages.RERUNS: records.reruns.take,
         }
-        taken = records.take() | {code: found for code, source in more.items() if (found := source.take())}
+        taken = records.take() | {code: found for code, take in more.items() if (found := take())}
         chunk = worker_messages.Chunk(
             until_ns=now_ns,
             codes=tuple((code, len(times)) for code, times in taken.items()),

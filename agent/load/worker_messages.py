@@ -120,7 +120,6 @@ class Finished:
     server_starts_ms: tuple[int, ...] = ()
 
 
-
 ToWorker: TypeAlias = Arm | Start | Settle | Stop
 FromWorker: TypeAlias = Ready | Chunk | Finished | TaskError
 _FLAT: dict[str, Any] = {t.__name__: t for t in (Chunk, Finished)}

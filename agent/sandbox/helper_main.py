@@ -172,7 +172,6 @@ async def _closed(name: str, resource: Resource, keep_data: bool) -> str:
     return ""
 
 
-
 async def _serve(out: int) -> None:
     loop = asyncio.get_running_loop()
     stdin = asyncio.StreamReader(limit=FRAME_BYTES_MAX)

@@ -196,7 +196,6 @@ class AuthzInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         return authorized
 
 
-
 TaskVerifier: TypeAlias = Callable[[SignedTask], str]
 """Of the tasks of one coordinator to this agent: the reason against the signature of a task; "" if it is valid."""
 

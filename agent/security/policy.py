@@ -307,7 +307,6 @@ def objection(pattern: str) -> str:
     return ""
 
 
-
 # The file lists folders and programs of `policy`, and others with the owner's reason (`policy_file`). Some entries stay
 # denied even if the file lists them, because each of them gives root: kernel settings that hold a command, the units
 # for logins, the unit and policy of the agent itself, the folders of `ROOT_EQUIVALENT_PATHS`.
@@ -655,7 +654,6 @@ class Policy:
 
 NOTHING = Policy()
 """No changes of the host: load and captures only."""
-
 
 
 def yaml_text(text: str) -> str:

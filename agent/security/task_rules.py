@@ -55,7 +55,6 @@ def _common(spec: tasks.TaskSpec) -> Iterator[Objection]:
         yield from host_rules.workload_problems(workload)
 
 
-
 def _nothing_more(_: tasks.TaskSpec) -> Iterator[Objection]:
     return iter(())
 
@@ -74,7 +73,6 @@ def _start(spec: tasks.StartSystem) -> Iterator[Objection]:
             yield Objection(message=f"{end.system[:80]} is not the primary of {spec.system.name}, started by an agent")
     if not set(spec.synchronous) <= set(spec.standbys):
         yield Objection(message="a synchronous standby that is not among the standbys")
-
 
 
 def _endpoint(end: Endpoint, *, members: bool = False) -> Iterator[Objection]:
@@ -126,7 +124,6 @@ def _link(spec: tasks.LinkSystems | tasks.CompareSystems) -> Iterator[Objection]
     ends = ((spec.source.system, spec.source.engine), (spec.sink.system, spec.sink.engine))
     if objection := engines.link_objection(*ends):
         yield Objection(message=objection)
-
 
 
 def _tuning(spec: tasks.ApplyTuning) -> Iterator[Objection]:
@@ -183,7 +180,6 @@ def _form_pool(spec: tasks.FormPool) -> Iterator[Objection]:
         yield Objection(message=f"{spec.address[:200]!r} is not the name or the address of a host")
 
 
-
 def _capture(spec: tasks.RunCapture) -> Iterator[Objection]:
     """The wire has a closed set of kinds; each needs its own number of systems."""
     capture = spec.capture
@@ -210,7 +206,6 @@ def _command(command: Command, values: tuple[MeasuredValue, ...]) -> Iterator[Ob
     yield from ladder_rules.many_problems(values)
     if not values:
         yield Objection(message="a command without metrics")
-
 
 
 def _observed(kind: str, end: Endpoint) -> Iterator[Objection]:

@@ -228,9 +228,7 @@ def _unprivileged() -> Privileges:
 class _Generator:
     """One rung of one program."""
 
-    def __init__(
-        self, context: TaskContext, spec: RunLoad, model: ProgramModel, folder: ToolFolder
-    ) -> None:
+    def __init__(self, context: TaskContext, spec: RunLoad, model: ProgramModel, folder: ToolFolder) -> None:
         self._context, self._spec, self._model, self._folder = context, spec, model, folder
         self._target = address(spec.endpoint)
         self._cpu: list[tuple[int, float, int]] = []

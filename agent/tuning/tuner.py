@@ -65,7 +65,6 @@ _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 
 
-
 class Tuner:
     """Tuning of one agent.
 

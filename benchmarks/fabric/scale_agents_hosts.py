@@ -283,7 +283,6 @@ class LightLog(AuditLog):
         pass
 
 
-
 class LightTrust(TrustStore):
     """Accepts tasks from every coordinator with a valid TLS certificate."""
 

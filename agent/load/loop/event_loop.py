@@ -134,7 +134,6 @@ LOSSES_NS = 1_000_000_000
 """Losses of a terminal within this time are in a row."""
 
 
-
 class LoadLoop:
     """The parts of a load loop for sessions of either kind: its arguments, and its account of the load."""
 

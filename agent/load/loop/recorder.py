@@ -82,7 +82,6 @@ class Recorder:
                     self.committed[number] = self.committed.get(number, 0) + records
         return taken
 
-
     def take_incidents(self) -> list[Incident]:
         """Take the errors and retries since the last call."""
         count = len(self._incidents)
