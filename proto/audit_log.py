@@ -82,18 +82,14 @@ class AuditLog:
     def note(self, what: str, **fields: str | int | float | None) -> Head:
         """Add a line; the log's head with it. Texts are cut at 500 characters."""
         with self._opened() as descriptor:
-            head = self._head(descriptor)
-            if head is None:
-                head = _append(descriptor, Head(log=uuid.uuid4().hex, number=0, hash=BEGIN), "begin", {})
-            head = _append(descriptor, head, what, fields)
+            head = _append(descriptor, self._head(descriptor), what, fields)
             self._known = _state(descriptor), head
             return head
 
     def head(self) -> str:
         """The head's text; of a new log, the one of its first line."""
         with self._opened() as descriptor:
-            head = self._head(descriptor)
-            return str(head or _append(descriptor, Head(log=uuid.uuid4().hex, number=0, hash=BEGIN), "begin", {}))
+            return str(self._head(descriptor))
 
     def sync(self) -> None:
         """Write the log to disk."""
@@ -109,8 +105,9 @@ class AuditLog:
         finally:
             os.close(descriptor)
 
-    def _head(self, descriptor: int) -> Head | None:
-        """The head of the present file. A line that a crash has left half is removed, which a new line records.
+    def _head(self, descriptor: int) -> Head:
+        """The head of the present file; of an empty one, that of the first line, which is written. A line that a crash
+        has left half is removed, which a new line records.
 
         The lines that this object wrote are not read again: an append-only file with the same length is unchanged.
         """
@@ -126,7 +123,7 @@ class AuditLog:
             os.ftruncate(descriptor, size - torn)
         lines = tail[:whole].splitlines()
         if not lines:
-            return None
+            return _append(descriptor, Head(log=uuid.uuid4().hex, number=0, hash=BEGIN), "begin", {})
         # The head of a log that ends with this line. OSError when the line is invalid, as a damaged log must not
         # grow.
         raw = lines[-1]

@@ -72,12 +72,13 @@ async def enrol(address: str, ca_hash: str, token: str, directory: Path) -> str:
     try:
         answer, ca = await _first_contact(address, ca_hash, request)
     except BaseException:
-        _leave(directory if is_new else None)
+        if is_new:
+            directory.rmdir()  # noqa: ASYNC240 - the command has no other task
         raise
     role = str(answer["role"])
-    parts = parts_of(role.partition("/")[0])
-    _write_keys(directory, {f"{part}.key": keys[use] for part, use in zip(parts, keys, strict=False)})
-    for part, use in zip(parts, keys, strict=False):
+    directory.chmod(0o700)  # noqa: ASYNC240 - as above
+    for part, (use, key) in zip(parts_of(role.partition("/")[0]), keys.items(), strict=False):
+        replace_file(directory / f"{part}.key", _pem(key))
         replace_file(directory / f"{part}.pem", str(answer["certificates"][use]).encode(), 0o644)
     replace_file(directory / AUTHORITY, f"{address}\n".encode(), 0o644)
     replace_file(directory / "ca.pem", ca, 0o644)
@@ -106,17 +107,6 @@ def _make_room(directory: Path) -> bool:
     return is_new
 
 
-def _leave(made: Path | None) -> None:
-    if made is not None:
-        made.rmdir()
-
-
-def _write_keys(directory: Path, keys: Mapping[str, Key]) -> None:
-    directory.chmod(0o700)
-    for name, key in keys.items():
-        replace_file(directory / name, _pem(key))
-
-
 async def renew(directory: Path, role: str, now: datetime.datetime | None = None) -> bool:
     """Renew the certificates in `directory` when they are due; True when they were. The keys stay.
 
@@ -126,11 +116,10 @@ async def renew(directory: Path, role: str, now: datetime.datetime | None = None
     moment = now or datetime.datetime.now(datetime.UTC)
     if address is None or not Shown.read((directory / f"{role}.pem").read_bytes()).due(moment):
         return False
-    parts = parts_of(role)
-    keys = {use: _read_key(directory / f"{part}.key") for part, use in zip(parts, ("tls", "sign"), strict=False)}
-    request = {"do": "renew", "csr": {use: _csr(key) for use, key in keys.items()}}
-    answer = await _ask(address, _context(directory, role), request)
-    for part, use in zip(parts, keys, strict=False):
+    parts = dict(zip(("tls", "sign"), parts_of(role), strict=False))
+    csr = {use: _csr(_read_key(directory / f"{part}.key")) for use, part in parts.items()}
+    answer = await _ask(address, _context(directory, role), {"do": "renew", "csr": csr})
+    for use, part in parts.items():
         replace_file(directory / f"{part}.pem", str(answer["certificates"][use]).encode(), 0o644)
     return True
 
@@ -271,13 +260,14 @@ class _Line:
         return answer
 
     async def read(self) -> dict[str, Any]:
+        unreadable = EnrolmentError("the authority gave no answer that can be read", where=self._address)
         try:
             async with asyncio.timeout(ANSWER_S):
                 answer = json.loads(await self._reader.readline())
         except (OSError, TimeoutError, ValueError) as error:
-            raise EnrolmentError("the authority gave no answer that can be read", where=self._address) from error
+            raise unreadable from error
         if not isinstance(answer, dict):
-            raise EnrolmentError("the authority gave no answer that can be read", where=self._address)
+            raise unreadable
         return answer
 
 

@@ -171,6 +171,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 SERVER_COMMANDS = frozenset(name.encode() for engine in engines.ENGINES.values() for name in engine.commands)
 LOAD_COMMAND = LOAD_WORKER_NAME.encode()
 TREE_MAX = 20_000
+READS_MAX = 3
 
 
 @dataclass(slots=True)
@@ -197,10 +198,7 @@ class ProcessTree:
 
     def read(self) -> tuple[Reading, ...]:
         """CPU (s, cumulative) and memory (bytes) of the tree now."""
-        use = _Use()
-        for pid, below_agent in self._members():
-            _add(use, pid, below_agent=below_agent)
-        self._ticks += use.ticks - self._before.ticks  # of counters, which leaves what has grown
+        use, _ = self._grown()
         values = {
             "cpu_s_total": self._ticks["cpu"] / TICKS_PER_S,
             "servers_cpu_s_total": self._ticks["servers"] / TICKS_PER_S,
@@ -213,13 +211,22 @@ class ProcessTree:
 
     def cpu_and_threads(self) -> tuple[float, int]:
         """CPU time of the tree so far, s, and the threads of its processes without children: those that do the work."""
-        use, threads = _Use(), 0
-        for pid, _ in self._members():
-            _add(use, pid, below_agent=False)
-            threads += 0 if _children_of(pid) else len(_threads(pid))
-        self._ticks += use.ticks - self._before.ticks
-        self._before = use
+        self._before, members = self._grown()
+        threads = sum(len(_threads(pid)) for pid, _ in members if not _children_of(pid))
         return self._ticks["cpu"] / TICKS_PER_S, max(threads, 1)
+
+    def _grown(self) -> tuple[_Use, list[tuple[int, bool]]]:
+        """Add up what has grown; the use of the tree now, and its processes. After a fall it is read again: a process
+        that ends between the looks at its parent and at itself is in neither, and would count once more in the next
+        sample."""
+        for _ in range(READS_MAX):
+            use, members = _Use(), self._members()
+            for pid, below_agent in members:
+                _add(use, pid, below_agent=below_agent)
+            if not self._before.ticks - use.ticks:  # of counters, which leaves what has fallen
+                break
+        self._ticks += use.ticks - self._before.ticks
+        return use, members
 
     def _of_servers(self, use: _Use) -> dict[str, float]:
         """Storage I/O and context switches of the servers since the first sample with one."""
@@ -271,10 +278,8 @@ def _parent(pid: int) -> int:
 
 
 def _children_of(pid: int) -> list[int]:
-    found: list[int] = []
-    for thread in _threads(pid):
-        found.extend(map(int, _read(f"/proc/{pid}/task/{thread}/children").split()))
-    return found
+    lists = [_read(f"/proc/{pid}/task/{thread}/children").split() for thread in _threads(pid)]
+    return [*dict.fromkeys(map(int, itertools.chain(*lists)))]  # once: those of a thread that ends go to another
 
 
 def _children_by_scan() -> Callable[[int], list[int]]:

@@ -72,15 +72,24 @@ def resolve(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-async def _inspect(context: TaskContext, spec: Any) -> TaskResult:
-    handler: Handler = await asyncio.to_thread(resolve, HANDLERS[tasks.InspectSystem])
-    return await handler(context, spec)
+def lazy(path: str) -> Handler:
+    """The handler at `module:name`, imported with its first task; in a thread, as that would delay a beat."""
 
-
-def _lazy(path: str) -> Handler:
     async def handle(context: TaskContext, spec: Any) -> TaskResult:
-        # In a thread: the import of a driver would delay a beat.
         handler: Handler = await asyncio.to_thread(resolve, path)
+        return await handler(context, spec)
+
+    return handle
+
+
+_inspect = lazy(HANDLERS[tasks.InspectSystem])
+
+
+def _local(path: str) -> Handler:
+    """The handler of a task with folders of this agent, which waits for the systems of the task."""
+    handler = lazy(path)
+
+    async def handle(context: TaskContext, spec: Any) -> TaskResult:
         local = data_dirs.localized(context.policy, context.work_dir, spec)
         result = await patiently(context, local, handler, _inspect)
         if isinstance(local, tasks.StopSystem) and local.remove and local != spec:
@@ -90,7 +99,7 @@ def _lazy(path: str) -> Handler:
     return handle
 
 
-TABLE: Mapping[type, Handler] = MappingProxyType({kind: _lazy(path) for kind, path in HANDLERS.items()})
+TABLE: Mapping[type, Handler] = MappingProxyType({kind: _local(path) for kind, path in HANDLERS.items()})
 
 
 AWAY_S = 30.0

@@ -53,7 +53,7 @@ def run(options: Options, table: Mapping[type, Handler] = TABLE, orphan_s: float
     loop = asyncio.new_event_loop()
     code = BUG
     try:
-        loop.run_until_complete(serve(options, _say_ready if options.local else _ignore, table, orphan_s))
+        loop.run_until_complete(serve(options, _say_ready if options.local else lambda _: None, table, orphan_s))
         code = 0
     except ProveoutError as error:
         sys.stderr.write(f"{error}\n")
@@ -119,10 +119,6 @@ def _say_ready(address: str) -> None:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 
-def _ignore(_address: str) -> None:
-    return None
-
-
 # Not set, and why: MemoryDenyWriteExecute (Python's ctypes needs executable closures), ProcSubset=pid (the counters of
 # the host are in /proc), IPAddressDeny (the network of a host is the lab's choice: add it in a drop-in), RootDirectory,
 # PrivateNetwork.
@@ -173,7 +169,7 @@ DISKS = (
 )
 """Devices for partitions, multipath and device tests; no memory, consoles or input devices."""
 
-HEAD = """# {file}: systemctl daemon-reload; systemctl enable --now proveout-agent
+HEAD = """# /etc/systemd/system/proveout-agent.service: systemctl daemon-reload; systemctl enable --now proveout-agent
 [Unit]
 Description=proveout agent
 Documentation=man:systemd.exec(5)
@@ -189,23 +185,35 @@ KillMode=mixed
 TimeoutStopSec=90
 """
 
-FILE = "/etc/systemd/system/proveout-agent.service"
-
 
 def unit(program: str, arguments: Sequence[str], *, pki: Path, state_dir: Path, policy: Policy) -> str:
-    """The text of the unit. `program` is the absolute path of `proveout`, `arguments` are its arguments."""
+    """The text of the unit. `program` is the absolute path of `proveout`, `arguments` are its arguments.
+
+    Home directories are hidden, unless the agent's program or files are in one. A folder of the policy may be missing
+    (`-`), as on a host without multipath.
+    """
     command = " ".join(_quoted(word).replace("$", "$$") for word in (program, *arguments))  # ExecStart expands `$`
-    lines = [HEAD.format(file=FILE, command=command), ALWAYS, *_home(program, pki, state_dir)]
-    lines += _privileged(pki, state_dir, policy) if policy.source else _plain(pki, state_dir)
-    return "\n".join([*lines, "", "[Install]", "WantedBy=multi-user.target", ""])
+    inside = any(str(path).startswith(("/home/", "/root/")) for path in (program, pki, state_dir))
+    written = (str(pki), str(state_dir), *(f"-{folder}" for folder in _written(policy)))
+    lines = [
+        HEAD.format(command=command),
+        ALWAYS,
+        f"ProtectHome={'read-only' if inside else 'yes'}",
+        *(_privileged(policy) if policy.source else _plain(pki, state_dir)),
+        f"ReadWritePaths={' '.join(map(_quoted, written))}",
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+        "",
+    ]
+    return "\n".join(lines)
 
 
-def _privileged(pki: Path, state_dir: Path, policy: Policy) -> list[str]:
+def _privileged(policy: Policy) -> list[str]:
     yes_no = {True: "yes", False: "no"}
     has_disks = bool(policy.devices) or policy.destructive
     return [
         f"# These settings depend on {policy.source}; print the unit again when it changes.",
-        f"ReadWritePaths={' '.join(_quoted(str(path)) for path in (pki, state_dir, *_written(policy)))}",
         f"ProtectKernelTunables={yes_no[not _sets_the_kernel(policy)]}",
         f"PrivateDevices={yes_no[not has_disks]}",
         *(DISKS if has_disks else ()),
@@ -244,7 +252,6 @@ def _plain(pki: Path, state_dir: Path) -> list[str]:
         f"#   useradd --system --home-dir {STATE} {USER}; chown -R {USER}: {shlex.quote(str(pki))}",
         f"User={USER}",
         f"Group={USER}",
-        f"ReadWritePaths={' '.join(_quoted(str(path)) for path in (pki, state_dir))}",
         "ProtectKernelTunables=yes",
         "PrivateDevices=yes",
         "DevicePolicy=closed",
@@ -255,12 +262,6 @@ def _plain(pki: Path, state_dir: Path) -> list[str]:
         "CapabilityBoundingSet=",
         *([f"StateDirectory={state_dir.name}", "StateDirectoryMode=0700"] if str(state_dir) == STATE else []),
     ]
-
-
-def _home(program: str, pki: Path, state_dir: Path) -> list[str]:
-    """Hide home directories, unless the agent's program or files are in one."""
-    inside = any(str(path).startswith(("/home/", "/root/")) for path in (program, pki, state_dir))
-    return [f"ProtectHome={'read-only' if inside else 'yes'}"]
 
 
 def _quoted(word: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import math
 import os
@@ -36,6 +35,7 @@ from proveout.agent.tuning import undo_journal
 from proveout.agent.tuning.machine import ROOT, machine_dir
 from proveout.agent.tuning.tuner import Tuner
 from proveout.core import linux
+from proveout.core.child_process import release_memory
 from proveout.core.data_classes import field, record
 from proveout.core.errors import ProveoutError, one_line
 from proveout.core.path_trust import check_own_file, check_own_folder, check_own_journal, check_undo_journal, names_of
@@ -105,7 +105,10 @@ class Admission:
         self.waiting += 1
         try:
             while answer is None:
-                answer = self._find_or_refuse(hello)
+                try:
+                    answer = self._find(hello)
+                except (sqlite3.Error, OSError) as error:  # without its epoch an older coordinator could return
+                    answer = Refused(reason=f"the agent cannot write its state directory: {error}")
                 if answer is None and self.session is not None:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(LOOK_AGAIN_S):
@@ -115,8 +118,8 @@ class Admission:
         if isinstance(answer, Refused):
             _log.warning("refused run %s epoch %s: %s", hello.run_id, hello.epoch, answer.reason)
             with contextlib.suppress(OSError):  # a refusal changes nothing, so a full disk is not reported here
-                fields: dict[str, str | int] = {"run": hello.run_id, "epoch": hello.epoch, "host": hello.host}
-                self._config.audit.note("refused", **fields, reason=answer.reason)
+                note = self._config.audit.note
+                note("refused", run=hello.run_id, epoch=hello.epoch, host=hello.host, reason=answer.reason)
         return answer
 
     def _objection(self, hello: Hello) -> str | None:
@@ -135,13 +138,6 @@ class Admission:
         if not hello.run_id or hello.epoch < 1:
             return "the run has no name or no epoch"
         return self._config.trust.objection(hello) or None
-
-    def _find_or_refuse(self, hello: Hello) -> Session | Refused | None:
-        """`_find`, or a refusal if the epoch cannot be stored: without it an older coordinator could return."""
-        try:
-            return self._find(hello)
-        except (sqlite3.Error, OSError) as error:
-            return Refused(reason=f"the agent cannot write its state directory: {error}")
 
     def _find(self, hello: Hello) -> Session | Refused | None:
         """The answer to a Hello now; None while another session ends."""
@@ -584,13 +580,6 @@ def resident_bytes() -> int:
         return 0
 
 
-def trim() -> None:
-    """Return free pages of the heap to the kernel. Does nothing if the C library is not glibc."""
-    release = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if release is not None:
-        release(0)
-
-
 async def release_freed_memory() -> None:
     """Until cancelled: poll the memory of the process, and release it after a growth of `GROWTH_BYTES`."""
     lowest = resident_bytes()
@@ -598,6 +587,6 @@ async def release_freed_memory() -> None:
         await asyncio.sleep(MEMORY_POLL_S)
         now = resident_bytes()
         if now > lowest + GROWTH_BYTES:
-            await asyncio.to_thread(trim)
+            await asyncio.to_thread(release_memory)
             lowest = resident_bytes()
         lowest = min(lowest, now)

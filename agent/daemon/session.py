@@ -23,7 +23,7 @@ from types import MappingProxyType
 import psutil
 
 from proveout.agent.daemon.task_journal import AgentJournal
-from proveout.agent.daemon.tasks import Handler, Resource, TaskContext, TaskRunner
+from proveout.agent.daemon.tasks import DEADLINE_MAX_S, Handler, Resource, TaskContext, TaskRunner
 from proveout.agent.errors import TaskFault, sanitize
 from proveout.agent.security import task_rules
 from proveout.agent.security.authz import TaskVerifier
@@ -209,7 +209,6 @@ class Outbox:
 
 TASKS_MAX = 256
 KEY_MAX = 2000
-DEADLINE_MAX_S = 30 * 86400.0
 CLOSE_S = 30.0
 TERMINATE_S = 2.0
 
@@ -272,11 +271,6 @@ class Session:
         """Whether it takes no more tasks: its work is being ended, or has ended."""
         return self._ending is not None
 
-    @property
-    def lease_remaining_s(self) -> float:
-        """Seconds until the lease ends without another beat."""
-        return self._lease.remaining_s(time.monotonic_ns())
-
     def attach(self) -> Attachment:
         """Attach a new stream and detach the old one. Renews the lease."""
         if self._attachment is not None:
@@ -329,22 +323,20 @@ class Session:
 
     def _control(self, message: Start | Trigger | Finish | Cancel) -> None:
         """Control a running task. Of one that has ended the outcome is on its way. The Cancel of a task that does not
-        run here is answered: a coordinator that had lost this agent waits for its end."""
+        run here is answered, by its outcome if it is known: a coordinator that had lost this agent waits for its
+        end."""
         runner = self._runners.get(message.key)
-        if runner is None:
-            if isinstance(message, Cancel):
-                self._refuse(message.key, "cancelled", "the task does not run here")
-            return
-        match message:
-            case Start():
-                runner.start_at(message.t0_ns)
+        if runner is not None:
+            runner.control(message)
+            if isinstance(message, Start):
                 self._outbox.quiet_before(message.t0_ns / 1e9)
-            case Trigger():
-                runner.trigger(message.number)
-            case Finish():
-                runner.finish()
-            case Cancel():
-                runner.stop("cancelled", message.reason)
+        elif isinstance(message, Cancel):
+            with contextlib.suppress(sqlite3.Error):
+                known = self._journal.known(self.hello.run_id, self.hello.epoch, message.key)
+                if known is not None and known.outcome is not None:
+                    return self._outbox.put(known.outcome)
+            self._refuse(message.key, "cancelled", "the task does not run here")
+        return None
 
     def _take(self, signed: SignedTask, task: Task) -> None:
         if len(task.key) > KEY_MAX:
@@ -352,7 +344,7 @@ class Session:
         run, epoch, digest = self.hello.run_id, self.hello.epoch, task_digest(signed.task)
         try:
             known = self._journal.known(run, epoch, task.key)
-            if known is not None and known.digest == digest and not self.verifier.objection(signed):
+            if known is not None and known.digest == digest and not self.verifier(signed):
                 self._note_sequence(run, task.key, signed.sequence)
             if known is None:
                 self._accept(signed, task, digest)
@@ -361,8 +353,10 @@ class Session:
             elif known.outcome is not None:
                 self._outbox.put(TaskAccepted(key=task.key))
                 self._outbox.put(known.outcome)
-            elif task.key in self._runners:
-                self._repeat_state(self._runners[task.key])
+            elif (runner := self._runners.get(task.key)) is not None:
+                self._outbox.put(TaskAccepted(key=task.key))
+                if runner.is_armed:
+                    self._outbox.put(TaskArmed(key=task.key))
             else:
                 self._refuse(task.key, "lease_lost", "an earlier session of the agent accepted this task and has ended")
         except (sqlite3.Error, OSError) as error:
@@ -392,13 +386,8 @@ class Session:
             return self._refuse(task.key, "missing", f"this agent has no handler for {type(task.spec).__name__}")
         if len(self._runners) >= TASKS_MAX or self._ending is not None:
             return self._refuse(task.key, "refused", "the agent has too many tasks, or its session is ending")
-        fields: dict[str, str | int] = {
-            "key": task.key,
-            "kind": type(task.spec).__name__,
-            "digest": digest,
-            "sequence": signed.sequence,
-        }
-        self._audit.note("task", **fields)  # a task that cannot be logged is not run
+        # a task that cannot be logged is not run
+        self._audit.note("task", key=task.key, kind=type(task.spec).__name__, digest=digest, sequence=signed.sequence)
         self._journal.accept(self.hello.run_id, self.hello.epoch, task.key, digest, signed.sequence)
         self._outbox.put(TaskAccepted(key=task.key))
         runner = TaskRunner(
@@ -412,7 +401,7 @@ class Session:
         """The reason against a new task's signature or sequence number; "" if both are valid. A lower number is a
         replay.
         """
-        if reason := self.verifier.objection(task):
+        if reason := self.verifier(task):
             return reason
         highest = self._journal.highest_sequence(self.hello.run_id)
         return (
@@ -424,12 +413,7 @@ class Session:
     async def _run(self, runner: TaskRunner, handler: Handler, task: Task) -> None:
         outcome = await runner.run(self._with_rules(handler), task.spec, task.deadline_s)
         try:
-            try:
-                self._journal.finish(self.hello.run_id, self.hello.epoch, outcome)
-            except WireFault as fault:
-                error = TaskError(code="fault", message=fault.what, way_out=fault.way_out)
-                outcome = TaskFailed(key=runner.key, error=error)
-                self._journal.finish(self.hello.run_id, self.hello.epoch, outcome)
+            self._journal.finish(self.hello.run_id, self.hello.epoch, outcome)
         except sqlite3.Error:
             _log.exception("cannot store the outcome of task %s", runner.key)
         code = "done" if isinstance(outcome, TaskDone) else outcome.error.code
@@ -459,11 +443,6 @@ class Session:
 
         return handle
 
-    def _repeat_state(self, runner: TaskRunner) -> None:
-        self._outbox.put(TaskAccepted(key=runner.key))
-        if runner.is_armed:
-            self._outbox.put(TaskArmed(key=runner.key))
-
     def _note(self, what: str, **fields: str | int) -> None:
         """Write an entry to the audit log. A full disk is reported, and does not stop the session."""
         try:
@@ -477,7 +456,7 @@ class Session:
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     async def _watch_lease(self) -> None:
-        while (remaining_s := self.lease_remaining_s) > 0:  # noqa: ASYNC110 -- a lease ends by the clock, without an event
+        while (remaining_s := self._lease.remaining_s(time.monotonic_ns())) > 0:  # noqa: ASYNC110 -- ends by the clock
             await asyncio.sleep(remaining_s)
         _log.warning("the lease of run %s has ended: no beat for %g s", self.hello.run_id, self.hello.lease_s)
         self.end("lease_lost", "the agent lost its coordinator", keep_data=True)

@@ -130,7 +130,7 @@ class AgentJournal:
         return 0 if row is None else int(row[0])
 
     def finish(self, run: str, epoch: int, outcome: TaskDone | TaskFailed) -> None:
-        """Store an outcome before it is sent. WireFault if it cannot be encoded."""
+        """Store an outcome before it is sent."""
         nonce = os.urandom(NONCE_BYTES)
         data = nonce + self._cipher.encrypt(
             nonce, codec.outcome_bytes(outcome), _associated_data((run, epoch, outcome.key))

@@ -26,14 +26,19 @@ from proveout.agent.errors import TaskFault, sanitize
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.core.directories import describe, is_full
 from proveout.core.errors import ProveoutError
+from proveout.proto.wire import codec
 from proveout.proto.wire.messages import (
     AgentMessage,
+    Cancel,
+    Finish,
     LogLine,
     Sample,
+    Start,
     TaskArmed,
     TaskDone,
     TaskFailed,
     TaskProgress,
+    Trigger,
     deadline_after_progress_s,
 )
 from proveout.proto.wire.results import TaskError, TaskResult, TaskSample
@@ -47,71 +52,22 @@ class Resource(Protocol):
         ...
 
 
-class TaskContext(Protocol):
-    """The agent, as handlers see it. Times are nanoseconds of `time.monotonic_ns()`."""
-
-    @property
-    def key(self) -> str: ...
-
-    @property
-    def host(self) -> str:
-        """The name of this host in the plan."""
-        ...
-
-    @property
-    def work_dir(self) -> Path:
-        """The private directory (0700) of this session; removed with the session."""
-        ...
-
-    @property
-    def policy(self) -> Policy:
-        """The policy of this host: check it before any change outside `work_dir`."""
-        ...
-
-    @property
-    def resources(self) -> dict[str, Resource]:
-        """Resources of the session by name (`system:backend`, `pool:hlr`); closed in reverse order of insertion."""
-        ...
-
-    def progress(self, done: float, total: float, unit: str, note: str = "") -> None:
-        """Send the progress of the task."""
-        ...
-
-    def sample(self, sample: TaskSample) -> None:
-        """Send a sample; the context numbers it."""
-        ...
-
-    def log(self, level: str, text: str) -> None:
-        """Send a log line; level: debug, info, warning, error."""
-        ...
-
-    def armed(self) -> None:
-        """Report that the load is ready to start."""
-        ...
-
-    async def started(self) -> int:
-        """Wait for `Start`; returns its `t0_ns`."""
-        ...
-
-    async def triggered(self) -> int:
-        """Wait for the next `Trigger`; returns its number (faults with a condition)."""
-        ...
-
-    async def finished(self) -> None:
-        """Wait for `Finish` (captures run until then, and loads beside faults count their commits)."""
-        ...
-
-
-Handler: TypeAlias = "Callable[[TaskContext, Any], Awaitable[TaskResult]]"
-
-
 STOP_GRACE_S = 15.0
+DEADLINE_MAX_S = 30 * 86_400.0
+"""The longest deadline; tasks that another process of the agent runs have it, as the deadline of the agent's own task
+ends them."""
 
 _log = logging.getLogger(__name__)
 
 
 class TaskRunner:
-    """A running task, and the `TaskContext` of its handler."""
+    """A running task, and the context of its handler: the agent, as handlers see it. Times are nanoseconds of
+    `time.monotonic_ns()`.
+
+    `host`: the name of this host in the plan. `work_dir`: the private directory (0700) of the session, removed with it.
+    `policy` of this host: to be checked before any change outside `work_dir`. `resources` of the session by name
+    (`system:backend`, `pool:hlr`); closed in reverse order of insertion.
+    """
 
     def __init__(
         self,
@@ -154,10 +110,11 @@ class TaskRunner:
         self._send(Sample(key=self.key, sequence=self._sequence, sample=sample))
 
     def log(self, level: str, text: str) -> None:
+        """Send a log line; level: debug, info, warning, error."""
         self._send(LogLine(level=level, text=sanitize(text)))
 
     def armed(self) -> None:
-        """Report that the load is ready to start."""
+        """Report that the load, or the fault, is ready to start."""
         self.is_armed = True
         self._send(TaskArmed(key=self.key))
 
@@ -166,25 +123,26 @@ class TaskRunner:
         return await asyncio.shield(self._t0_ns)
 
     async def triggered(self) -> int:
-        """Wait for the next `Trigger`; returns its number."""
+        """Wait for the next `Trigger`; returns its number (faults with a condition)."""
         return await self._triggers.get()
 
     async def finished(self) -> None:
+        """Wait for `Finish` (captures run until then, and loads beside faults count their commits)."""
         await self._finish.wait()
 
     # ---- control by the session -------------------------------------------------------------------------------------
 
-    def start_at(self, t0_ns: int) -> None:
-        """Handle `Start`; a second one changes nothing."""
-        if not self._t0_ns.done():
-            self._t0_ns.set_result(t0_ns)
-
-    def trigger(self, number: int) -> None:
-        """Handle `Trigger`."""
-        self._triggers.put_nowait(number)
-
-    def finish(self) -> None:
-        self._finish.set()
+    def control(self, message: Start | Trigger | Finish | Cancel) -> None:
+        """Handle a message to a running task; a second `Start` changes nothing."""
+        match message:
+            case Start() if not self._t0_ns.done():
+                self._t0_ns.set_result(message.t0_ns)
+            case Trigger():
+                self._triggers.put_nowait(message.number)
+            case Finish():
+                self._finish.set()
+            case Cancel():
+                self.stop("cancelled", message.reason)
 
     def stop(self, code: str, reason: str) -> None:
         """Cancel the handler. The task fails with this code and reason, unless it has just ended."""
@@ -229,7 +187,12 @@ class TaskRunner:
             cause = self._cause or TaskError(code="fault", message="the task was abandoned")
             return self._failed(cause.code, f"{cause.message}; its handler did not stop within {STOP_GRACE_S:g} s")
         if not job.cancelled() and job.exception() is None:
-            return TaskDone(key=self.key, result=job.result())
+            done = TaskDone(key=self.key, result=job.result())
+            try:
+                codec.agent_envelope(done)
+            except codec.WireFault as fault:
+                return self._failed("fault", fault.what, fault.way_out)
+            return done
         if self._cause is not None:
             return TaskFailed(key=self.key, error=self._cause)
         if job.cancelled():
@@ -260,6 +223,11 @@ class TaskRunner:
     def _failed(self, code: str, message: str, way_out: str = "") -> TaskFailed:
         error = TaskError(code=code, message=sanitize(message), way_out=sanitize(way_out))
         return TaskFailed(key=self.key, error=error)
+
+
+TaskContext: TypeAlias = TaskRunner
+"""The runner, as handlers use it."""
+Handler: TypeAlias = Callable[[TaskContext, Any], Awaitable[TaskResult]]
 
 
 async def _call(handler: Handler, context: TaskRunner, spec: Any) -> TaskResult:

@@ -47,8 +47,7 @@ class Accumulator:
     def __init__(self) -> None:
         self._counts = np.zeros(0, dtype=np.int64)
         self._kept = Histogram()
-        self._sum_ns, self._min_ns, self._max_ns = 0, 0, 0
-        self._filled = False
+        self._sum_ns, self._min_ns, self._max_ns = 0, LAST_NS, 0
 
     def add(self, ns: Triples) -> None:
         """Count these values, shape (n,)."""
@@ -58,11 +57,9 @@ class Accumulator:
         if not self._counts.size:
             self._counts = np.zeros(histogram.LENGTH, dtype=np.int64)
         self._counts[: counts.size] += counts
-        low, high = int(ns.min()), int(ns.max())
-        self._min_ns = min(self._min_ns, low) if self._filled else low
-        self._max_ns = max(self._max_ns, high)
+        self._min_ns = min(self._min_ns, int(ns.min()))
+        self._max_ns = max(self._max_ns, int(ns.max()))
         self._sum_ns += histogram.sum_of(ns)
-        self._filled = True
 
     def compact(self) -> None:
         """Keep the counts in little memory until more values come."""

@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import Resource
+from proveout.agent.daemon.tasks import TaskRunner
 from proveout.agent.load.ceiling_store import Ceiling
 from proveout.agent.load.run_load import run_load
 from proveout.agent.sandbox.helper import start_system
@@ -29,7 +28,7 @@ from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.kinds import KIND
 from proveout.proto.wire import histogram
-from proveout.proto.wire.results import LoadResult, TaskSample
+from proveout.proto.wire.results import LoadResult
 from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad, StartSystem
 
 RAMP_S = 0.5
@@ -47,61 +46,20 @@ class Step:
     p99_us: float
 
 
-class LocalTaskContext:
-    """A task context without a coordinator: the load starts as soon as it is armed."""
-
-    key = "ceiling"
-    host = "here"
-    policy = Policy(provision=EMBEDDED)
+class LocalTaskContext(TaskRunner):
+    """A task context without a coordinator: the load starts as soon as it is armed, and nothing is sent."""
 
     def __init__(self, work_dir: Path) -> None:
-        self.work_dir = work_dir
-        self.resources: dict[str, Resource] = {}
-
-    def progress(self, done: float, total: float, unit: str, note: str = "") -> None:
-        """Ignore."""
-
-    def sample(self, sample: TaskSample) -> None:
-        """Ignore: the totals are enough."""
-
-    def log(self, level: str, text: str) -> None:
-        """Ignore."""
-
-    def armed(self) -> None:
-        """Ignore: no other agent takes part."""
+        super().__init__("ceiling", "here", work_dir, {}, lambda _: None, policy=Policy(provision=EMBEDDED))
 
     async def started(self) -> int:
         """Start `T0_S` from now."""
         return time.monotonic_ns() + round(T0_S * 1e9)
 
-    async def triggered(self) -> int:
-        """A load has no fault to begin."""
-        raise NotImplementedError
-
-    async def finished(self) -> None:
-        """Return at once: a load ends by itself."""
-
     async def close(self) -> None:
         """Close workers and servers."""
         for resource in reversed(list(self.resources.values())):
             await resource.close(keep_data=False)
-
-
-@asynccontextmanager
-async def reached(target: Endpoint | System) -> AsyncIterator[tuple[LocalTaskContext, Endpoint]]:
-    """A context and the endpoint: the given one, or that of a temporary server. Both are closed at the end."""
-    with directories.make("ceiling") as folder:
-        context = LocalTaskContext(folder)
-        try:
-            if isinstance(target, System):
-                yield (
-                    context,
-                    (await start_system(context, StartSystem(system=target, data_root=f"{folder}/data"))).endpoint,
-                )
-            else:
-                yield context, target
-        finally:
-            await asyncio.shield(context.close())
 
 
 async def measure(
@@ -112,24 +70,31 @@ async def measure(
     workers: int | None,
     on_step: Callable[[Step], None],
 ) -> list[Step]:
-    """One step for each number of connections; calls `on_step` after each.
+    """One step for each number of connections to an endpoint, or to a temporary server; calls `on_step` after each.
 
     TaskFault; ProveoutError if a load had errors.
     """
     steps: list[Step] = []
-    async with reached(target) as (context, endpoint):
-        for count in connections:
-            spec = RunLoad(
-                workload=Workload(name=KIND, kind=KIND, parameters=()),
-                endpoint=endpoint,
-                share=LoadShare(first=0, count=count, total=count),
-                windows=Windows(ramp_up_s=RAMP_S, measure_s=seconds, ramp_down_s=0.0),
-                workers=min(count, workers or cores()),
-                seed=1,
-                label=f"ceiling {count}",
-            )
-            steps.append(_step(count, seconds, await run_load(context, spec)))
-            on_step(steps[-1])
+    with directories.make("ceiling") as folder:
+        context = LocalTaskContext(folder)
+        try:
+            if isinstance(target, System):
+                started = await start_system(context, StartSystem(system=target, data_root=f"{folder}/data"))
+                target = started.endpoint
+            for count in connections:
+                spec = RunLoad(
+                    workload=Workload(name=KIND, kind=KIND, parameters=()),
+                    endpoint=target,
+                    share=LoadShare(first=0, count=count, total=count),
+                    windows=Windows(ramp_up_s=RAMP_S, measure_s=seconds, ramp_down_s=0.0),
+                    workers=min(count, workers or cores()),
+                    seed=1,
+                    label=f"ceiling {count}",
+                )
+                steps.append(_step(count, seconds, await run_load(context, spec)))
+                on_step(steps[-1])
+        finally:
+            await asyncio.shield(context.close())
     return steps
 
 

@@ -14,7 +14,7 @@ import os
 import platform
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -81,20 +81,16 @@ def keep(ceiling: Ceiling, directory: Path | None = None) -> Path:
 
 def known(engine: str, directory: Path | None = None) -> Known:
     """The ceilings of a driver that are valid now; none if the file cannot be read."""
-    found = {shared: _ceiling(_read(directory or state_directory()), engine, shared=shared) for shared in (True, False)}
-    shared, apart = found[True], found[False]
-    return Known(
-        shared_per_s=None if shared is None else shared.per_s, apart_per_s=None if apart is None else apart.per_s
-    )
+    kept = _read(directory or state_directory())
+    return Known(shared_per_s=_per_s(kept, engine, shared=True), apart_per_s=_per_s(kept, engine, shared=False))
 
 
-def _ceiling(kept: Mapping[str, Any], engine: str, *, shared: bool) -> Ceiling | None:
+def _per_s(kept: Mapping[str, Any], engine: str, *, shared: bool) -> float | None:
     entry = kept.get(_key(engine, shared=shared), {})
     if "fingerprint" not in entry or entry["fingerprint"] != fingerprint():
         return None
-    with contextlib.suppress(KeyError, TypeError):
-        return Ceiling(**{field.name: entry[field.name] for field in fields(Ceiling)})
-    return None
+    per_s = entry.get("per_s")
+    return per_s if isinstance(per_s, float) else None
 
 
 def _key(engine: str, *, shared: bool) -> str:

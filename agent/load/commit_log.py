@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import select
 import threading
 import time
@@ -117,7 +116,7 @@ class _Connection:
             except StatementFailure as failure:
                 if failure.kind is not FailureKind.RETRYABLE or attempt == RETRIES_MAX - 1:
                     raise
-                with contextlib.suppress(StatementFailure):
+                with suppress(StatementFailure):
                     self.ask(ROLLBACK)
         raise AssertionError("the last attempt returns or raises")
 

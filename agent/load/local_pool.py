@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
-from asyncio.subprocess import PIPE, Process
-from collections import deque
-from collections.abc import Mapping, Sequence
+from asyncio.subprocess import Process
+from collections.abc import Sequence
 from typing import Any
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.load import worker_messages
+from proveout.agent.sandbox.helper import Child, spawn
 from proveout.agent.sandbox.privileges import Privileges
-from proveout.core import child_process
 
 MODULE = "proveout.agent.load.worker"
 START_S = 60.0
@@ -26,111 +23,6 @@ END_S = 9.0
 """Above the time a worker needs to drain, cancel and close: statements of a killed worker keep running on the
 server.
 """
-STDERR_LINES_MAX = 8
-STREAM_LIMIT = 1 << 20
-
-
-class Child:
-    """The agent's side of a process with messages on its stdin and stdout; the last lines of its stderr are kept."""
-
-    def __init__(self, process: Process) -> None:
-        assert process.stdin is not None and process.stdout is not None  # noqa: S101 - PIPE
-        self._process = process
-        self._stdin, self._stdout = process.stdin, process.stdout
-        self._pidfd = -1
-        with contextlib.suppress(ProcessLookupError):  # it has ended already; reading its output reports that
-            self._pidfd = os.pidfd_open(process.pid)
-        self._stderr_lines: deque[str] = deque(maxlen=STDERR_LINES_MAX)
-        self._reader = asyncio.create_task(self._read_stderr())
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process still runs, as far as the agent can see."""
-        return self._process.returncode is None and not self._stdout.at_eof()
-
-    async def kill(self) -> None:
-        """Kill the process; idempotent."""
-        self._signal()
-        await self._process.wait()
-        await self._reader
-        if self._pidfd >= 0:
-            os.close(self._pidfd)
-            self._pidfd = -1
-
-    async def close_pipe(self, within_s: float) -> None:
-        """Close its stdin, and kill it if it has not ended within this time."""
-        with contextlib.suppress(ConnectionError, RuntimeError):
-            self._stdin.close()
-        try:
-            async with asyncio.timeout(within_s):
-                while await self._stdout.read(STREAM_LIMIT):
-                    pass
-                await self._process.wait()
-        except TimeoutError:
-            pass
-        finally:
-            await self.kill()
-
-    async def ending(self) -> str:
-        """Wait until the process has ended; how it did, with its last output."""
-        await self._process.wait()
-        await self._reader
-        code = self._process.returncode or 0
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        words = "\n".join(self._stderr_lines)
-        return how + (f"; its last output:\n{words}" if words else "")
-
-    def _signal(self) -> None:
-        """Send SIGKILL, not by `Process.kill`: it reaps a dead child, and asyncio then loses the exit status."""
-        if self._pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-
-    async def _read_stderr(self) -> None:
-        assert self._process.stderr is not None  # noqa: S101 - PIPE
-        while True:
-            try:
-                line = await self._process.stderr.readline()
-            except ValueError:  # longer than the limit
-                continue
-            if not line:
-                return
-            if text := line.decode(errors="replace").rstrip():
-                self._hear(text)
-
-    def _hear(self, text: str) -> None:
-        """Take a line of its stderr."""
-        self._stderr_lines.append(text)
-
-
-async def spawn(
-    module: str,
-    privileges: Privileges,
-    last: str,
-    *,
-    flags: Sequence[str] = (),
-    engine: str = "",
-    limit: int = STREAM_LIMIT,
-    more: Mapping[str, str] | None = None,
-) -> Process:
-    """Start a module for `Child`: parent, privileges and `last` are its arguments; with flags of the interpreter, the
-    variables of an engine's client, and `more`."""
-    own = privileges.environment(child_process.environment(*child_process.of_engine(engine)))
-    return await asyncio.create_subprocess_exec(
-        *child_process.interpreter(),
-        *(*flags, "-m", module, str(os.getpid()), privileges.to_argument(), last),
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-        limit=limit,
-        cwd=child_process.DIRECTORY,
-        env={**own, **(more or {})},
-    )
 
 
 class WorkerProcess(Child):

@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.table import driver
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.local_pool import Child, spawn
 from proveout.agent.load.populate_jobs import (
     Committed,
     Complete,
@@ -36,6 +35,7 @@ from proveout.agent.load.populate_jobs import (
     slices,
     to_line,
 )
+from proveout.agent.sandbox.helper import Child, spawn
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines

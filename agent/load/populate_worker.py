@@ -7,7 +7,6 @@ late or does not exist, end of file on stdin ends it in the middle of a job. See
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import sys
@@ -15,7 +14,7 @@ import threading
 from typing import Any
 
 from proveout.agent.engines.adapter import Loader, ResumableLoader
-from proveout.agent.engines.table import adapter, driver
+from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.populate_jobs import (
     Answer,
@@ -35,10 +34,10 @@ from proveout.agent.load.populate_jobs import (
     from_line,
     to_line,
 )
-from proveout.agent.sandbox.privileges import Privileges
+from proveout.agent.sandbox.privileges import enter
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.errors import ProveoutError
-from proveout.core.linux import ORPHANED, die_with_parent
+from proveout.core.linux import ORPHANED
 from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.kinds import build
 
@@ -74,12 +73,7 @@ class Jobs:
 
 def main(parent: int, argument: str, engine: str) -> int:
     """Serve jobs until stdin ends. Exit code 0, or 1 after a `Failed`."""
-    privileges = Privileges.from_argument(argument)
-    privileges.drop()
-    die_with_parent(parent, LOAD_WORKER_NAME)
-    with contextlib.suppress(ProveoutError):  # reported by the first job
-        driver(engine)
-    privileges.seal()
+    enter(argument, parent, LOAD_WORKER_NAME, engine)
     jobs = Jobs()
     try:
         opening = jobs.get()

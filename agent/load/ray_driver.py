@@ -16,8 +16,9 @@ import itertools
 import os
 import sys
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
+from proveout.agent.daemon.tasks import TaskContext, TaskRunner
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.ray_pool import RayActor, RayAggregator, RayCluster
@@ -43,8 +44,6 @@ from proveout.proto.wire.messages import (
 from proveout.proto.wire.results import LoadResult, LoadSecond
 from proveout.proto.wire.tasks import LoadPool, LoadShare, RunLoad, SignedTask, Task
 
-OWN_POOL = LoadPool()
-
 
 def divided(share: LoadShare, count: int) -> list[LoadShare]:
     """The share of each of `count` actors: contiguous, and as even as possible.
@@ -59,22 +58,13 @@ def divided(share: LoadShare, count: int) -> list[LoadShare]:
 class LoadRun:
     """One load on a group of actors."""
 
-    def __init__(self, cluster: RayCluster, task: Task, send: Any) -> None:
+    def __init__(self, cluster: RayCluster, task: Task, context: TaskContext) -> None:
         assert isinstance(task.spec, RunLoad)  # noqa: S101 - the agent sends nothing else
-        self._cluster, self._task, self._spec, self._send = cluster, task, task.spec, send
-        self._start: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.finish = asyncio.Event()
-        """Set at `Finish`."""
+        self._cluster, self._task, self._spec, self._context = cluster, task, task.spec, context
         self._armed = 0
-        self._sequence = 0
         self._actors: list[RayActor] = []
         self._aggregator: RayAggregator | None = None
         self._timeline: Timeline | None = None
-
-    def start_at(self, t0_ns: int) -> None:
-        """T0 on this host's clock."""
-        if not self._start.done():
-            self._start.set_result(t0_ns)
 
     async def run(self) -> LoadResult:
         """Arm, start, aggregate. TaskFault if an actor fails, dies, or does not answer for longer than the lease."""
@@ -101,23 +91,23 @@ class LoadRun:
                 f"{worst.name} has nice value {worst.nice}: its load workers wait for all other work on that host;"
                 " start the cluster's nodes with RAY_worker_niceness=0"
             )
-            self._send(LogLine(level="warning", text=text))
+            self._context.log("warning", text)
 
     def _part(self, number: int, share: LoadShare) -> bytes:
-        spec = replace(self._spec, share=share, workers=1, pool=OWN_POOL)
+        spec = replace(self._spec, share=share, workers=1, pool=LoadPool())
         task = replace(self._task, key=f"{self._task.key}/{number}", spec=spec)
         return codec.task_bytes(task)
 
     async def _begin(self) -> None:
         """Wait for the agent's start; send T0 to every actor, on the clock of its node; then pass on `Finish`."""
-        t0_ns = await self._start
+        t0_ns = await self._context.started()
         spec = self._spec
         names = [kind.name for kind in build(spec.workload).transactions if kind.weight > 0]
         self._timeline = Timeline.of(spec.windows, t0_ns)
         is_open = spec.share.rate is not None
         self._aggregator = RayAggregator(names, workers=len(self._actors), is_open=is_open, t0_ns=t0_ns)
         await together(actor.call("start", t0_ns + actor.offset_ns) for actor in self._actors)
-        await self.finish.wait()
+        await self._context.finished()
         await together(actor.call("finish") for actor in self._actors)
 
     async def _follow(self, number: int, actor: RayActor) -> None:
@@ -128,14 +118,14 @@ class LoadRun:
                     case TaskArmed():
                         self._armed += 1
                         if self._armed == len(self._actors):
-                            self._send(TaskArmed(key=self._task.key))
+                            self._context.armed()
                     case Sample(sample=LoadSecond() as second) if self._aggregator is not None:
                         self._aggregator.add(number, second, packed)
                         self._send_seconds(self._aggregator)
-                    case LogLine():
-                        self._send(message)
+                    case LogLine(level=level, text=text):
+                        self._context.log(level, text)
                     case TaskFailed(error=error):
-                        raise TaskFault(error.code, f"{actor.name}: {error.message}", way_out=error.way_out)
+                        raise TaskFault.from_error(error).about(actor.name)
                     case TaskDone(result=LoadResult() as result) if self._aggregator is not None:
                         self._aggregator.finish(number, self._on_this_clock(actor, result), packed)
                         return
@@ -156,8 +146,7 @@ class LoadRun:
 
     def _send_seconds(self, aggregator: RayAggregator) -> None:
         for second in aggregator.seconds():
-            self._sequence += 1
-            self._send(Sample(key=self._task.key, sequence=self._sequence, sample=second))
+            self._context.sample(second)
 
 
 class DriverServer:
@@ -165,7 +154,7 @@ class DriverServer:
 
     def __init__(self, cluster: RayCluster, out: int) -> None:
         self._cluster, self._out = cluster, out
-        self._load: LoadRun | None = None
+        self._runner: TaskRunner | None = None
         self._running: asyncio.Task[None] | None = None
 
     def send(self, message: AgentMessage) -> None:
@@ -181,26 +170,19 @@ class DriverServer:
             match codec.coordinator_message(agent_pb2.CoordinatorEnvelope.FromString(data)):
                 case SignedTask() as sent:
                     task = codec.task_from_bytes(sent.task)
-                    self._load = LoadRun(self._cluster, task, self.send)
-                    self._running = asyncio.create_task(self._run(self._load, task.key))
-                case Start(t0_ns=t0_ns) if self._load is not None:
-                    self._load.start_at(t0_ns)
-                case Finish() if self._load is not None:
-                    self._load.finish.set()
+                    self._runner = TaskRunner(task.key, "", Path(), {}, self.send)  # a load writes nothing
+                    self._running = asyncio.create_task(self._run(self._runner, task))
+                case Start() | Finish() as message if self._runner is not None:
+                    self._runner.control(message)
                 case Cancel():
                     return
 
-    async def _run(self, load: LoadRun, key: str) -> None:
-        try:
-            self.send(TaskDone(key=key, result=await load.run()))
-        except TaskFault as fault:
+    async def _run(self, runner: TaskRunner, task: Task) -> None:
+        load = LoadRun(self._cluster, task, runner)
+        outcome = await runner.run(lambda *_: load.run(), task.spec, task.deadline_s)
+        if isinstance(outcome, TaskFailed):
             self._cluster.dismiss()
-            self.send(TaskFailed(key=key, error=fault.as_error()))
-        except Exception as error:
-            self._cluster.dismiss()
-            bug = TaskFault("fault", f"{type(error).__name__}: {error}", way_out="this is a bug in proveout")
-            self.send(TaskFailed(key=key, error=bug.as_error()))
-            raise
+        self.send(outcome)
 
 
 async def _serve(address: str, out: int) -> None:

@@ -1,6 +1,6 @@
 """A Ray node that the agent starts, with its secrets and a supervisor process.
 
-`python -m proveout.agent.load.ray_node PARENT-PID PRIVILEGES`.
+`python -m proveout.agent.load.ray_node PARENT-PID PRIVILEGES FOLDER`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from proveout.agent.errors import TaskFault
+from proveout.agent.sandbox.helper import Child, spawn
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process, linux
 from proveout.core.json_data import json_line
@@ -138,8 +139,8 @@ OBJECT_STORE_BYTES = 128 << 20
 """Ray's shared memory per node: histograms pass through it, and are not kept."""
 
 
-class RayNode:
-    """A node that this agent has started, and its supervisor (a `tasks.Resource`)."""
+class RayNode(Child):
+    """The supervisor of a node that this agent has started (a `tasks.Resource`)."""
 
     def __init__(
         self,
@@ -151,7 +152,8 @@ class RayNode:
         at: str,
         privileges: Privileges,
     ) -> None:
-        self._supervisor, self.directory, self.address = supervisor, directory, address
+        super().__init__(supervisor)
+        self.directory, self.address = directory, address
         self.cpus, self._at, self.privileges = cpus, at, privileges
         self.shared = False
         """Whether other hosts are in its cluster; this agent must not form such a cluster again."""
@@ -169,13 +171,7 @@ class RayNode:
         # Ray's sockets have long names below it, and the kernel allows 107 bytes: TMPDIR may be too long
         directory = Path(tempfile.mkdtemp(prefix="pvray-", dir="/tmp"))
         await asyncio.to_thread(write_credentials, directory, secrets, privileges)
-        supervisor = await asyncio.create_subprocess_exec(
-            *child_process.python(MODULE, str(os.getpid()), privileges.to_argument()),
-            stdin=PIPE,
-            stdout=PIPE,
-            cwd=child_process.DIRECTORY,
-            env=privileges.environment(child_process.environment()),
-        )
+        supervisor = await spawn(MODULE, privileges, str(directory))
         node = cls(supervisor, directory, address=head, cpus=cpus, at=at, privileges=privileges)
         try:
             async with asyncio.timeout(START_S):
@@ -213,32 +209,19 @@ class RayNode:
             **(DESKTOP if self._at == LOOPBACK else {}),
         }
 
-    @property
-    def alive(self) -> bool:
-        """Whether the supervisor runs."""
-        return self._supervisor.returncode is None
-
     def suits(self, workers: int, privileges: Privileges) -> bool:
         """Whether it runs, and can run a load of so many workers with these privileges."""
         return self.alive and (self.shared or (self.cpus >= workers and self.privileges == privileges))
 
     async def close(self, *, keep_data: bool) -> None:
         """End the node and remove its directory; idempotent."""
-        assert self._supervisor.stdin is not None  # noqa: S101 - PIPE
-        self._supervisor.stdin.close()
-        try:
-            async with asyncio.timeout(END_S):
-                await self._supervisor.wait()
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                self._supervisor.kill()
-            await self._supervisor.wait()
+        await self.close_pipe(END_S)
         await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
 
     def _check_listeners(self) -> None:
         """TaskFault if a process of the node listens at another address than loopback's."""
         astray = []
-        for process in psutil.Process(self._supervisor.pid).children(recursive=True):
+        for process in psutil.Process(self.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 name = process.name()
                 astray += [
@@ -251,15 +234,10 @@ class RayNode:
             raise TaskFault("refused", f"Ray listens at other addresses than {LOOPBACK}: {', '.join(sorted(astray))}")
 
     async def _start_ray(self, head: str) -> str:
-        assert self._supervisor.stdin is not None and self._supervisor.stdout is not None  # noqa: S101 - PIPE
-        request = {
-            "directory": str(self.directory),
-            "argv": _argv(self.directory / "t", self.cpus, head, self._at),
-            "environment": self.environment,
-        }
-        self._supervisor.stdin.write(json_line(request))
-        line = await self._supervisor.stdout.readline()
-        answer = json.loads(line) if line else {"words": "its supervisor has ended"}
+        request = {"argv": _argv(self.directory / "t", self.cpus, head, self._at), "environment": self.environment}
+        self._stdin.write(json_line(request))
+        line = await self._stdout.readline()
+        answer = json.loads(line) if line else {"words": f"its supervisor {await self.ending()}"}
         if "address" not in answer:
             raise TaskFault(
                 "fault",
@@ -338,8 +316,8 @@ def main() -> None:
     linux.become_child_subreaper()
     parent = os.pidfd_open(int(sys.argv[1]))
     Privileges.from_argument(sys.argv[2]).drop()
+    directory = Path(sys.argv[3])
     request = json.loads(sys.stdin.readline() or "{}")
-    directory = Path(request["directory"])
     try:
         answer = start(directory, request["argv"], request["environment"])
         sys.stdout.write(json.dumps(answer) + "\n")

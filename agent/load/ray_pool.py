@@ -29,11 +29,11 @@ from proveout.agent.load import run_load as load_task
 from proveout.agent.load.aggregator import FIRST_ERRORS_MAX, HANGS_MAX, joined
 from proveout.agent.load.loop.recorder import SECOND_NS
 from proveout.core.data_classes import dataclass, record
+from proveout.core.linux import ORPHANED
 from proveout.proto.wire import agent_pb2, codec, histogram
-from proveout.proto.wire.codec import WireFault
 from proveout.proto.wire.histogram import common, merge_handling
-from proveout.proto.wire.messages import AgentMessage, Sample, TaskDone, TaskFailed
-from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TaskError, TransactionCounts, TransactionLoad
+from proveout.proto.wire.messages import AgentMessage, Finish, Sample, Start, TaskDone
+from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 from proveout.proto.wire.tasks import RunLoad, Task
 
 KINDS = ("service", "response", "schedule")
@@ -176,7 +176,7 @@ class Total:
         first = (row * len(KINDS) + place) * histogram.LENGTH
         return histogram.from_dense(
             self._dense[first : first + histogram.LENGTH],
-            sum_ns=int(totals[at + 1]),
+            sum_ns=sum(numbers[:, at + 1].tolist()),
             min_ns=int(numbers[filled, at + 2].min()),
             max_ns=int(numbers[filled, at + 3].max()),
         )
@@ -306,7 +306,6 @@ LEASE_S = 10.0
 READY_S = 60.0
 TAKE_S = 1.0
 CLOCK_PROBES = 12
-ORPHANED = 3
 
 PackedMessage: TypeAlias = tuple[bytes, bytes]
 """An agent envelope without its transactions, and the transactions packed (b"" when it has none)."""
@@ -326,9 +325,9 @@ class LoadActor:
         self._watching: asyncio.Task[None] | None = None
 
     async def hello(self) -> dict[str, Any]:
-        """Version of proveout, host name, process id, nice value."""
+        """Version of proveout, process id, nice value."""
         nice = os.getpriority(os.PRIO_PROCESS, 0)
-        return {"version": proveout.__version__, "host": socket.gethostname(), "pid": os.getpid(), "nice": nice}
+        return {"version": proveout.__version__, "pid": os.getpid(), "nice": nice}
 
     async def clock(self) -> int:
         """This node's monotonic clock, ns."""
@@ -349,12 +348,12 @@ class LoadActor:
     async def start(self, t0_ns: int) -> None:
         """Start the armed load at this instant of the node's clock."""
         if self._runner is not None:
-            self._runner.start_at(t0_ns)
+            self._runner.control(Start(key=self._runner.key, t0_ns=t0_ns))
 
     async def finish(self) -> None:
         """Handle `Finish`."""
         if self._runner is not None:
-            self._runner.finish()
+            self._runner.control(Finish(key=self._runner.key))
 
     async def take(self) -> list[PackedMessage]:
         """Messages since the last call; waits for the first one, at most `TAKE_S`."""
@@ -368,20 +367,8 @@ class LoadActor:
         taken, self._messages = self._messages, []
         return taken
 
-    async def stop(self) -> None:
-        """Stop the load, if there is one, and the worker process."""
-        if self._runner is not None and self._running is not None:
-            self._runner.stop("cancelled", "the load was stopped")
-            await asyncio.wait({self._running})
-        for resource in self._resources.values():
-            await resource.close(keep_data=False)
-
     async def _run(self, runner: TaskRunner, task: Task) -> None:
-        outcome = await runner.run(load_task.run_load, task.spec, task.deadline_s)
-        try:
-            self._add_message(outcome)
-        except WireFault as fault:
-            self._add_message(TaskFailed(key=outcome.key, error=TaskError(code="fault", message=fault.what)))
+        self._add_message(await runner.run(load_task.run_load, task.spec, task.deadline_s))
 
     def _add_message(self, message: AgentMessage) -> None:
         transactions = b""

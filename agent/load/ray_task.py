@@ -21,10 +21,10 @@ from typing import Any
 
 import psutil
 
-from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.daemon.tasks import DEADLINE_MAX_S, TaskContext
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.local_pool import Child, spawn
 from proveout.agent.load.ray_node import RayNode, answers, is_open
+from proveout.agent.sandbox.helper import Child, spawn
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process, errors
 from proveout.core.json_data import frame, read_frame
@@ -49,7 +49,6 @@ DRIVER = "pool:ray:driver"
 NODE = "pool:ray:node"
 CONNECT_S = 60.0
 END_S = 4.0
-LOAD_DEADLINE_S = 86_400.0
 LINES_MAX = 200
 LINE_MAX = 500
 ADDRESS_BYTES_MAX = 4096
@@ -87,7 +86,7 @@ class RayDriver(Child):
     async def run(self, context: TaskContext, spec: RunLoad) -> LoadResult:
         """Run a load. TaskFault if it fails, or the driver ends."""
         self._context, self._lines = context, 0
-        task = Task(key=context.key, spec=spec, deadline_s=LOAD_DEADLINE_S)
+        task = Task(key=context.key, spec=spec, deadline_s=DEADLINE_MAX_S)
         self._send(SignedTask(task=codec.task_bytes(task)))
         starting: asyncio.Task[None] | None = None
         try:
@@ -132,7 +131,7 @@ class RayDriver(Child):
             raise TaskFault("fault", f"the Ray driver {await self.ending()}")
         message = codec.agent_message(agent_pb2.AgentEnvelope.FromString(data))
         if isinstance(message, TaskFailed):
-            raise TaskFault(message.error.code, message.error.message, way_out=message.error.way_out)
+            raise TaskFault.from_error(message.error)
         return message
 
     def _hear(self, text: str) -> None:

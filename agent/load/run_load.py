@@ -37,7 +37,7 @@ from proveout.dsl import engines
 from proveout.dsl.plan.scalars import THREADS_MAX
 from proveout.dsl.workloads.base import TransactionType
 from proveout.dsl.workloads.kinds import build
-from proveout.proto.wire.results import LoadResult
+from proveout.proto.wire.results import LoadResult, TaskError
 from proveout.proto.wire.tasks import Endpoint, RunLoad
 
 POOL = "pool:load"
@@ -111,6 +111,7 @@ class _Run:
 
     def __init__(self, context: TaskContext, spec: RunLoad, workers: list[WorkerProcess]) -> None:
         self._context, self._spec, self._workers = context, spec, workers
+        self._system = f"{spec.endpoint.system} ({spec.endpoint.engine})"
 
     async def run(self, hands: list[tuple[int, ...]]) -> LoadResult:
         total, count = pool_share(self._spec), len(hands)
@@ -149,7 +150,7 @@ class _Run:
 
     async def _armed(self, worker: WorkerProcess) -> None:
         frame = await worker.read()
-        if isinstance(frame, worker_messages.Fault):
+        if isinstance(frame, TaskError):
             raise self._fault(frame)
 
     async def _started(self) -> int:
@@ -199,9 +200,8 @@ class _Run:
                 case worker_messages.Finished() as finished:
                     aggregator.end_worker(number)
                     return finished
-                case worker_messages.Fault() as fault:
-                    name = f"{self._spec.endpoint.system} ({self._spec.endpoint.engine})"
-                    raise TaskFault(fault.code, f"the load on {name} has ended: {fault.message}", way_out=fault.way_out)
+                case TaskError() as error:
+                    raise TaskFault.from_error(error).about(f"the load on {self._system} has ended")
                 case other:
                     raise TaskFault(
                         "fault", f"load worker {worker.pid} sent an unexpected {type(other).__name__} during the load"
@@ -211,21 +211,17 @@ class _Run:
         for second in aggregator.seconds(over=over):
             self._context.sample(second)
 
-    def _fault(self, fault: worker_messages.Fault) -> TaskFault:
+    def _fault(self, error: TaskError) -> TaskFault:
         """The fault for a worker that cannot arm, with the system's name and a way out."""
-        endpoint = self._spec.endpoint
-        name = f"{endpoint.system} ({endpoint.engine})"
-        if fault.code == "unreachable":
-            terminals = self._spec.share.total
+        what = "the load cannot be prepared on"
+        way_out = error.way_out or "check that the system is populated and that its user may use the tables"
+        if error.code == "unreachable":
+            what, terminals = "the load cannot connect to", self._spec.share.total
             way_out = f"check that the server runs, accepts this host, and allows {terminals} connections"
             user = privileges.account()
-            if user is not None and " file " in fault.message:
+            if user is not None and " file " in error.message:
                 way_out += f"; load runs as user id {user.uid}, which must be able to read the files that the dsn names"
-            return TaskFault("unreachable", f"the load cannot connect to {name}: {fault.message}", way_out=way_out)
-        way_out = fault.way_out or "check that the system is populated and that its user may use the tables"
-        refused = TaskFault(fault.code, f"the load cannot be prepared on {name}: {fault.message}", way_out=way_out)
-        refused.subject, refused.line = fault.subject, fault.line
-        return refused
+        return TaskFault.from_error(replace(error, way_out=way_out)).about(f"{what} {self._system}")
 
 
 async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -1,6 +1,6 @@
 """A load worker: one process of a load pool. `python -m proveout.agent.load.worker PARENT-PID PRIVILEGES ENGINE`.
 
-Flow: stdin -> `Arm` (connect, prepare) -> `Armed` -> `Start(t0)` -> the loop -> chunks of times -> `Finished`.
+Flow: stdin -> `Arm` (connect, prepare) -> `Ready` -> `Start(t0)` -> the loop -> chunks of times -> `Finished`.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from proveout.agent.load.loop.terminal import Terminal
 from proveout.agent.load.loop.thread_loop import ThreadedLoop
 from proveout.agent.load.loop.transaction import statements, statements_of
 from proveout.agent.load.pacing import Pacing, Timeline
-from proveout.agent.sandbox.privileges import Privileges
+from proveout.agent.sandbox.privileges import enter
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
-from proveout.core.linux import die_with_parent
 from proveout.dsl.workloads.base import WorkloadKind
 from proveout.dsl.workloads.commits import PIPELINE
 from proveout.dsl.workloads.kinds import build, part_of
+from proveout.proto.wire.results import TaskError
 
 T = TypeVar("T")
 
@@ -185,11 +185,11 @@ class LoadTicker:
         self.pause_longest_ns = 0
 
     def control(self) -> int:
-        """The descriptor of the agent's pipe."""
+        """The descriptor of the agent's messages; the loop calls `tick` when it is readable."""
         return self._stdin
 
     def tick(self, now_ns: int) -> int:
-        """See `event_loop.Ticker`."""
+        """Send the records that are due. Returns the time of the next call, ns; 0 when the load is over."""
         self._read_messages()
         self._note_pause(now_ns)
         while len(self._marks) < 2 and now_ns >= self._edges[len(self._marks)]:
@@ -206,7 +206,7 @@ class LoadTicker:
         return min(grid_ns, *(edge for edge in self._edges if edge > now_ns))
 
     def complete(self, now_ns: int) -> None:
-        """End the measure window: all passes have ended."""
+        """End the measure window: all passes have ended, and the next `tick` returns 0."""
         self._completed = True
         self._edges = (self._edges[0], now_ns, now_ns)
 
@@ -218,19 +218,18 @@ class LoadTicker:
 
     def pack(self, now_ns: int) -> None:
         """Send the records since the last call."""
-        taken = self._recorder.take()
-        connects, waits, reruns = self._recorder.take_sessions()
+        records = self._recorder
         more = {
-            worker_messages.HANDLING: self._recorder.sampler.take(),
-            worker_messages.CONNECTS: connects,
-            worker_messages.WAITS: waits,
-            worker_messages.RERUNS: reruns,
+            worker_messages.HANDLING: records.sampler.take,
+            worker_messages.CONNECTS: records.connects.take,
+            worker_messages.WAITS: records.waits.take,
+            worker_messages.RERUNS: records.reruns.take,
         }
-        taken |= {code: records for code, records in more.items() if records}
+        taken = records.take() | {code: found for code, take in more.items() if (found := take())}
         chunk = worker_messages.Chunk(
             until_ns=now_ns,
             codes=tuple((code, len(times)) for code, times in taken.items()),
-            incidents=tuple(self._recorder.take_incidents()),
+            incidents=tuple(records.take_incidents()),
             times=b"".join(taken.values()),
         )
         self._outlet.offer(chunk)
@@ -320,7 +319,7 @@ class Load:
         self._terminals: list[Terminal] = []
         self._connections: list[Connection] = []
 
-    def arm(self) -> worker_messages.Armed | worker_messages.Fault:
+    def arm(self) -> worker_messages.Ready | TaskError:
         """Connect and prepare all terminals. After a failure no connection stays open.
 
         Garbage is collected here, and not between the start message and T0: it takes 30 ms of CPU, and the workers of
@@ -335,7 +334,7 @@ class Load:
         except StatementFailure as failure:
             self.abandon()
             lost = failure.kind is FailureKind.LOST
-            return worker_messages.Fault(
+            return TaskError(
                 code="unreachable" if lost else "invalid",
                 message=f"{failure.code}: {failure.what}",
                 subject="" if lost else failure.subject,
@@ -343,7 +342,7 @@ class Load:
             )
         self._note_server_start()
         gc.collect()
-        return worker_messages.Armed()
+        return worker_messages.Ready()
 
     def _note_server_start(self) -> None:
         """Ask the one server of the load when it was started; of all workers that of terminal 0."""
@@ -390,7 +389,7 @@ class Load:
         self._stopped = True
         cancel_statements(lambda: list(self._preparing), lambda seconds: wait([arming], seconds))
 
-    def run(self, t0_ns: int, outlet: ChunkWriter, stdin: int) -> worker_messages.Finished | worker_messages.Fault:
+    def run(self, t0_ns: int, outlet: ChunkWriter, stdin: int) -> worker_messages.Finished | TaskError:
         """Run the windows from T0 on. A `Fault` if a connection was lost, and the load must not go on without it."""
         timeline = Timeline.of(self._spec.windows, t0_ns)
         ticker = LoadTicker(self._recorder, outlet, timeline, stdin)
@@ -406,7 +405,7 @@ class Load:
         if loop.failure is not None:
             code, what = loop.failure.code, loop.failure.what
             message = f"a connection was lost, and `on_disconnect: fail` ends the load: {code}: {what}"
-            return worker_messages.Fault(code="refused", message=message, way_out="on_disconnect: reconnect, or retry")
+            return TaskError(code="refused", message=message, way_out="on_disconnect: reconnect, or retry")
         ticker.pack(time.monotonic_ns())
         if self._spec.awaits_finish:
             ticker.await_settle()
@@ -545,18 +544,18 @@ class Load:
 
 def serve(stdin: int, outlet: ChunkWriter) -> None:
     """Run the loads that the agent requests, until it closes the pipe."""
-    outlet.send(worker_messages.Ready(pid=os.getpid()))
+    outlet.send(worker_messages.Ready())
     while (frame := worker_messages.read_blocking(stdin)) is not None:
         if not isinstance(frame, worker_messages.Arm):
             continue  # a Stop that crossed with Finished
         try:
             load = Load(frame)
         except ProveoutError as error:
-            outlet.send(worker_messages.Fault(code="invalid", message=error.what, way_out=error.way_out))
+            outlet.send(TaskError(code="invalid", message=error.what, way_out=error.way_out))
             continue
         armed = arm(load, stdin)
         outlet.send(armed)
-        if isinstance(armed, worker_messages.Fault):
+        if isinstance(armed, TaskError):
             continue
         start = worker_messages.read_blocking(stdin)
         if isinstance(start, worker_messages.Start):
@@ -565,9 +564,9 @@ def serve(stdin: int, outlet: ChunkWriter) -> None:
             load.abandon()
 
 
-def arm(load: Load, stdin: int) -> worker_messages.Armed | worker_messages.Fault:
+def arm(load: Load, stdin: int) -> worker_messages.Ready | TaskError:
     """Arm in a thread, and read the agent's messages: preparing may wait for a lock. A `Stop` ends this process."""
-    arming: Future[worker_messages.Armed | worker_messages.Fault] = Future()
+    arming: Future[worker_messages.Ready | TaskError] = Future()
     done = os.eventfd(0)
 
     def work() -> None:
@@ -590,13 +589,8 @@ def arm(load: Load, stdin: int) -> worker_messages.Armed | worker_messages.Fault
 
 def main() -> None:
     """Run the process."""
-    parent, argument, engine = int(sys.argv[1]), *sys.argv[2:4]
-    privileges = Privileges.from_argument(argument)
-    privileges.drop()
-    die_with_parent(parent, LOAD_WORKER_NAME)  # after `drop`: a change of the user resets the parent-death signal
-    with contextlib.suppress(ProveoutError):  # a driver that cannot be loaded is reported when it is needed
-        driver(engine)
-    privileges.seal()
+    parent, argument, engine = sys.argv[1:]
+    enter(argument, int(parent), LOAD_WORKER_NAME, engine)
     gc.freeze()  # what the imports have made lives as long as the process: collections need not visit it
     out = os.dup(1)
     os.dup2(2, 1)  # prints of libraries go to the log, not between the frames

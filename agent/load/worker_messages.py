@@ -1,9 +1,9 @@
 """Protocol between an agent and its load workers: frozen data in frames over stdin and stdout of the worker.
 
-Flow: agent -> `Arm`, `Start`, `Settle`, `Stop` -> worker -> `Ready`, `Armed`, `Chunk` …, `Finished` or `Fault`. A
-message is two frames: a record as `core.json_data.to_message` writes it, and raw bytes (the times of a chunk). No
-pickle: a compromised worker can send wrong data, but cannot run code in its agent. The dsn goes through the pipe, never
-through argv.
+Flow: agent -> `Arm`, `Start`, `Settle`, `Stop` -> worker -> `Ready`, `Chunk` …, `Finished`, or `TaskError` for an
+expected failure, after which the worker continues. A message is two frames: a record as `core.json_data.to_message`
+writes it, and raw bytes (the times of a chunk). No pickle: a compromised worker can send wrong data, but cannot run
+code in its agent. The dsn goes through the pipe, never through argv.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from proveout.agent.load.loop.recorder import Incident
 from proveout.core.data_classes import record
 from proveout.core.json_data import frame as framed
 from proveout.core.json_data import from_plain, read_frame, read_frame_blocking, to_message
+from proveout.proto.wire.results import TaskError
 from proveout.proto.wire.tasks import RunLoad
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ UNCONNECTED = -1
 
 @record
 class Arm:
-    """Connect and prepare the terminals `numbers` of a load of the run `run`; answer `Armed`. `connections`: of the
+    """Connect and prepare the terminals `numbers` of a load of the run `run`; answer `Ready`. `connections`: of the
     load's pool of connections, if it has one."""
 
     spec: RunLoad
@@ -61,14 +62,7 @@ class Settle:
 
 @record
 class Ready:
-    """The worker is up, with everything imported."""
-
-    pid: int
-
-
-@record
-class Armed:
-    """Connected and prepared."""
+    """The worker is up, with everything imported; or after `Arm` connected and prepared."""
 
 
 @record
@@ -126,21 +120,10 @@ class Finished:
     server_starts_ms: tuple[int, ...] = ()
 
 
-@record
-class Fault:
-    """An expected failure, as `results.TaskError`; the worker continues."""
-
-    code: str
-    message: str
-    way_out: str = ""
-    subject: str = ""
-    line: int = 0
-
-
 ToWorker: TypeAlias = Arm | Start | Settle | Stop
-FromWorker: TypeAlias = Ready | Armed | Chunk | Finished | Fault
+FromWorker: TypeAlias = Ready | Chunk | Finished | TaskError
 _FLAT: dict[str, Any] = {t.__name__: t for t in (Chunk, Finished)}
-_TYPES = {t.__name__: t for t in (Arm, Start, Settle, Stop, Ready, Armed, Fault)}
+_TYPES = {t.__name__: t for t in (Arm, Start, Settle, Stop, Ready, TaskError)}
 
 
 def encode(frame: ToWorker | FromWorker) -> bytes:

@@ -1,6 +1,6 @@
-"""The agent's side of a helper process, the protocol between both over standard input and output, and the handlers of
-tasks that read from a database or an exporter: a root agent runs them in a helper process, every agent those of an
-engine whose client needs a process of its own.
+"""The agent's side of its child processes (`Child`); helper processes, the protocol with them over standard input and
+output, and the handlers of tasks that read from a database or an exporter: a root agent runs them in a helper process,
+every agent those of an engine whose client needs a process of its own.
 
 Flow: `Helper.run(context, spec)` -> the process -> its samples, progress and log lines -> the result.
 """
@@ -17,7 +17,7 @@ import shutil
 import signal
 from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, cast
@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 from google.protobuf.message import DecodeError
 
 from proveout.agent.daemon.handlers import IN_HELPER, resolve
-from proveout.agent.daemon.tasks import Handler, Resource, TaskContext
+from proveout.agent.daemon.tasks import DEADLINE_MAX_S, Handler, Resource, TaskContext
 from proveout.agent.engines import handlers
 from proveout.agent.engines.adapter import ProvisionedSystem, Settings
 from proveout.agent.engines.embedded import data_store
@@ -74,10 +74,9 @@ from proveout.proto.wire.tasks import (
 #
 # | name | to | arguments |
 # |---|---|---|
-# | `host` | helper | this host's name in the plan |
 # | `close` | helper | number, name of a resource, whether its data is kept |
 # | `end` | helper | whether data is kept; the helper closes all resources and exits |
-# | `call` | helper | number, name of a function of `helper_main.CALLS`, its keyword arguments |
+# | `call` | helper | number, name of one of `sql_access.FUNCTIONS`, its endpoint and its text |
 # | `reply` | helper | number, the answer to `replication_log` |
 # | `done` | agent | number, the result of `close` or `call` |
 # | `fault` | agent | number, code, what, way out, refusal, line: a `TaskFault` in place of a result |
@@ -156,12 +155,113 @@ STOP_S = 14.0
 """Below the time that an agent gives a handler to stop (`tasks.STOP_GRACE_S`)."""
 CLOSE_S = 25.0
 """Below the time that a session gives a resource to close (`session.CLOSE_S`)."""
-DEADLINE_S = 30 * 86400.0
-LINE_BYTES_MAX = 1 << 16
+STREAM_LIMIT = 1 << 20
 STDERR_LINES_MAX = 8
 STDERR_S = 1.0
 
 _log = logging.getLogger(__name__)
+
+
+class Child:
+    """The agent's side of a process with messages on its stdin and stdout; the last lines of its stderr are kept."""
+
+    def __init__(self, process: Process) -> None:
+        assert process.stdin is not None and process.stdout is not None  # noqa: S101 - PIPE
+        self._process = process
+        self._stdin, self._stdout = process.stdin, process.stdout
+        self._pidfd = -1
+        with contextlib.suppress(ProcessLookupError):  # it has ended already; reading its output reports that
+            self._pidfd = os.pidfd_open(process.pid)
+        self._stderr_lines: deque[str] = deque(maxlen=STDERR_LINES_MAX)
+        self._reader = asyncio.create_task(self._read_stderr())
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs, as far as the agent can see."""
+        return self._process.returncode is None and not self._stdout.at_eof()
+
+    async def kill(self) -> None:
+        """Kill the process; idempotent."""
+        self._signal()
+        await self._process.wait()
+        await self._reader
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    async def close_pipe(self, within_s: float) -> None:
+        """Close its stdin, and kill it if it has not ended within this time."""
+        with contextlib.suppress(ConnectionError, RuntimeError):
+            self._stdin.close()
+        try:
+            async with asyncio.timeout(within_s):
+                while await self._stdout.read(STREAM_LIMIT):
+                    pass
+                await self._process.wait()
+        except TimeoutError:
+            pass
+        finally:
+            await self.kill()
+
+    async def ending(self) -> str:
+        """Wait until the process has ended; how it did, with its last output."""
+        await self._process.wait()
+        await self._reader
+        code = self._process.returncode or 0
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        words = "\n".join(self._stderr_lines)
+        return how + (f"; its last output:\n{words}" if words else "")
+
+    def _signal(self) -> None:
+        """Send SIGKILL, not by `Process.kill`: it reaps a dead child, and asyncio then loses the exit status."""
+        if self._pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    async def _read_stderr(self) -> None:
+        assert self._process.stderr is not None  # noqa: S101 - PIPE
+        while True:
+            try:
+                line = await self._process.stderr.readline()
+            except ValueError:  # longer than the limit
+                continue
+            if not line:
+                return
+            if text := line.decode(errors="replace").rstrip():
+                self._hear(text)
+
+    def _hear(self, text: str) -> None:
+        """Take a line of its stderr."""
+        self._stderr_lines.append(text)
+
+
+async def spawn(
+    module: str,
+    privileges: Privileges,
+    *last: str,
+    flags: Sequence[str] = (),
+    engine: str = "",
+    limit: int = STREAM_LIMIT,
+    more: Mapping[str, str] | None = None,
+) -> Process:
+    """Start a module for `Child`: parent, privileges and `last` are its arguments; with flags of the interpreter, the
+    variables of an engine's client, and `more`."""
+    own = privileges.environment(child_process.environment(*child_process.of_engine(engine)))
+    return await asyncio.create_subprocess_exec(
+        *child_process.interpreter(),
+        *(*flags, "-m", module, str(os.getpid()), privileges.to_argument(), *last),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        limit=limit,
+        cwd=child_process.DIRECTORY,
+        env={**own, **(more or {})},
+    )
 
 
 @dataclass(eq=False)
@@ -189,8 +289,8 @@ class Helper:
         replication_log: Callable[[str], str] = lambda _: "",
         on_resources: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> None:
-        self._privileges, self._engine = privileges, engine
-        self._replication_log, self._on_resources = replication_log, on_resources
+        self.privileges, self.engine = privileges, engine
+        self.replication_log, self.on_resources = replication_log, on_resources
         self._process: _Process | None = None
         self._starting = asyncio.Lock()
 
@@ -201,13 +301,11 @@ class Helper:
 
     async def run(self, context: TaskContext, spec: TaskSpec) -> TaskResult:
         """Run a task. TaskFault as its handler raises it, or `fault` if the process dies."""
-        process = await self._running(context.host)
-        return await process.run(context, spec)
+        return await (await self._running()).run(context, spec)
 
-    async def call(self, name: str, endpoint: Endpoint, **arguments: Any) -> Any:
-        """Call a function of `helper_main.CALLS`; return its result or raise its TaskFault."""
-        process = await self._running("")
-        return await process.request("call", name, {"endpoint": to_plain(endpoint), **arguments})
+    async def call(self, name: str, endpoint: Endpoint, statement: str) -> Any:
+        """Call one of `sql_access.FUNCTIONS`; return its result or raise its TaskFault."""
+        return await (await self._running()).request("call", name, to_plain(endpoint), statement)
 
     async def close_resource(self, name: str, *, keep_data: bool) -> None:
         """Close one resource of the process. Does nothing if the process has ended."""
@@ -220,62 +318,32 @@ class Helper:
         if process is not None:
             await process.end(keep_data)
 
-    async def _running(self, host: str) -> _Process:
+    async def _running(self) -> _Process:
         async with self._starting:
             if self._process is not None and not self._process.alive:
                 await self._process.kill()
                 self._process = None
             if self._process is None:
-                self._process = await _Process.start(self, host)
+                self._process = await _Process.start(self)
             return self._process
 
-    def command(self) -> tuple[tuple[str, ...], dict[str, str]]:
-        """Arguments and environment of the process."""
-        argv = child_process.python(MODULE, str(os.getpid()), self._privileges.to_argument())
-        own = child_process.environment(*child_process.of_engine(self._engine))
-        return argv, self._privileges.environment(own)
 
-    def resources_changed(self, names: Sequence[object]) -> None:
-        """The process keeps these resources now."""
-        self._on_resources([str(name) for name in names])
-
-    def replication_log(self, system: str) -> str:
-        """The last line about replication in the log of a server of this session."""
-        return self._replication_log(system)
-
-
-class _Process:
+class _Process(Child):
     """One process, its running tasks by key, and its open requests by number."""
 
-    def __init__(self, helper: Helper, process: Process) -> None:
-        assert process.stdin is not None and process.stdout is not None  # noqa: S101 - PIPE
-        self._helper, self._process = helper, process
-        self._stdin, self._stdout = process.stdin, process.stdout
+    def __init__(self, process: Process, helper: Helper) -> None:
+        super().__init__(process)
+        self._helper = helper
         self._jobs: dict[str, _Job] = {}
         self._requests: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
         self._up = asyncio.get_running_loop().create_future()
-        self._stderr_lines: deque[str] = deque(maxlen=STDERR_LINES_MAX)
-        self._pidfd = -1
-        with contextlib.suppress(ProcessLookupError):  # it has ended already; the reader of its output reports that
-            self._pidfd = os.pidfd_open(process.pid)
-        self._readers = [asyncio.create_task(self._read_stdout()), asyncio.create_task(self._read_stderr())]
-        self.alive = True
+        self._is_gone = False
+        self._messages = asyncio.create_task(self._read_stdout())
 
     @classmethod
-    async def start(cls, helper: Helper, host: str) -> _Process:
-        argv, environment = helper.command()
-        started = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            limit=LINE_BYTES_MAX,
-            env=environment,
-            cwd=child_process.DIRECTORY,
-        )
-        process = cls(helper, started)
-        process._send(control("host", host))
+    async def start(cls, helper: Helper) -> _Process:
+        process = cls(await spawn(MODULE, helper.privileges, engine=helper.engine), helper)
         try:
             async with asyncio.timeout(START_S):
                 await process._up
@@ -287,8 +355,9 @@ class _Process:
         return process
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
+    def alive(self) -> bool:
+        """Whether the process runs, and has sent nothing that is not valid."""
+        return not self._is_gone
 
     async def run(self, context: TaskContext, spec: TaskSpec) -> TaskResult:
         key = f"{context.key}#{next(self._numbers)}"
@@ -297,7 +366,7 @@ class _Process:
         if isinstance(spec, RunCapture) and spec.edges_s:
             controls.append(asyncio.create_task(self._start(key, context)))
         try:
-            task = Task(key=key, spec=spec, deadline_s=DEADLINE_S)
+            task = Task(key=key, spec=spec, deadline_s=DEADLINE_MAX_S)
             self._send(to_helper(SignedTask(task=codec.task_bytes(task))))
             outcome = await asyncio.shield(job.outcome)
         except asyncio.CancelledError:
@@ -338,20 +407,13 @@ class _Process:
             await self.kill()
 
     async def kill(self) -> None:
-        if self._pidfd >= 0:  # not `Process.kill`: it reaps a dead child, and asyncio then loses the exit status
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        for reader in self._readers:
-            reader.cancel()
-        await asyncio.gather(*self._readers, return_exceptions=True)
-        for stream in (self._stdout, self._process.stderr):  # asyncio sees its end only after that of its output
-            while stream is not None and await stream.read(FRAME_BYTES_MAX):
-                pass
-        await self._process.wait()
+        self._signal()
+        self._messages.cancel()
+        await asyncio.gather(self._messages, return_exceptions=True)
+        while await self._stdout.read(STREAM_LIMIT):  # asyncio sees the end of a process only after that of its output
+            pass
+        await super().kill()
         self._gone("was ended by its agent")
-        if self._pidfd >= 0:
-            os.close(self._pidfd)
-            self._pidfd = -1
 
     async def _start(self, key: str, context: TaskContext) -> None:
         self._send(to_helper(Start(key=key, t0_ns=await context.started())))
@@ -369,7 +431,7 @@ class _Process:
         try:
             while (message := await read_from_helper(self._stdout)) is not None:
                 self._take(message)
-            await asyncio.wait({self._readers[1]}, timeout=STDERR_S)
+            await asyncio.wait({self._reader}, timeout=STDERR_S)
             why += f"; its last output:\n{chr(10).join(self._stderr_lines)}" if self._stderr_lines else ""
         except WireFault as fault:
             why = f"sent a message that is not valid: {fault.what}"
@@ -379,7 +441,7 @@ class _Process:
     def _take(self, message: Any) -> None:
         match message:
             case ["resources", list(names)]:
-                self._helper.resources_changed(names)
+                self._helper.on_resources([str(name) for name in names])
                 if not self._up.done():
                     self._up.set_result(None)
             case ["replication_log", int(number), str(system)]:
@@ -416,9 +478,9 @@ class _Process:
 
     def _gone(self, why: str) -> None:
         """The process has ended: fail all tasks and requests that wait for it."""
-        if not self.alive:
+        if self._is_gone:
             return
-        self.alive = False
+        self._is_gone = True
         fault = TaskFault(
             "fault",
             f"the helper process {self.pid}, which connects to databases, {why}",
@@ -430,18 +492,9 @@ class _Process:
                 future.set_exception(fault)
                 future.exception()  # retrieved, so that asyncio does not report it as unhandled
 
-    async def _read_stderr(self) -> None:
-        assert self._process.stderr is not None  # noqa: S101 - PIPE
-        while line := await _line(self._process.stderr):
-            self._stderr_lines.append(line.decode(errors="replace").rstrip())
-            _log.warning("process %d: %s", self.pid, self._stderr_lines[-1])
-
-
-async def _line(stream: asyncio.StreamReader) -> bytes:
-    try:
-        return await stream.readline()
-    except ValueError:  # longer than the limit; asyncio drops what was read
-        return b"(a line that is too long)\n"
+    def _hear(self, text: str) -> None:
+        super()._hear(text)
+        _log.warning("process %d: %s", self.pid, text)
 
 
 def helper_for(context: TaskContext, privileges: Privileges, engine: str) -> Helper:

@@ -14,38 +14,28 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from proveout.agent.daemon.handlers import IN_HELPER, resolve
-from proveout.agent.daemon.tasks import Handler, Resource, TaskRunner
+from proveout.agent.daemon.handlers import IN_HELPER, lazy, resolve
+from proveout.agent.daemon.tasks import Resource, TaskRunner
 from proveout.agent.errors import TaskFault, sanitize
 from proveout.agent.sandbox import helper
-from proveout.agent.sandbox.privileges import Privileges
+from proveout.agent.sandbox.privileges import enter
 from proveout.core.json_data import FRAME_BYTES_MAX, from_plain
-from proveout.core.linux import ORPHANED, die_with_parent
+from proveout.core.linux import ORPHANED
 from proveout.proto.wire import tasks
 from proveout.proto.wire.codec import WireFault, task_from_bytes
-from proveout.proto.wire.messages import AgentMessage, Cancel, Finish, Start, TaskFailed
-from proveout.proto.wire.results import TaskError
+from proveout.proto.wire.messages import AgentMessage, Cancel, Finish, Start
 from proveout.proto.wire.tasks import Endpoint, SignedTask, Task
 
 NAME = "proveout-helper"
 NO_WORK_DIR = Path("/nonexistent")
 """A helper process has no work directory: it writes files of its systems only."""
 
-CALLS: Mapping[str, str] = MappingProxyType(
-    {
-        "rows": "proveout.agent.tuning.sql_access:rows",
-        "run": "proveout.agent.tuning.sql_access:run",
-        "copy_state": "proveout.agent.engines.handlers:state",
-        "save_copy": "proveout.agent.engines.handlers:save",
-        "release_copy": "proveout.agent.engines.handlers:release",
-    }
-)
-"""Blocking functions of an endpoint and keyword arguments; their results are JSON data."""
+FUNCTIONS = "proveout.agent.tuning.sql_access:FUNCTIONS"
+"""Blocking functions of an endpoint and a text; their results are JSON data."""
 
 
 class RemoteSystem:
@@ -69,7 +59,7 @@ class HelperServer:
     """Serves one agent: its running tasks, and the resources to close at the end."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
-        self._host, self._write = "", write
+        self._write = write
         self._tasks: dict[str, TaskRunner] = {}
         self._runs: set[asyncio.Task[None]] = set()
         self._resources: dict[str, Resource] = {}
@@ -81,16 +71,14 @@ class HelperServer:
             match await helper.read_from_agent(stdin):
                 case None:
                     os._exit(ORPHANED)
-                case ["host", str(host)]:
-                    self._host = host
                 case SignedTask(task=task):
                     self._begin(task_from_bytes(task))
-                case Start() | Finish() | Cancel() as message:
-                    self._steer(message)
+                case Start() | Finish() | Cancel() as message if message.key in self._tasks:
+                    self._tasks[message.key].control(message)
                 case ["close", int(number), str(name), bool(keep)]:
                     self._spawn(self._close(number, name, keep))
-                case ["call", int(number), str(name), dict(arguments)]:
-                    self._spawn(self._call(number, name, arguments))
+                case ["call", int(number), str(name), dict(endpoint), str(statement)]:
+                    self._spawn(self._call(number, name, from_plain(Endpoint, endpoint), statement))
                 case ["reply", int(number), str(text)]:
                     if (query := self._queries.pop(number, None)) is not None:
                         query.set_result(text)
@@ -98,18 +86,6 @@ class HelperServer:
                     return await self._end(keep)
                 case _:  # a message for a task that has just ended
                     pass
-
-    def _steer(self, message: Start | Finish | Cancel) -> None:
-        """Pass a message to its task, unless that has just ended."""
-        match message, self._tasks.get(message.key):
-            case _, None:
-                pass
-            case Start(t0_ns=t0_ns), TaskRunner() as runner:
-                runner.start_at(t0_ns)
-            case Finish(), TaskRunner() as runner:
-                runner.finish()
-            case Cancel(reason=reason), TaskRunner() as runner:
-                runner.stop("cancelled", reason)
 
     def _send(self, message: AgentMessage) -> None:
         self._write(helper.to_agent(message))
@@ -127,21 +103,16 @@ class HelperServer:
                     self._resources.setdefault(
                         f"system:{end.system}", RemoteSystem(self._replication_log_of(end.system))
                     )
-        runner = TaskRunner(task.key, self._host, NO_WORK_DIR, self._resources, self._send)
+        runner = TaskRunner(task.key, "", NO_WORK_DIR, self._resources, self._send)
         self._tasks[task.key] = runner
         self._spawn(self._run(runner, task))
 
     async def _run(self, runner: TaskRunner, task: Task) -> None:
-        outcome = await runner.run(_lazy_handler(IN_HELPER[type(task.spec)]), task.spec, task.deadline_s)
+        outcome = await runner.run(lazy(IN_HELPER[type(task.spec)]), task.spec, task.deadline_s)
         del self._tasks[task.key]
-        self._write(helper.control("resources", self._own_resources()))
-        try:
-            self._send(outcome)
-        except WireFault as fault:
-            self._send(TaskFailed(key=task.key, error=TaskError(code="fault", message=fault.what)))
-
-    def _own_resources(self) -> list[str]:
-        return [name for name, resource in self._resources.items() if not isinstance(resource, RemoteSystem)]
+        own = [name for name, resource in self._resources.items() if not isinstance(resource, RemoteSystem)]
+        self._write(helper.control("resources", own))
+        self._send(outcome)
 
     def _replication_log_of(self, system: str) -> Callable[[], asyncio.Future[str]]:
         def query() -> asyncio.Future[str]:
@@ -152,10 +123,9 @@ class HelperServer:
 
         return query
 
-    async def _call(self, number: int, name: str, arguments: dict[str, Any]) -> None:
-        endpoint = from_plain(Endpoint, arguments.pop("endpoint"))
+    async def _call(self, number: int, name: str, endpoint: Endpoint, statement: str) -> None:
         try:
-            answer = await asyncio.to_thread(resolve(CALLS[name]), endpoint, **arguments)
+            answer = await asyncio.to_thread(resolve(FUNCTIONS)[name], endpoint, statement)
         except TaskFault as fault:
             words = map(sanitize, (fault.what, fault.way_out, fault.refusal))
             self._write(helper.control("fault", number, fault.code, *words, fault.line))
@@ -201,14 +171,6 @@ async def _closed(name: str, resource: Resource, keep_data: bool) -> str:
     return ""
 
 
-def _lazy_handler(path: str) -> Handler:
-    async def handle(context: Any, spec: Any) -> Any:
-        handler: Handler = await asyncio.to_thread(resolve, path)
-        return await handler(context, spec)
-
-    return handle
-
-
 async def _serve(out: int) -> None:
     loop = asyncio.get_running_loop()
     stdin = asyncio.StreamReader(limit=FRAME_BYTES_MAX)
@@ -220,10 +182,7 @@ async def _serve(out: int) -> None:
 
 
 def main(parent: int, argument: str) -> None:
-    privileges = Privileges.from_argument(argument)
-    privileges.drop()
-    die_with_parent(parent, NAME)  # after `drop`: a change of the user resets the parent-death signal
-    privileges.seal()
+    enter(argument, parent, NAME)
     out = os.dup(1)
     os.dup2(2, 1)  # prints of libraries go to the log, not between the frames
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")

@@ -3,8 +3,8 @@
 Flow: the agent gets `Privileges` (`for_engine`, `for_endpoint`, `for_user`): a numeric user and group that no account
 of the host has, and the group of the embedded servers, whose sockets the child connects to. An agent that is not root
 gets `INHERITED`. The agent starts the child with `to_argument()` in argv and with `environment(…)`; the child calls
-`from_argument(…).drop()` before it reads any input: no root, no other groups, no new privileges, no capabilities, an
-empty bounding set.
+`enter` before it reads any input, which drops root: no other groups, no new privileges, no capabilities, an empty
+bounding set.
 
 Where Python is installed below a folder that only root can enter (a virtual environment below /root), the child could
 not import modules after that. Then `drop` keeps one capability, CAP_DAC_READ_SEARCH, until `seal`. `seal` opens the
@@ -30,11 +30,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proveout.agent.engines.embedded.account import UID_LAST, choose_account
-from proveout.agent.engines.table import is_in_files
+from proveout.agent.engines.table import driver, is_in_files
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.core import linux
 from proveout.core.data_classes import record
+from proveout.core.errors import ProveoutError
 from proveout.core.linux import CAP_DAC_READ_SEARCH
 
 if TYPE_CHECKING:  # populate workers import this module, and start faster without it
@@ -190,6 +191,18 @@ class Privileges:
 
 INHERITED = Privileges()
 """Of a child of an agent that is not root."""
+
+
+def enter(argument: str, parent: int, name: str, engine: str = "") -> None:
+    """Begin a child process, before it reads any input: change to the privileges of an argument, end with the parent,
+    and load the driver of an engine, if one is given."""
+    privileges = Privileges.from_argument(argument)
+    privileges.drop()
+    linux.die_with_parent(parent, name)  # after `drop`: a change of the user resets the parent-death signal
+    if engine:
+        with contextlib.suppress(ProveoutError):  # a driver that cannot be loaded is reported when it is needed
+            driver(engine)
+    privileges.seal()
 
 
 def _owner(dsn: str, policy: Policy) -> tuple[int, int] | None:

@@ -6,9 +6,9 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import grpc
 import grpc.aio
@@ -19,14 +19,14 @@ from proveout.core.data_classes import field, record
 from proveout.core.errors import ProveoutError
 from proveout.proto import enrolment
 from proveout.proto.signing import DENIED, Addressee, Denied, Shown, Verifier, roles_of_uris
-from proveout.proto.wire import codec
 from proveout.proto.wire.messages import Hello
 from proveout.proto.wire.tasks import SignedTask
 
 _log = logging.getLogger(__name__)
 
 REVOKED = "the certificate was revoked"
-POLICY: Mapping[str, frozenset[str]] = MappingProxyType({codec.SESSION: frozenset({"coordinator"})})
+CALLER = "coordinator"
+"""The role that every method needs."""
 
 
 @record
@@ -147,23 +147,19 @@ def serial_of(auth_context: Mapping[str, Any]) -> int | None:
 
 
 class AuthzInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Allows a call if `policy` lists its method with a role of the caller, and `denied` does not list the
-    certificate.
-    """
+    """Allows a call if the caller has the role `CALLER`, and `denied` does not list the certificate."""
 
-    def __init__(self, policy: Mapping[str, frozenset[str]] = POLICY, denied: Denied | None = None) -> None:
-        self._policy = policy
+    def __init__(self, denied: Denied | None = None) -> None:
         self._denied = denied
         self._live: dict[asyncio.Future[None], int | None] = {}
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any) -> Any:
         """Wrap the handler of the method: the certificate is known only when the handler is called."""
-        allowed = self._policy.get(codec.of_version(handler_call_details.method), frozenset())
         handler = await continuation(handler_call_details)
-        if handler is None or handler.stream_stream is None:
-            return handler if handler is None else grpc.unary_unary_rpc_method_handler(_deny)
+        if handler is None:
+            return None
         return grpc.stream_stream_rpc_method_handler(
-            self._authorized(handler.stream_stream, allowed), handler.request_deserializer, handler.response_serializer
+            self._authorized(handler.stream_stream), handler.request_deserializer, handler.response_serializer
         )
 
     def cancel_revoked(self) -> int:
@@ -177,14 +173,13 @@ class AuthzInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
     def _denied_serials(self) -> frozenset[int]:
         return self._denied.serials() if self._denied is not None else frozenset()
 
-    def _authorized(
-        self, serve: Callable[[Any, Any], Awaitable[None]], allowed: frozenset[str]
-    ) -> Callable[[Any, Any], Awaitable[None]]:
+    def _authorized(self, serve: Callable[[Any, Any], Awaitable[None]]) -> Callable[[Any, Any], Awaitable[None]]:
         async def authorized(requests: Any, context: Any) -> None:
             caller = context.auth_context()
             serial = serial_of(caller)
-            if not roles_of(caller) & allowed:
-                await _deny(requests, context)
+            if CALLER not in roles_of(caller):
+                words = "the certificate's role does not allow this"
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, words)
             if serial in self._denied_serials():
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, REVOKED)
             call = asyncio.ensure_future(serve(requests, context))
@@ -201,19 +196,8 @@ class AuthzInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         return authorized
 
 
-async def _deny(_request: Any, context: Any) -> None:
-    await context.abort(grpc.StatusCode.PERMISSION_DENIED, "the certificate's role does not allow this")
-
-
-class TaskVerifier:
-    """Verifies the tasks of one coordinator to this agent."""
-
-    def __init__(self, verifier: Verifier, to: Addressee) -> None:
-        self._verifier, self._to = verifier, to
-
-    def objection(self, task: SignedTask) -> str:
-        """The reason against the signature of a task; "" if it is valid."""
-        return self._verifier.objection(task, self._to)
+TaskVerifier: TypeAlias = Callable[[SignedTask], str]
+"""Of the tasks of one coordinator to this agent: the reason against the signature of a task; "" if it is valid."""
 
 
 class TrustStore:
@@ -240,7 +224,7 @@ class TrustStore:
         verifier = Verifier(hello.signer.encode(), authority, denied)
         own = Shown.read(certificate)
         role = next((role for role in sorted(own.roles) if role.startswith("agent/")), "")
-        return TaskVerifier(verifier, Addressee(agent=role, run=hello.run_id, epoch=hello.epoch))
+        return partial(verifier.objection, to=Addressee(agent=role, run=hello.run_id, epoch=hello.epoch))
 
     def _certificates(self) -> tuple[bytes, bytes]:
         """The certificates of the authority and of the agent. OSError."""

@@ -103,11 +103,7 @@ _SAMPLES: Mapping[str, str] = {"count": "1", "number": "1", "word": "a", "path":
 _FORM = re.compile(r"\{([a-z_]+)\}")
 
 _I_KNOW = 'i_know: "…"'
-_INSTEAD: Mapping[str, str] = {
-    "/etc/postgresql": "the files there can make the server run programs, so use the operation `postgres_settings`; ",
-    "/var/lib/postgresql": "the files there can make the server run programs, so use the "
-    "operation `postgres_settings`; ",
-}
+_OF_POSTGRES = re.compile(r"/(etc|var/lib)/postgresql(/|$)")
 
 
 def is_known_folder(path: str) -> bool:
@@ -163,8 +159,9 @@ def is_known_validator(argv: tuple[str, ...]) -> bool:
 def folder_way_out(path: str) -> str:
     """Way out: how the policy can list another folder."""
     known = ", ".join((*KNOWN_FOLDERS, *KNOWN_FILES, *(f"{folder}/NAME" for folder in DATA_FOLDERS)))
-    instead = next((text for folder, text in _INSTEAD.items() if path == folder or path.startswith(f"{folder}/")), "")
-    return f"{instead}known: {known}; to let plans write there anyway, give a reason: {{path: {path}, {_I_KNOW}}}"
+    runs = "the files there can make the server run programs, so use the operation `postgres_settings`; "
+    known = f"{runs if _OF_POSTGRES.match(path) else ''}known: {known}"
+    return f"{known}; to let plans write there anyway, give a reason: {{path: {path}, {_I_KNOW}}}"
 
 
 def program_way_out(program: str) -> str:
@@ -310,11 +307,6 @@ def objection(pattern: str) -> str:
     return ""
 
 
-def is_link_allowed(link: str, folders: Sequence[str]) -> bool:
-    """Whether a rule may create this link below /dev: in one of the folders, or in one of `LINK_FOLDERS`."""
-    return any(link.startswith(f"{folder}/") for folder in (*LINK_FOLDERS, *folders))
-
-
 # The file lists folders and programs of `policy`, and others with the owner's reason (`policy_file`). Some entries stay
 # denied even if the file lists them, because each of them gives root: kernel settings that hold a command, the units
 # for logins, the unit and policy of the agent itself, the folders of `ROOT_EQUIVALENT_PATHS`.
@@ -444,7 +436,7 @@ class Policy:
         """Whether a systemd unit, `multipathd.service` (or `multipathd`), may be stopped, started, enabled,
         disabled.
         """
-        name = full_unit(unit)
+        name = unit if UNIT_NAME.fullmatch(unit) else f"{unit}.service"
         if not UNIT_NAME.fullmatch(name):
             return _never(f"{unit!r} is not the name of a unit")
         if _matches(name, UNITS_OF_THE_HOST):
@@ -546,7 +538,7 @@ class Policy:
 
     def allows_link(self, link: str) -> Decision:
         """Whether a udev rule may put this link below /dev."""
-        if is_link_allowed(link, self.udev_links):
+        if any(link.startswith(f"{folder}/") for folder in (*LINK_FOLDERS, *self.udev_links)):
             return ALLOWED
         return self._denied("udev: links", f"the link /dev/{link}", link.split("/", maxsplit=1)[0])
 
@@ -662,11 +654,6 @@ class Policy:
 
 NOTHING = Policy()
 """No changes of the host: load and captures only."""
-
-
-def full_unit(unit: str) -> str:
-    """A unit's name with its kind: `multipathd` becomes `multipathd.service`."""
-    return unit if UNIT_NAME.fullmatch(unit) else f"{unit}.service"
 
 
 def yaml_text(text: str) -> str:

@@ -19,7 +19,7 @@ import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
@@ -302,6 +302,10 @@ class PolicyEntry(Strict):
         return tuple((what, why) for what, why in entries if why)
 
 
+LISTS = ("sysctl", "units", "devices", "oracle_parameters", "provision", "database_files", "faults")
+"""The keys whose entries are texts; `Policy` has them under the same names."""
+
+
 def read(path: Path) -> Policy:
     """Read a policy.
 
@@ -317,12 +321,10 @@ def read(path: Path) -> Policy:
     programs = [*map(Path, listed), *(Path(one.run[0]) for one in entry.validators.values())]
     for program in programs:
         _check_program(path, program)
+    lists: dict[str, Any] = {name: tuple(getattr(entry, name)) for name in LISTS}
     return Policy(
         source=str(path.absolute()),
-        sysctl=tuple(entry.sysctl),
-        units=tuple(entry.units),
         paths=tuple(one.path for one in entry.paths),
-        devices=tuple(entry.devices),
         udev_devices=tuple(one.match for one in entry.udev.devices),
         udev_links=tuple(entry.udev.links),
         tools=tuple(map(_tool, entry.tools)),
@@ -333,13 +335,10 @@ def read(path: Path) -> Policy:
         widened=entry.widened(),
         destructive=entry.destructive,
         reboot=entry.reboot is not None,
-        oracle_parameters=tuple(entry.oracle_parameters),
-        provision=tuple(entry.provision),
         provision_as_agent_user=entry.provision_as_agent_user,
-        database_files=tuple(entry.database_files),
-        faults=tuple(entry.faults),
         disk_left_bytes=units.size_bytes(entry.disk_left),
         programs=names_of(*programs),
+        **lists,
     )
 
 

@@ -3,8 +3,8 @@
 Flow: the session gets a Task -> `objection(spec)` -> None, or why the task is refused as invalid. The bounds of
 numbers, counts and texts are those that the fields of the task, and of the records in it, declare; here are the
 relations between fields, and what concerns the host. Those rules are in `dsl.rules`, for the compiler too: a task need
-not come from one, so an agent checks it again. A kind of task is in `RULES` or in `NOTHING_TO_CHECK`; a kind in neither
-is refused. Checks that depend on this host (its policy, the owner of a file) are in the handlers.
+not come from one, so an agent checks it again. A kind of task that is not in `RULES` is refused. Checks that depend on
+this host (its policy, the owner of a file) are in the handlers.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ TOOLS = frozenset({"fio"})
 
 def objection(spec: tasks.TaskSpec) -> Objection | None:
     """The first rule that a task breaks; None if it breaks none. Pure."""
-    if type(spec) in NOTHING_TO_CHECK:
-        return None
     rule = RULES.get(type(spec))
     if rule is None:
         return Objection(message=f"this agent has no rules for {type(spec).__name__}, so it refuses it")
@@ -75,10 +73,6 @@ def _start(spec: tasks.StartSystem) -> Iterator[Objection]:
             yield Objection(message=f"{end.system[:80]} is not the primary of {spec.system.name}, started by an agent")
     if not set(spec.synchronous) <= set(spec.standbys):
         yield Objection(message="a synchronous standby that is not among the standbys")
-
-
-def _snapshot(spec: tasks.SnapshotSystem) -> Iterator[Objection]:
-    return host_rules.copied_problems(spec.system)
 
 
 def _endpoint(end: Endpoint, *, members: bool = False) -> Iterator[Objection]:
@@ -130,10 +124,6 @@ def _link(spec: tasks.LinkSystems | tasks.CompareSystems) -> Iterator[Objection]
     ends = ((spec.source.system, spec.source.engine), (spec.sink.system, spec.sink.engine))
     if objection := engines.link_objection(*ends):
         yield Objection(message=objection)
-
-
-def _facts(spec: tasks.ReadFacts) -> Iterator[Objection]:
-    return _tools(spec.tools)
 
 
 def _tuning(spec: tasks.ApplyTuning) -> Iterator[Objection]:
@@ -190,10 +180,6 @@ def _form_pool(spec: tasks.FormPool) -> Iterator[Objection]:
         yield Objection(message=f"{spec.address[:200]!r} is not the name or the address of a host")
 
 
-def _fio(spec: tasks.PrepareFio | tasks.RunFio) -> Iterator[Objection]:
-    return host_rules.fio_problems(spec.job)
-
-
 def _capture(spec: tasks.RunCapture) -> Iterator[Objection]:
     """The wire has a closed set of kinds; each needs its own number of systems."""
     capture = spec.capture
@@ -222,10 +208,6 @@ def _command(command: Command, values: tuple[MeasuredValue, ...]) -> Iterator[Ob
         yield Objection(message="a command without metrics")
 
 
-def _run_command(spec: tasks.RunCommand) -> Iterator[Objection]:
-    return _command(spec.command, spec.values)
-
-
 def _observed(kind: str, end: Endpoint) -> Iterator[Objection]:
     yield from _endpoint(end)
     yield from host_rules.captured_problems(kind, end.engine)
@@ -244,11 +226,11 @@ RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
         tasks.StartSystem: _start,
         tasks.StopSystem: _nothing_more,
         tasks.InspectSystem: _nothing_more,
-        tasks.SnapshotSystem: _snapshot,
+        tasks.SnapshotSystem: lambda spec: host_rules.copied_problems(spec.system),
         tasks.PopulateSystem: _populate,
         tasks.LinkSystems: _link,
         tasks.CompareSystems: _link,
-        tasks.ReadFacts: _facts,
+        tasks.ReadFacts: lambda spec: _tools(spec.tools),
         tasks.CheckInvariants: _nothing_more,
         tasks.CheckSystem: _check_system,
         tasks.CheckHost: _check_host,
@@ -259,12 +241,12 @@ RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
         tasks.InjectFault: _fault,
         tasks.FormPool: _form_pool,
         tasks.RunLoad: _load,
-        tasks.PrepareFio: _fio,
-        tasks.RunFio: _fio,
-        tasks.RunCommand: _run_command,
+        tasks.PrepareFio: lambda spec: host_rules.fio_problems(spec.job),
+        tasks.RunFio: lambda spec: host_rules.fio_problems(spec.job),
+        tasks.RunCommand: lambda spec: _command(spec.command, spec.values),
         tasks.RunCapture: _capture,
         tasks.RebootHost: _nothing_more,
+        tasks.VerifyTuning: _nothing_more,
+        tasks.RevertTuning: _nothing_more,
     }
 )
-NOTHING_TO_CHECK: frozenset[type] = frozenset({tasks.VerifyTuning, tasks.RevertTuning})
-"""Tasks without values that could harm a host."""

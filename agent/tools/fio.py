@@ -22,7 +22,7 @@ import os
 import shutil
 import stat
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -472,21 +472,23 @@ def binned(middles_ns: Sequence[int], counts: Sequence[int], *, sum_ns: int, min
 
 def _since(before: Side, now: Side) -> Side:
     """The difference of two counts. Its minimum and maximum are exact to one bin only."""
-    counts = dict(zip(now.response.indices, now.response.counts, strict=True))
-    for index, count in zip(before.response.indices, before.response.counts, strict=True):
-        counts[index] = counts.get(index, 0) - count
-    kept = np.asarray(sorted(index for index, count in counts.items() if count > 0), dtype=np.int64)
-    if not kept.size:
+    counts = _counted(now.response) - _counted(before.response)  # those above 0
+    if not counts:
         return Side(ios=max(now.ios - before.ios, 0))
-    low, high = int(histogram.lowest_ns(kept[:1])[0]), int(histogram.highest_ns(kept[-1:])[0])
+    kept = sorted(counts)
+    low, high = int(histogram.lowest_ns(np.asarray(kept[0]))), int(histogram.highest_ns(np.asarray(kept[-1])))
     fresh = Histogram(
-        indices=tuple(kept.tolist()),
-        counts=tuple(counts[index] for index in kept.tolist()),
+        indices=tuple(kept),
+        counts=tuple(counts[index] for index in kept),
         sum_ns=max(now.response.sum_ns - before.response.sum_ns, 0),
         min_ns=max(low, now.response.min_ns),
         max_ns=min(high, now.response.max_ns),
     )
     return Side(ios=max(now.ios - before.ios, 0), response=fresh)
+
+
+def _counted(response: Histogram) -> Counter[int]:
+    return Counter(dict(zip(response.indices, response.counts, strict=True)))
 
 
 def whole_run(document: Mapping[str, Any]) -> tuple[Snapshot, dict[str, float]]:

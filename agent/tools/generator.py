@@ -210,7 +210,7 @@ LOG_BYTES_MAX = 1 << 30
 async def run_generator(context: TaskContext, spec: RunLoad) -> LoadResult:
     """Run one rung. TaskFault: `refused` by the policy, `fault` or `timeout` if the program fails or hangs."""
     model = of_workload(spec.workload)
-    assert isinstance(model, workload_program.Program)  # noqa: S101 - the kind of the workload
+    assert isinstance(model, ProgramModel)  # noqa: S101 - the kind of the workload
     checked(spec, model)
     user = _unprivileged()
     folder = await asyncio.to_thread(ToolFolder.enter, context.work_dir, None if user.inherited else user.uid)
@@ -228,9 +228,7 @@ def _unprivileged() -> Privileges:
 class _Generator:
     """One rung of one program."""
 
-    def __init__(
-        self, context: TaskContext, spec: RunLoad, model: workload_program.Program, folder: ToolFolder
-    ) -> None:
+    def __init__(self, context: TaskContext, spec: RunLoad, model: ProgramModel, folder: ToolFolder) -> None:
         self._context, self._spec, self._model, self._folder = context, spec, model, folder
         self._target = address(spec.endpoint)
         self._cpu: list[tuple[int, float, int]] = []
@@ -244,7 +242,7 @@ class _Generator:
         try:
             if windows.ramp_up_s and not whole:
                 programs.append(await self._arm(windows.ramp_up_s))
-            programs.append(await self._arm(windows.ramp_up_s + windows.measure_s if whole else windows.measure_s))
+            programs.append(await self._arm(windows.measured_to_s if whole else windows.measure_s))
             self._context.armed()
             t0_ns = await self._context.started()
             await asyncio.sleep(max((t0_ns - time.monotonic_ns()) / 1e9, 0.0))

@@ -74,7 +74,7 @@ def pgbench(logs: Iterable[str], windows: Windows, t0_ns: int, ahead_ns: int) ->
     if not ended.size:
         raise garbled("pgbench", "its log has no transactions; is `--log` among the arguments?")
     after_ns = ended - ahead_ns - t0_ns
-    start_ns, end_ns = round(windows.ramp_up_s * 1e9), round((windows.ramp_up_s + windows.measure_s) * 1e9)
+    start_ns, end_ns = round(windows.ramp_up_s * 1e9), round(windows.measured_to_s * 1e9)
     inside = (after_ns >= start_ns) & (after_ns < end_ns)
     failures = int((inside & failed).sum())
     chosen = took[inside & ~failed]
@@ -109,7 +109,7 @@ def _seconds(
     after_ns: npt.NDArray[np.int64], took_ns: npt.NDArray[np.int64], windows: Windows, t0_ns: int
 ) -> Iterator[LoadSecond]:
     """The seconds from T0 to the end of the measure window, also those without a transaction."""
-    measured_s = windows.ramp_up_s + windows.measure_s
+    measured_s = windows.measured_to_s
     number = after_ns // 1_000_000_000
     for second in range(int(np.ceil(measured_s))):
         chosen = took_ns[number == second]
@@ -260,7 +260,7 @@ def _intervals(table: ValueTable, log: LogEntry, began_s: float) -> Iterator[Int
 def _logged(
     table: ValueTable, intervals: Sequence[Interval], model: Program, windows: Windows, t0_ns: int
 ) -> tuple[Measured, tuple[tuple[str, float], ...]]:
-    end_s = windows.ramp_up_s + windows.measure_s
+    end_s = windows.measured_to_s
     inside = [one for one in intervals if windows.ramp_up_s <= one.middle_s < end_s]
     covered_s = sum(one.end_s - one.start_s for one in inside)
     if covered_s < COVERED_MIN * windows.measure_s:

@@ -325,10 +325,8 @@ class Attributes:
         """Write the text in one call, as the kernel requires."""
         try:
             descriptor = os.open(self._real(path), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_TRUNC)
-            try:
-                os.write(descriptor, f"{text}\n".encode())
-            finally:
-                os.close(descriptor)
+            with os.fdopen(descriptor, "wb", buffering=0) as stream:
+                stream.write(f"{text}\n".encode())
         except OSError as error:
             way_out = "run the agent as root" if isinstance(error, PermissionError) else ""
             raise TaskFault("refused", f"cannot set {path} to {text!r}: {error.strerror}", way_out=way_out) from error
@@ -372,11 +370,8 @@ def kept(root: Path, device: str, spans: Spans) -> bytes:
             f"the change overwrites more than {TABLE_BYTES_MAX >> 10} KiB of {device}, the limit of the undo journal",
         )
     try:
-        descriptor = os.open(_real(root, device), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            found = [os.pread(descriptor, length, offset) for offset, length in spans]
-        finally:
-            os.close(descriptor)
+        with Path(_real(root, device)).open("rb", buffering=0) as stream:
+            found = [os.pread(stream.fileno(), length, offset) for offset, length in spans]
     except OSError as error:
         raise TaskFault("refused", f"cannot read {device}: {error.strerror}") from error
     if [len(one) for one in found] != [length for _, length in spans]:
@@ -388,14 +383,12 @@ def put_back(root: Path, device: str, spans: Spans, content: bytes) -> None:
     """Write the bytes from `kept` back; durable on return."""
     try:
         descriptor = os.open(_real(root, device), os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC)
-        try:
+        with os.fdopen(descriptor, "wb", buffering=0):
             at = 0
             for offset, length in spans:
                 os.pwrite(descriptor, content[at : at + length], offset)
                 at += length
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
     except OSError as error:
         raise TaskFault("refused", f"cannot write {device}: {error.strerror}") from error
 

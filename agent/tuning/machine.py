@@ -183,10 +183,9 @@ class FileLock:
 
     def _is_at_path(self, descriptor: int) -> bool:
         try:
-            there, here = os.stat(self.path), os.fstat(descriptor)  # noqa: PTH116 - one module for descriptors and paths
+            return os.path.samestat(self.path.stat(), os.fstat(descriptor))
         except FileNotFoundError:
             return False
-        return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
 
     def write(self, holder: Holder) -> None:
         data = json.dumps(asdict(holder)).encode()
@@ -198,8 +197,7 @@ class FileLock:
         if self._descriptor < 0:
             return
         if remove:
-            with suppress(FileNotFoundError):
-                os.unlink(self.path)  # noqa: PTH108 - as above
+            self.path.unlink(missing_ok=True)
         os.close(self._descriptor)
         self._descriptor = -1
 

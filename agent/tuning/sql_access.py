@@ -195,13 +195,13 @@ class SyncClient:
 
     async def close(self) -> None:
         """End the helper processes."""
-        for helper in self._helpers.values():
+        helpers, self._helpers = self._helpers, {}
+        for helper in helpers.values():
             await helper.close(keep_data=True)
-        self._helpers = {}
 
     async def _call(self, privileges: Privileges, name: str, endpoint: Endpoint, statement: str) -> Any:
         kind = f"{privileges.to_argument()}:{endpoint.engine if engines.of(endpoint.engine).own_process else ''}"
         helper = self._helpers.get(kind)
         if helper is None:
             helper = self._helpers[kind] = Helper(privileges, endpoint.engine)
-        return await helper.call(name, endpoint, statement=statement)
+        return await helper.call(name, endpoint, statement)

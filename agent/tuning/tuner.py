@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 RESOURCE = "tuning"
 STOP_S = 120.0
+"""After which what still runs in a helper process for a cancelled turn is ended."""
 HELD_S = 30.0
 """Longest wait for the end of another run's tuning: the rest of its lease, and the undoing."""
 TURN_S = 300.0
@@ -62,10 +63,6 @@ PLAN_TURN_S = 10.0
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
-
-
-def _ignore(_text: str) -> None:
-    return None
 
 
 class Tuner:
@@ -173,9 +170,9 @@ class Tuner:
         *,
         host: str = "",
         epoch: str = "",
-        notify: Callable[[str], None] = _ignore,
+        notify: Callable[[str], None] = lambda _: None,
         fault: str = "",
-        notice: Callable[[Moment], None] = _ignore,
+        notice: Callable[[Moment], None] = lambda _: None,
     ) -> tuple[TuningState, ...]:
         """Apply all tunings, or none. A cancellation first undoes the changes so far.
 
@@ -374,7 +371,7 @@ class Tuner:
 
     async def _in_turn(self, work: Callable[[], _Answer], *, release: bool = False, stops: bool = False) -> _Answer:
         """Run `work` in a thread, one at a time. A cancellation stops the thread, where it looks at `_stop` (`stops`),
-        and waits for it.
+        and waits for it, however long that takes: two threads must not change the host at the same time.
 
         The journal is opened and closed within the turn, so that the next turn never uses a closed journal.
         """
@@ -390,14 +387,15 @@ class Tuner:
             except asyncio.CancelledError:
                 self._stop.set()
                 self._tools.interrupt()
-                with suppress(BaseException):
-                    async with asyncio.timeout(STOP_S):
-                        await asyncio.shield(job)
+                while not job.done():
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.wait({job}, timeout=STOP_S)
+                        await client.close()  # which ends what a helper process still does for the thread
+                job.exception()  # retrieved, so that asyncio does not report it as unhandled
                 raise
             finally:
-                if job.done():
-                    with suppress(TaskFault):  # keep a journal that cannot be read
-                        self._close_journal(release=release)
+                with suppress(TaskFault):  # keep a journal that cannot be read
+                    self._close_journal(release=release)
                 await asyncio.shield(client.close())
 
     def _call(self, name: str, endpoint: Endpoint, statement: str) -> Any:

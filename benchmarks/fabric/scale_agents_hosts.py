@@ -67,7 +67,6 @@ from proveout.proto.wire.tasks import (
     RunCapture,
     RunLoad,
     RunSql,
-    SignedTask,
     StopSystem,
 )
 
@@ -284,16 +283,6 @@ class LightLog(AuditLog):
         pass
 
 
-class LightTaskVerifier(TaskVerifier):
-    """Accepts every task."""
-
-    def __init__(self) -> None:
-        pass
-
-    def objection(self, task: SignedTask) -> str:
-        return ""
-
-
 class LightTrust(TrustStore):
     """Accepts tasks from every coordinator with a valid TLS certificate."""
 
@@ -301,7 +290,7 @@ class LightTrust(TrustStore):
         return ""
 
     def verifier(self, hello: Hello) -> TaskVerifier:
-        return LightTaskVerifier()
+        return lambda _: ""
 
 
 class Gate(Admission):

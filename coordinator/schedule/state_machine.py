@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from proveout.coordinator.schedule import iteration, next_step, setup_stages
-from proveout.coordinator.schedule.batches import batch_failed, receive_answer
+from proveout.coordinator.schedule.batches import batch_failed, receive_answer, receive_late
 from proveout.coordinator.schedule.state import (
     AgentGone,
     AgentReady,
@@ -132,6 +132,8 @@ def _receive(turn: Turn, event: MessageReceived) -> None:
     if isinstance(message, TaskDone) and isinstance(message.result, FaultInjected):
         iteration.end_if_left(turn, key, message.result)
     step = turn.state.step
+    if isinstance(message, TaskDone) and not isinstance(step, Batch):
+        receive_late(turn, key, message.result)
     if isinstance(step, Iterating):
         iteration.receive(turn, step, message)
     elif isinstance(step, Batch):

@@ -184,6 +184,9 @@ HANDLE = "5050:"
 """The handle of our queueing discipline, by which it is known from those of others."""
 DELAY_MAX_S = 1.0
 """A longer delay would end the agent's own lease."""
+PACKETS_PER_S = 10_000_000
+"""A link of 100 Gbit/s sends 8.1 million packets of full size a second. netem drops what waits above its limit, which
+is 1,000 packets by itself: a link of 10 Gbit/s sends those in 1.2 ms."""
 _LOOPBACK_NAMES = re.compile(r"localhost|127\.0\.0\.\d+|::1")
 _PORT = re.compile(r"\bport\s*=\s*'?(\d{1,5})")
 HostName: TypeAlias = Annotated[
@@ -414,9 +417,11 @@ class Delay(Operation):
         return found
 
     def _command(self, name: str) -> Command:
-        times = [f"{round(units.duration_s(value) * 1e6)}us" for value in (self.time, self.jitter)]
+        times_s = [units.duration_s(value) for value in (self.time, self.jitter)]
+        limit = str(1_000 + round(sum(times_s) * PACKETS_PER_S))
+        netem = ("netem", "limit", limit, "delay", *(f"{round(time_s * 1e6)}us" for time_s in times_s))
         return Command(
-            argv=(TC, "qdisc", "add", "dev", name, "root", "handle", HANDLE, "netem", "delay", *times),
+            argv=(TC, "qdisc", "add", "dev", name, "root", "handle", HANDLE, *netem),
             undo=(TC, "qdisc", "del", "dev", name, "root", "handle", HANDLE),
             already=("Invalid handle", "No such file or directory", "handle of zero", "Cannot find device"),
             fault="delay",

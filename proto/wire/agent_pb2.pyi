@@ -2167,7 +2167,7 @@ class Histogram(_message.Message):
     MIN_NS_FIELD_NUMBER: _builtins.int
     MAX_NS_FIELD_NUMBER: _builtins.int
     sum_ns: _builtins.int
-    """sum of all times, exact"""
+    """sum of all times, exact; at most 2^63 - 1"""
     min_ns: _builtins.int
     """shortest time, exact; 0 without times"""
     max_ns: _builtins.int

@@ -9,11 +9,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError, Message
@@ -155,7 +154,7 @@ def _field(hint: Any, name: str, descriptor: Descriptor) -> tuple[_Put, _Take]:
     if wire.is_repeated:
         return _repeated(hint, wire)
     if type(None) in typing.get_args(hint) and wire.has_presence and wire.message_type is None:
-        return _optional(_without_none(hint), wire)
+        return _optional(wire)
     if wire.message_type is not None:
         return _message(hint, wire)
     if wire.enum_type is not None:
@@ -186,7 +185,7 @@ def _enum(name: str, enum: EnumDescriptor) -> tuple[_Put, _Take]:
     return put, take
 
 
-def _optional(hint: Any, wire: FieldDescriptor) -> tuple[_Put, _Take]:
+def _optional(wire: FieldDescriptor) -> tuple[_Put, _Take]:
     name = wire.name
     put_set, take_set = _enum(name, wire.enum_type) if wire.enum_type is not None else _scalar(name)
 
@@ -349,11 +348,6 @@ def _take_value(message: Any) -> Any:
             return tuple(_take_value(item) for item in message.items.items)
         case kind:
             return getattr(message, kind)
-
-
-def _without_none(hint: Any) -> Any:
-    rest = [item for item in typing.get_args(hint) if item is not types.NoneType]
-    return rest[0] if len(rest) == 1 else Literal[tuple(rest)]
 
 
 def _owner(wire: FieldDescriptor) -> Descriptor:

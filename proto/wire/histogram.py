@@ -7,17 +7,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from proveout.core.data_classes import dataclass, field
 from proveout.proto.wire.results import CommitReading, Handling, Histogram, Stall, TrackedCommits
 
 # Times in a row are nanoseconds after the start of its bin. A transaction that committed or that failed logically (no
 # row, a duplicate key) was answered: it is a success of the system. One that ended with an error was not.
 
-Table = npt.NDArray[np.int64]
-"""Rows of bins, shape (bins, `len(COLUMNS)`)."""
+Int64s = npt.NDArray[np.int64]
+Table = Int64s
+"""Of rows of bins, shape (bins, `len(COLUMNS)`)."""
 
 WIDTH_NS = 100_000_000
 PER_SECOND = 10
@@ -56,7 +59,7 @@ def of_records(start_ns: int, end_ns: int, answered: Table, failed: Table) -> by
         begun = failed[:, 0] < failed[:, 1]
         table[:, FAILED] = np.bincount(index[begun], minlength=rows)
         _least(table, ERROR_OLDEST, index[begun], (failed[:, 0] - origin)[begun])
-    return table.astype(_ITEM).tobytes()
+    return encode(table)
 
 
 def _placed(records: Table, start_ns: int, rows: int) -> tuple[Table, Table]:
@@ -112,12 +115,12 @@ def is_sound(bins: bytes, *, longest_ns: int, count_max: int) -> bool:
 # A transaction waits through a stall when it was under way for at least half of it and has no answer before its end.
 # Terminals that think, or whose next transaction is not due, do not wait.
 
-Times = npt.NDArray[np.int64]
 
 STALL_MIN_NS = 250_000_000
 """The shortest stall that is recorded."""
 STALLS_MAX = 200
 """The number of stalls that are recorded of a load, the longest ones."""
+_Span = TypeVar("_Span", Stall, "_Gap")
 
 
 def common(loads: Iterable[Sequence[Stall]]) -> tuple[Stall, ...]:
@@ -126,13 +129,13 @@ def common(loads: Iterable[Sequence[Stall]]) -> tuple[Stall, ...]:
     shared: Sequence[Stall] | None = None
     for stalls in loads:
         shared = stalls if shared is None else _both(shared, stalls)
-    return longest(shared or ())
+    return tuple(longest(shared or ()))
 
 
-def longest(stalls: Sequence[Stall]) -> tuple[Stall, ...]:
+def longest(stalls: Sequence[_Span]) -> list[_Span]:
     """The `STALLS_MAX` longest ones, in order of time."""
     kept = sorted(stalls, key=lambda stall: stall.start_ns - stall.end_ns)[:STALLS_MAX]
-    return tuple(sorted(kept, key=lambda stall: stall.start_ns))
+    return sorted(kept, key=lambda stall: stall.start_ns)
 
 
 def _both(left: Sequence[Stall], right: Sequence[Stall]) -> list[Stall]:
@@ -158,16 +161,14 @@ def _both(left: Sequence[Stall], right: Sequence[Stall]) -> list[Stall]:
     return found
 
 
+@dataclass(slots=True)
 class _Gap:
     """A time in which no transaction ended, monotonic ns."""
 
-    def __init__(self, start_ns: int, end_ns: int, errors: int) -> None:
-        self.start_ns, self.end_ns, self.errors = start_ns, end_ns, errors
-        self.waiting: Counter[int] = Counter()
-
-    @property
-    def middle_ns(self) -> int:
-        return (self.start_ns + self.end_ns) // 2
+    start_ns: int
+    end_ns: int
+    errors: int
+    waiting: Counter[int] = field(default_factory=Counter)
 
 
 class StallDetector:
@@ -180,7 +181,7 @@ class StallDetector:
         self._errors: list[int] = []
         self._gaps: list[_Gap] = []
 
-    def add(self, times: Mapping[int, Times], errors_ns: Iterable[int]) -> None:
+    def add(self, times: Mapping[int, Int64s], errors_ns: Iterable[int]) -> None:
         """Add the transactions that ended in a second: (intended, started, ended) by code (see `recorder`), and the
         times of errors."""
         self._errors += errors_ns
@@ -209,19 +210,19 @@ class StallDetector:
             self._wait(number, np.array([started_ns]), np.array([self._end_ns]))
         start_ns, end_ns = self._measure
         touching = [gap for gap in self._gaps if gap.start_ns < end_ns and gap.end_ns > start_ns]
-        return longest([self._stall(gap) for gap in touching])
+        return tuple(longest([self._stall(gap) for gap in touching]))
 
     def _gap(self, start_ns: int, end_ns: int) -> None:
         errors = sum(start_ns < at_ns <= end_ns for at_ns in self._errors)
         self._gaps.append(_Gap(start_ns, end_ns, errors))
         if len(self._gaps) > 2 * STALLS_MAX:
-            kept = sorted(self._gaps, key=lambda gap: gap.start_ns - gap.end_ns)[:STALLS_MAX]
-            self._gaps = sorted(kept, key=lambda gap: gap.start_ns)
+            self._gaps = longest(self._gaps)
 
-    def _wait(self, number: int, started_ns: Times, ended_ns: Times) -> None:
+    def _wait(self, number: int, started_ns: Int64s, ended_ns: Int64s) -> None:
         """Add transactions of one type to the gaps through which they waited."""
         for gap in self._gaps:
-            count = int(np.count_nonzero((started_ns <= gap.middle_ns) & (ended_ns >= gap.end_ns)))
+            middle_ns = (gap.start_ns + gap.end_ns) // 2
+            count = int(np.count_nonzero((started_ns <= middle_ns) & (ended_ns >= gap.end_ns)))
             if count:
                 gap.waiting[number] += count
 
@@ -247,8 +248,8 @@ HALF = SUB_BUCKETS // 2
 HIGHEST_NS = 31 * 86_400 * 1_000_000_000
 """Above every load: under open arrival beyond the capacity, response times grow to the length of the window."""
 LENGTH = (HIGHEST_NS.bit_length() - SUB_BUCKET_BITS + 2) * HALF
-
-Int64s = npt.NDArray[np.int64]
+SUM_MAX_NS = 2**63 - 1
+"""The largest sum that a message holds: 292 years, as of the ages of a million transactions of three hours."""
 
 
 def indices_of(ns: Int64s) -> Int64s:
@@ -269,9 +270,7 @@ def lowest_ns(indices: Int64s) -> Int64s:
 
 def highest_ns(indices: Int64s) -> Int64s:
     """The largest value that each bucket index stands for."""
-    bucket = np.maximum(indices // HALF - 1, 0)
-    values: Int64s = ((indices - bucket * HALF + 1) << bucket) - 1
-    return values
+    return lowest_ns(indices + 1) - 1
 
 
 def sum_of(ns: Int64s) -> int:
@@ -290,12 +289,12 @@ def bin_ns(ns: npt.ArrayLike) -> Histogram:
 
 
 def from_dense(counts: npt.NDArray[np.integer], *, sum_ns: int, min_ns: int, max_ns: int) -> Histogram:
-    """A histogram of `counts[index]`, shape (<= LENGTH,), with its exact sum and extremes."""
+    """A histogram of `counts[index]`, shape (<= LENGTH,), with its exact sum, up to `SUM_MAX_NS`, and extremes."""
     indices = np.flatnonzero(counts)
     return Histogram(
         indices=tuple(indices.tolist()),
         counts=tuple(counts[indices].tolist()),
-        sum_ns=sum_ns,
+        sum_ns=min(sum_ns, SUM_MAX_NS),
         min_ns=min_ns,
         max_ns=max_ns,
     )
@@ -331,9 +330,12 @@ def count(histogram: Histogram) -> int:
 
 
 def mean_ns(histogram: Histogram) -> float | None:
-    """The exact arithmetic mean, ns; None when it is empty."""
+    """The exact arithmetic mean, ns, or within 0.1 % by the buckets where the sum is too large; None when it is
+    empty."""
     total = count(histogram)
-    return histogram.sum_ns / total if total else None
+    if histogram.sum_ns < SUM_MAX_NS:
+        return histogram.sum_ns / total if total else None
+    return float(np.average(highest_ns(np.asarray(histogram.indices)), weights=histogram.counts))
 
 
 def percentile_ns(histogram: Histogram, percentile: float) -> int | None:

@@ -20,7 +20,7 @@ class Histogram:
 
     indices: tuple[int, ...] = ()  # buckets that are not empty, ascending
     counts: tuple[int, ...] = ()  # times in each of them
-    sum_ns: int = 0  # sum of all times, exact
+    sum_ns: int = 0  # sum of all times, exact; at most 2^63 - 1
     min_ns: int = 0  # shortest time, exact; 0 without times
     max_ns: int = 0  # longest time, exact; 0 without times
 

@@ -50,11 +50,9 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-class AcceptAll:
+def accept_all(_: SignedTask) -> str:
     """A verifier that accepts every task: signatures are tested in tests/fabric/test_signatures.py."""
-
-    def objection(self, task: SignedTask) -> str:
-        return ""
+    return ""
 
 
 def task(key: str, *statements: str, deadline_s: float = 20.0) -> Task:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -207,4 +208,4 @@ class _Trust:
 
     def verifier(self, hello: messages.Hello) -> TaskVerifier:
         to = Addressee(agent=f"agent/{self._name}", run=hello.run_id, epoch=hello.epoch)
-        return TaskVerifier(Verifier(hello.signer.encode(), AUTHORITY.pem, frozenset()), to)
+        return partial(Verifier(hello.signer.encode(), AUTHORITY.pem, frozenset()).objection, to=to)

@@ -176,7 +176,6 @@ REASONS = {
     "coordinator/deploy/host_program.py:run": "programs of the host, in an environment of constants and in `/`",
     "coordinator/deploy/host_program.py:is_running": "systemctl, in an environment of constants and in `/`",
     "coordinator/deploy/host_program.py:start": "the agent of a host without systemd, in an environment of constants and in `/`",
-    "agent/sandbox/helper.py:_Process.start": "argv and environment are those of `Aide.command`, which has them from `child_process`",
     "agent/engines/native_build.py:compiled": "builds the wheel; is not part of a run",
     "proto/generate.py:generate": "generates code from .proto files; is not part of a run",
     "agent/engines/embedded/supervisor.py:Supervisor._spawn": "forks the supervisor itself, then executes a server with a given environment in `/`",

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from proveout.agent.engines.driver_contract import FailureKind, PolledSession, StatementFailure
 from proveout.agent.engines.sessions import READ_ONLY_CODES, cancel_statements
@@ -32,6 +32,9 @@ from proveout.agent.load.worker_messages import Ages, Unfinished
 from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions
 from proveout.dsl.workloads.base import Outcome
 
+if TYPE_CHECKING:
+    from proveout.agent.load.worker import LoadTicker
+
 # After a failed attempt the loop waits `pause_ns` before the next one.
 
 THREADS_MAX = 64
@@ -45,11 +48,8 @@ Connect: TypeAlias = Callable[..., Opened]
 """Connects the owner with a number; further arguments are those of the request."""
 
 
-class Owner(Protocol):
-    """The terminal, or the place of a pool, that a connection is opened for; `connects`: its failures in a row."""
-
-    number: int
-    connects: int
+Owner: TypeAlias = "Terminal | Connection"
+"""The terminal, or the place of a pool, that a connection is opened for; `connects`: its failures in a row."""
 
 
 def pause_ns(owner: Owner) -> int:
@@ -134,22 +134,6 @@ LOSSES_NS = 1_000_000_000
 """Losses of a terminal within this time are in a row."""
 
 
-class Ticker(Protocol):
-    """Periodic work of the worker, called by the loop."""
-
-    def tick(self, now_ns: int) -> int:
-        """Pack the records. Returns the time of the next call, ns; 0 when the load is over."""
-        ...
-
-    def control(self) -> int:
-        """The descriptor of the agent's messages; the loop calls `tick` when it is readable."""
-        ...
-
-    def complete(self, now_ns: int) -> None:
-        """All passes have ended: the next `tick` returns 0."""
-        ...
-
-
 class LoadLoop:
     """The parts of a load loop for sessions of either kind: its arguments, and its account of the load."""
 
@@ -160,7 +144,7 @@ class LoadLoop:
         recorder: Recorder,
         pacing: Pacing,
         timeline: Timeline,
-        ticker: Ticker,
+        ticker: LoadTicker,
         sessions: Sessions = OWN_SESSIONS,
     ) -> None:
         self._all, self._sessions = terminals, sessions
@@ -182,6 +166,15 @@ class LoadLoop:
         """The transactions due in the measure window, and in each phase, and never begun. Call it once, after
         `close`."""
         return never_begun(self._all, self._pacing, self._timeline, self.seen_ns)
+
+    def _note_unanswered(self) -> None:
+        """The wait at the end of the load is over: note what has not ended."""
+        self.seen_ns = time.monotonic_ns()
+        self.unfinished = under_way_with_times(self._all, lent=self._sessions.are_lent)
+        for terminal in self._all:
+            if terminal.busy and not terminal.rolling_back and terminal.session is not None:
+                self.unknown.append(terminal.kind.number)  # it may commit before it is cancelled
+                terminal.doubt()
 
 
 class PolledLoop(LoadLoop):
@@ -233,12 +226,7 @@ class PolledLoop(LoadLoop):
         """Wait a moment for running transactions, cancel the rest, and close every connection."""
         self._reconnector.end()
         self._settle(self._unanswered(), time.monotonic() + DRAIN_S, self._has_ended)
-        self.seen_ns = time.monotonic_ns()
-        self.unfinished = under_way_with_times(self._all, lent=self._sessions.are_lent)
-        for terminal in self._all:
-            if terminal.busy and not terminal.rolling_back and terminal.session is not None:
-                self.unknown.append(terminal.kind.number)
-                terminal.doubt()
+        self._note_unanswered()
         busy = self._unanswered()
         cancel_statements(
             lambda: [terminal.session for terminal in busy.values()],
@@ -408,13 +396,12 @@ class PolledLoop(LoadLoop):
             self._lost(terminal, lost, now)
 
     def _judged(self, terminal: Terminal, failure: StatementFailure, now: int) -> int:
-        """ROLLED_BACK (a logical failure), RETRY or ERROR; records the last two."""
+        """ROLLED_BACK (a logical failure), RETRY or ERROR; records the last."""
         if failure.kind is FailureKind.LOGICAL:
             return ROLLED_BACK
         if terminal.failing_ns != terminal.started_ns:
             terminal.failing_ns, terminal.attempts = terminal.started_ns, 0
         if failure.kind is FailureKind.RETRYABLE and terminal.attempts < RETRIES_MAX:
-            self._recorder.retry(terminal.kind.number, failure.code, terminal.intended_ns, now)
             return RETRY
         self._recorder.error(terminal.kind.number, failure.code, failure.what, terminal.intended_ns, now)
         return ERROR
@@ -428,6 +415,7 @@ class PolledLoop(LoadLoop):
             self._end_rolled_back(terminal, now)
         try:
             if outcome == RETRY:
+                self._recorder.retry(terminal.kind.number, terminal.intended_ns, now)
                 terminal.attempts += 1
                 terminal.session.send(*again(terminal))
             else:
@@ -458,8 +446,7 @@ class PolledLoop(LoadLoop):
         if self._sessions.on_disconnect == "fail":
             self._fail(failure, now)
         elif self._sessions.on_disconnect == "retry" and self._may_retry(terminal, rolling_back=rolling_back):
-            if not rolling_back:  # else its failure has counted the retry
-                self._recorder.retry(terminal.kind.number, failure.code, terminal.intended_ns, now)
+            self._recorder.retry(terminal.kind.number, terminal.intended_ns, now)
             self._recorder.note(failure.code, failure.what)
             if unknown:
                 self._recorder.reruns.extend((terminal.intended_ns, now, terminal.kind.number))

@@ -24,7 +24,8 @@ LATE_NS = 100_000_000
 
 
 class Incident(NamedTuple):
-    """An error or a retry: number of the transaction, class (SQLSTATE), intended and end time (monotonic ns)."""
+    """An error or a retry: number of the transaction, class (SQLSTATE) of an error, intended and end time (monotonic
+    ns)."""
 
     what: Literal["error", "retry"]
     transaction: int
@@ -61,8 +62,9 @@ class Recorder:
         if code not in self._texts and len(self._texts) < ERROR_TEXTS_MAX:
             self._texts[code] = text[:ERROR_TEXT_LENGTH_MAX]
 
-    def retry(self, transaction: int, code: str, intended_ns: int, ended_ns: int) -> None:
-        self._incidents.append(Incident("retry", transaction, code, intended_ns, ended_ns))
+    def retry(self, transaction: int, intended_ns: int, ended_ns: int) -> None:
+        """Record that a transaction is run again."""
+        self._incidents.append(Incident("retry", transaction, "", intended_ns, ended_ns))
 
     @property
     def size_bytes(self) -> int:
@@ -79,10 +81,6 @@ class Recorder:
                     number, records = code // 2, len(taken[code]) // (TRIPLE * 8)
                     self.committed[number] = self.committed.get(number, 0) + records
         return taken
-
-    def take_sessions(self) -> tuple[bytes, bytes, bytes]:
-        """Take the connects, waits and reruns since the last call."""
-        return self.connects.take(), self.waits.take(), self.reruns.take()
 
     def take_incidents(self) -> list[Incident]:
         """Take the errors and retries since the last call."""

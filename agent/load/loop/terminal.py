@@ -169,7 +169,7 @@ def under_way(terminals: Sequence[Terminal]) -> list[tuple[int, int]]:
     return [(terminal.kind.number, terminal.started_ns) for terminal in terminals if terminal.busy]
 
 
-def under_way_with_times(terminals: Sequence[Terminal], *, lent: bool = False) -> list[Unfinished]:
+def under_way_with_times(terminals: Sequence[Terminal], *, lent: bool) -> list[Unfinished]:
     """The transactions that have begun and not ended, and the terminals without a connection (`UNCONNECTED`), unless
     connections are lent.
 

@@ -19,7 +19,7 @@ from typing import Any
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.sessions import READ_ONLY_CODES, cancel_statements
 from proveout.agent.load.loop.event_loop import LoadLoop, pause_ns
-from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal, under_way, under_way_with_times
+from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal, under_way
 from proveout.agent.load.loop.transaction import ROLLBACK
 from proveout.agent.load.loop.transaction_loop import execute, repeat
 from proveout.agent.load.loop.transaction_loop_python import ERROR, RETRY
@@ -75,12 +75,7 @@ class ThreadedLoop(LoadLoop):
         self._join(JOIN_S)
         with self._ending:
             self._cut = True
-            self.seen_ns = time.monotonic_ns()
-            self.unfinished = under_way_with_times(self._all)
-            for terminal in self._all:
-                if terminal.busy and terminal.session is not None:  # it may commit before it is cancelled
-                    self.unknown.append(terminal.kind.number)
-                    terminal.doubt()
+            self._note_unanswered()
         cancel_statements(
             lambda: [terminal.session for terminal in self._alive() if terminal.session is not None], self._join
         )
@@ -223,7 +218,7 @@ class ThreadedLoop(LoadLoop):
             return ERROR
         if (failure.kind is FailureKind.RETRYABLE or (lost and policy == "retry")) and not last:
             if connected:
-                self._recorder.retry(number, failure.code, terminal.intended_ns, now)
+                self._recorder.retry(number, terminal.intended_ns, now)
             self._recorder.note(failure.code, failure.what)
             if connected and failure.kind is FailureKind.LOST:
                 self._recorder.reruns.extend((terminal.intended_ns, now, number))

@@ -325,10 +325,16 @@ def mix(kinds: Sequence[Kind], workload: WorkloadKind, stream: int) -> Iterator[
 
 
 def _drawn(edges: npt.NDArray[np.float64], stream: int) -> Iterator[npt.NDArray[np.uint16]]:
-    counter = np.array((0, 0, stream & (2**64 - 1), (stream >> 64) & (2**64 - 1)), dtype=np.uint64)
-    random = np.random.Generator(np.random.Philox(key=np.array((0, MIX_PURPOSE), dtype=np.uint64), counter=counter))
+    random = _random(0, MIX_PURPOSE, stream)
     while True:
         yield np.searchsorted(edges, random.random(MIX_BATCH), side="right").astype(np.uint16)
+
+
+def _random(number: int, purpose: int, stream: int) -> np.random.Generator:
+    """The random numbers of a purpose in a terminal's stream; `number` is that of a transaction type."""
+    counter = np.array((0, 0, stream & (2**64 - 1), stream >> 64), dtype=np.uint64)
+    key = np.array((number, purpose), dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
 # Exponential times are cut at ten times their mean, as TPC-C (5.2.5.4) allows; this lowers the mean by 0.005 %. Keying
@@ -377,10 +383,7 @@ def _thinking(kind: TransactionType, think: Think | None, stream: int, number: i
     """Endless think times after one type of transaction, ns."""
     chosen = Think(mean_s=kind.thinking_s) if think is None else think
     mean_ns = chosen.mean_s * 1e9
-    counter = np.array((0, 0, stream & (2**64 - 1), stream >> 64), dtype=np.uint64)
-    random = np.random.Generator(
-        np.random.Philox(key=np.array((number, THINK_PURPOSE), dtype=np.uint64), counter=counter)
-    )
+    random = _random(number, THINK_PURPOSE, stream)
     while True:
         if chosen.distribution == "constant" or not mean_ns:
             yield round(mean_ns)

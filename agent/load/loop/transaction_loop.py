@@ -21,10 +21,11 @@ other, each recorded, until the load is over. `busy` is set where one has ended 
 `ended_ns`, which is not recorded. `execute(terminal)` runs one that is drawn already. Both raise StatementFailure, of
 that transaction.
 
-Where `HELD_FROM` connections or more are readable at once, all their answers are handled before a transaction of a
-`restless` terminal begins: a send wakes the server, which on one core takes the CPU and the caches. So no answer waits
-for the sends before it, and the code that handles answers is loaded once. Such a transaction is drawn and written while
-answers are handled, and its start is the instant of its send. Statements inside a transaction are sent at once.
+Where `HELD_FROM` connections or more are readable at once, the compiled loop handles all their answers before a
+transaction of a `restless` terminal begins: a send wakes the server, which on one core takes the CPU and the caches. So
+no answer waits for the sends before it, and the code that handles answers is loaded once. Such a transaction is drawn
+and written while answers are handled, and its start is the instant of its send. Statements inside a transaction are
+sent at once.
 
 After a send, the loop reads the same connection again before it waits: on one machine the server has often answered by
 then, which saves half of the epoll calls. pgbench does the same without a bound. While fewer than a quarter of such

@@ -10,53 +10,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from proveout.agent.engines.driver_contract import StatementFailure
-from proveout.agent.load.loop.arrival_schedule import Schedule
 from proveout.agent.load.loop.client_delays import Sampler
 from proveout.dsl.workloads.base import Body
 
+if TYPE_CHECKING:
+    from proveout.agent.load.loop.event_loop import PolledLoop
+
 SPECULATION = 16  # transactions in a row on one connection while others wait
-HELD_FROM = 8  # readable connections, see `transaction_loop`
+HELD_FROM = 8  # readable connections, see `transaction_loop`; for the compiled loop
 WAIT, NEXT, SETTLE, TICK, HELD = range(5)  # results of a turn, see `transaction_loop`
 RETRY, ERROR, ROLLED_BACK = 2, 3, 4  # outcomes of a failed transaction inside the load loop
 
 
-class Loop(Protocol):
-    """The part of the load loop that `serve` calls."""
-
-    limit_ns: int
-    t0_ns: int
-    sampler: Sampler
-    schedule: Schedule
-
-    def tick(self, now: int) -> bool:
-        """The limit has come: sets the next one. Returns False when the load is over."""
-        ...
-
-    def resume(self, terminal: Any, now: int) -> None:
-        """The instant of a terminal has come that the compiled loop does not start itself."""
-        ...
-
-    def woken(self, fd: int) -> None:
-        """A descriptor that is not a session is readable."""
-        ...
-
-    def ended(self, terminal: Any, end: int) -> bool:
-        """A turn has ended with a result other than WAIT. Returns False when the load is over."""
-        ...
-
-    def failed(self, terminal: Any, failure: StatementFailure) -> None:
-        """A turn raised the failure."""
-        ...
-
-
-Held = list[tuple["TerminalState", tuple[Any, Sequence[Any]]]]
-"""Drawn transactions with their first statements, not yet sent."""
 ScriptStep = tuple[Any, tuple[int, ...] | None, int, int, int]
 
 
@@ -289,9 +260,8 @@ def repeat(terminal: Any, is_over: Callable[[], bool], end_ns: int) -> None:
 _UNUSED = Sampler()
 
 
-def turns(terminal: TerminalState, limit_ns: int, sampler: Sampler | None = None, held: Held | None = None) -> int:
-    """One turn of a terminal, see `transaction_loop`. With `held`, its next transaction is drawn into it."""
-    sampler = sampler or _UNUSED
+def turns(terminal: TerminalState, limit_ns: int, sampler: Sampler = _UNUSED) -> int:
+    """One turn of a terminal, see `transaction_loop`."""
     session, mono = terminal.session, time.monotonic_ns
     answered, left = session.receive(), SPECULATION
     while answered:
@@ -324,31 +294,11 @@ def turns(terminal: TerminalState, limit_ns: int, sampler: Sampler | None = None
             return NEXT
         terminal.kind = next(terminal.draw)
         terminal.intended_ns = terminal.started_ns = now
-        request = first(terminal)
-        if held is not None:
-            held.append((terminal, request))
-            return WAIT
-        answered = session.exchange(*request)
+        answered = session.exchange(*first(terminal))
     return WAIT
 
 
-def release(held: Held, loop: Loop, *, goes_on: bool) -> bool:
-    """Begin the transactions that the turns of a batch have drawn, unless the load is over; returns False then."""
-    for terminal, request in held:
-        now = time.monotonic_ns()
-        goes_on = goes_on and loop.limit_ns > 0 and (now < loop.limit_ns or loop.tick(now))
-        if not goes_on:
-            terminal.busy = False
-            continue
-        terminal.intended_ns = terminal.started_ns = now
-        try:
-            terminal.session.send(*request)
-        except StatementFailure as failure:
-            loop.failed(terminal, failure)
-    return goes_on
-
-
-def serve(epoll: select.epoll, terminals: dict[int, Any], loop: Loop) -> None:
+def serve(epoll: select.epoll, terminals: dict[int, Any], loop: PolledLoop) -> None:
     """Wait for readable connections and give each its turn, see `transaction_loop`."""
     sampler, paced_ns = loop.sampler, loop.limit_ns
     while loop.limit_ns:
@@ -359,7 +309,7 @@ def serve(epoll: select.epoll, terminals: dict[int, Any], loop: Loop) -> None:
             return
 
 
-def _batch(epoll: select.epoll, terminals: dict[int, Any], loop: Loop, sampler: Sampler) -> bool:
+def _batch(epoll: select.epoll, terminals: dict[int, Any], loop: PolledLoop, sampler: Sampler) -> bool:
     """Wait once, and handle all descriptors that are readable. Returns False when the load is over."""
     sampler.left -= 1
     sampled = sampler.left <= 0
@@ -371,7 +321,6 @@ def _batch(epoll: select.epoll, terminals: dict[int, Any], loop: Loop, sampler: 
         sampler.returns(sampled=sampled)
     if sampled:
         sampler.thin(len(ready))
-    held: Held | None = [] if len(ready) >= HELD_FROM else None
     for index, (fd, _) in enumerate(ready):
         terminal = terminals.get(fd)
         if terminal is None:
@@ -379,23 +328,21 @@ def _batch(epoll: select.epoll, terminals: dict[int, Any], loop: Loop, sampler: 
             continue
         try:
             if sampled and sampler.chosen(index):
-                end = _sampled_turn(terminal, loop.limit_ns, sampler, (fd, index, len(ready)), held)
+                end = _sampled_turn(terminal, loop.limit_ns, sampler, (fd, index, len(ready)))
             else:
-                end = turns(terminal, loop.limit_ns, sampler, held)
+                end = turns(terminal, loop.limit_ns, sampler)
             if end != WAIT and not loop.ended(terminal, end):
-                return release(held or [], loop, goes_on=False)
+                return False
         except StatementFailure as failure:
             loop.failed(terminal, failure)
-    return release(held or [], loop, goes_on=True)
+    return True
 
 
-def _sampled_turn(
-    terminal: Any, limit_ns: int, sampler: Sampler, place: tuple[int, int, int], held: Held | None
-) -> int:
+def _sampled_turn(terminal: Any, limit_ns: int, sampler: Sampler, place: tuple[int, int, int]) -> int:
     """A turn whose lateness is kept; `place`: descriptor, its index in the batch, and the length of the batch."""
     now, before = time.monotonic_ns(), sampler.answers
     late_ns = sampler.late_ns(*place, now)
-    end = turns(terminal, limit_ns, sampler, held)
+    end = turns(terminal, limit_ns, sampler)
     if sampler.answers > before:  # else a part of an answer has arrived
         sampler.add(now, late_ns, sampler.answers - before - 1)
     return end

@@ -6,19 +6,18 @@ import asyncio
 import dataclasses
 import sqlite3
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from fabric_bench import AcceptAll
+from fabric_bench import accept_all
 
 from proveout.agent.daemon.session import Session
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.daemon.tasks import Handler, TaskContext
-from proveout.agent.security.authz import TaskVerifier
 from proveout.proto.audit_log import AuditLog
-from proveout.proto.wire.codec import WireFault, task_bytes
+from proveout.proto.wire.codec import MAX_MESSAGE_BYTES, task_bytes
 from proveout.proto.wire.messages import Hello, TaskAccepted, TaskDone, TaskFailed
-from proveout.proto.wire.results import Done
+from proveout.proto.wire.results import CommandDone, Done
 from proveout.proto.wire.tasks import SignedTask, StopSystem, Task, TaskSpec
 
 
@@ -39,9 +38,9 @@ STOP = Task(key="k", spec=StopSystem(system="db", data_root="/nowhere"), deadlin
 
 def opened(journal: AgentJournal, handler: Handler) -> Session:
     hello = Hello(run_id="run", epoch=1, host="db1", beat_s=2.0, lease_s=60.0)
-    folder, verifier = journal.directory, cast(TaskVerifier, AcceptAll())
+    folder = journal.directory
     audit = AuditLog(folder / "audit.log")
-    return Session(hello, folder / "work", journal, {StopSystem: handler}, verifier=verifier, audit=audit)
+    return Session(hello, folder / "work", journal, {StopSystem: handler}, verifier=accept_all, audit=audit)
 
 
 async def test_a_full_disk_does_not_fail_a_task_that_is_under_way_or_done(
@@ -91,10 +90,10 @@ async def test_an_outcome_that_is_too_large_is_answered_on_a_full_disk_too(
 
     class Full(AgentJournal):
         def finish(self, run: str, epoch: int, outcome: TaskDone | TaskFailed) -> None:
-            raise WireFault("too large") if isinstance(outcome, TaskDone) else sqlite3.OperationalError("full")
+            raise sqlite3.OperationalError("full")
 
-    async def handler(context: TaskContext, spec: TaskSpec) -> Done:
-        return Done(seconds=1.0)
+    async def handler(context: TaskContext, spec: TaskSpec) -> CommandDone:
+        return CommandDone(elapsed_s=1.0, values=(), output="x" * MAX_MESSAGE_BYTES)
 
     session = opened(Full(tmp_path / "journal.sqlite"), handler)
     answers = session.outgoing(session.attach())
@@ -107,4 +106,4 @@ async def test_an_outcome_that_is_too_large_is_answered_on_a_full_disk_too(
         session.end("cancelled", "the test is over", keep_data=False)
         await session.ended.wait()
     assert isinstance(answer, TaskFailed)
-    assert answer.error.message == "too large"
+    assert "is above the limit" in answer.error.message

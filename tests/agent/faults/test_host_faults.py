@@ -386,7 +386,8 @@ def delayed(shown: str, netem: str = "yes", code: int = 0) -> tuple[tuple[str, .
 
 
 def test_a_delay_is_for_interfaces_with_the_discipline_of_the_kernel() -> None:
-    argv = ("tc", "qdisc", "add", "dev", "eth1", "root", "handle", "5050:", "netem", "delay", "20000us", "1500us")
+    netem = ("netem", "limit", "216000", "delay", "20000us", "1500us")
+    argv = ("tc", "qdisc", "add", "dev", "eth1", "root", "handle", "5050:", *netem)
     assert delayed("qdisc noqueue 0: root refcnt 2\n") == ((), [argv])
     assert delayed("qdisc netem 5050: root refcnt 9 limit 1000 delay 20ms\n") == ((), [])
     own = "eth1 has a queueing discipline of its own already: qdisc htb 1:"

@@ -131,21 +131,21 @@ STATEMENT = Statement(name="one", text={"postgres": "SELECT 7"}, arguments=())
 
 
 @pytest.mark.parametrize("is_over", [False, True])
-def test_transactions_begin_after_all_answers_of_a_batch(turns: ModuleType, is_over: bool) -> None:
+def test_transactions_begin_after_all_answers_of_a_batch(native: ModuleType, is_over: bool) -> None:
     """No answer waits for the sends before it, and a start is that of its send. After the load nothing begins."""
-    native = pytest.importorskip("proveout.agent.engines.postgres.protocol_native", reason="not compiled here")
+    protocol = pytest.importorskip("proveout.agent.engines.postgres.protocol_native", reason="not compiled here")
     head, tail = around(b"one", (), 1)
-    prepared = native.Prepared(STATEMENT, head, (), tail, (None,))
-    state = turns.KindState((turns.Times(), turns.Times()))
+    prepared = protocol.Prepared(STATEMENT, head, (), tail, (None,))
+    state = native.KindState((native.Times(), native.Times()))
     state.bare, state.inputs, state.prepared = True, lambda: (STATEMENT, ()), prepared
     terminals: dict[int, Any] = {}
     reader, writer = os.pipe()
     with connections("AF_UNIX", client_delays.Sampler()) as found, contextlib.closing(select.epoll()) as epoll:
         for session, server in found:
-            terminal = terminals[session.connection.fileno()] = turns.TerminalState()
-            wire = native.Wire(session.connection.fileno(), None, connection_lost, send_rest)
+            terminal = terminals[session.connection.fileno()] = native.TerminalState()
+            wire = protocol.Wire(session.connection.fileno(), None, connection_lost, send_rest)
             terminal.session, terminal.kind, terminal.restless, terminal.busy = wire, state, True, True
-            terminal.draw = turns.Mix([state], iter(lambda: memoryview(bytes(32)).cast("H"), None))
+            terminal.draw = native.Mix([state], iter(lambda: memoryview(bytes(32)).cast("H"), None))
             wire.send(prepared, ())
             server.recv(1_000)
             server.send(ANSWER)
@@ -162,7 +162,7 @@ def test_transactions_begin_after_all_answers_of_a_batch(turns: ModuleType, is_o
             os.write(writer, b"!")
         else:
             ends.start()
-        turns.serve(epoll, terminals, Load(getattr(turns, "Sampler", client_delays.Sampler)()))
+        native.serve(epoll, terminals, Load(native.Sampler()))
     each = terminals.values()
     assert len(state.times[0]) == 3 * CONNECTIONS
     assert [terminal.busy for terminal in each] == [not is_over] * CONNECTIONS

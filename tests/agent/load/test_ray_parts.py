@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,15 @@ import pytest
 
 pytest.importorskip("ray")
 
+from proveout.agent.daemon.tasks import TaskRunner
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.ray_driver import LoadRun, divided
 from proveout.agent.load.ray_pool import Node, RayActor, RayAggregator, Total, pack, placed, unpack, without_packed
-from proveout.agent.load.ray_task import own_address
+from proveout.agent.load.ray_task import RayDriver, own_address
+from proveout.dsl.plan.scalars import WEEK_S
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire import codec, histogram
-from proveout.proto.wire.messages import AgentMessage, LogLine, TaskArmed, TaskDone, TaskFailed
+from proveout.proto.wire.messages import AgentMessage, Finish, LogLine, Start, TaskArmed, TaskDone, TaskFailed
 from proveout.proto.wire.results import (
     CommitReading,
     Handling,
@@ -234,8 +237,9 @@ class Run:
         for actor in actors:
             actor.prepare(ends, actor is fails)
         task = Task(key="run/l/1/1/1/load/c", spec=SPEC, deadline_s=60.0)
-        self.load = LoadRun(self, task, self.received.append)  # type: ignore[arg-type]
-        self.load.start_at(t0_ns)
+        self.runner = TaskRunner("run/l/1/1/1/load/c", "c", Path(), {}, self.received.append)
+        self.runner.control(Start(key="", t0_ns=t0_ns))
+        self.load = LoadRun(self, task, self.runner)  # type: ignore[arg-type]
 
     def nodes(self) -> list[Node]:
         return [A, B]
@@ -268,17 +272,31 @@ async def test_every_node_starts_by_its_own_clock_and_the_error_bound_counts_as_
 
 async def test_a_finish_reaches_every_node_after_the_start() -> None:
     run = Run(*(StandIn(actor=None, node=node) for node in (A, B)), t0_ns=50, ends="finish")
-    run.load.finish.set()
+    run.runner.control(Finish(key=""))
     assert (await run.load.run()).ended_in_window == 2 * len(MIXED)
 
 
 async def test_an_actor_that_fails_voids_the_load_and_is_named() -> None:
     failing, other = (StandIn(actor=None, node=node) for node in (A, B))
     run = Run(failing, other, t0_ns=50, ends="finish", fails=failing)
-    run.load.finish.set()
+    run.runner.control(Finish(key=""))
     with pytest.raises(TaskFault, match=r"node 10\.0\.0\.1: no space") as raised:
         await run.load.run()
     assert raised.value.code == "disk_full"
+
+
+async def test_a_load_of_weeks_is_not_ended_by_its_driver() -> None:
+    """The deadline of the agent's own task ends it."""
+    sent = list[Any]()
+    driver = RayDriver.__new__(RayDriver)
+    driver._send = sent.append  # type: ignore[method-assign]
+
+    async def read() -> TaskDone:
+        return TaskDone(key="", result=result([]))
+
+    driver._read = read  # type: ignore[method-assign]
+    await driver.run(TaskRunner("run/l/1/1/1/load/c", "c", Path(), {}, sent.append), SPEC)
+    assert codec.task_from_bytes(sent[0].task).deadline_s > 3 * WEEK_S
 
 
 # ---- the address by which the other nodes reach a host ---------------------------------------------------------------

@@ -32,6 +32,7 @@ from proveout.dsl.plan.stages import Sessions, Windows
 from proveout.dsl.workloads import hlr_workload as hlr
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.hlr import Hlr
+from proveout.proto.wire.results import TaskError
 
 from .conftest import load_task
 
@@ -111,7 +112,7 @@ def test_stop_arming_cancels_a_statement_that_starts_late(arming: Arming) -> Non
     locked.session.waiting.wait()
     load.stop_arming(ended)
     assert locked.session.cancelled.is_set()
-    assert isinstance(ended.result(), worker_messages.Fault)
+    assert isinstance(ended.result(), TaskError)
 
 
 def test_a_session_that_connects_after_stop_arming_sends_no_statement(arming: Arming) -> None:
@@ -119,7 +120,7 @@ def test_a_session_that_connects_after_stop_arming_sends_no_statement(arming: Ar
     locked.connecting.wait()
     load.stop_arming(ended)
     locked.go.set()
-    assert isinstance(ended.result(), worker_messages.Fault)
+    assert isinstance(ended.result(), TaskError)
     assert not locked.session.waiting.is_set()
     assert locked.session.is_closed
 
@@ -145,7 +146,7 @@ def test_a_pool_of_several_workers_uses_the_members_in_turn(monkeypatch: pytest.
     task = replace(task, endpoint=replace(task.endpoint, instances=("one", "two")))
     for hand in dealt(0, 8, 4):
         load = worker.Load(worker_messages.Arm(spec=task, numbers=tuple(hand), connections=1))
-        assert load.arm() == worker_messages.Armed()
+        assert load.arm() == worker_messages.Ready()
         load.abandon()
     assert reached == ["one", "two"] * 2
 

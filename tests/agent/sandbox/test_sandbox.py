@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import time
+from asyncio.subprocess import PIPE, Process
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -254,8 +255,7 @@ async def test_a_result_that_cannot_be_sent_is_a_fault(result: Any, monkeypatch:
     frames: list[bytes] = []
     monkeypatch.setattr(helper_main, "resolve", lambda _: lambda endpoint, statement: result)
     server = helper_main.HelperServer(frames.append)
-    end = {"system": "db", "engine": "sqlite", "dsn": "/x.db"}
-    await server._call(7, "rows", {"endpoint": end, "statement": "SELECT 1"})
+    await server._call(7, "rows", Endpoint(system="db", engine="sqlite", dsn="/x.db"), "SELECT 1")
     stream = asyncio.StreamReader()
     stream.feed_data(b"".join(frames))
     kind, number, code, what, *_ = await sandbox_helper.read_from_helper(stream)  # type: ignore[misc]
@@ -263,21 +263,23 @@ async def test_a_result_that_cannot_be_sent_is_a_fault(result: Any, monkeypatch:
     assert what.startswith("the result of rows: ")
 
 
-async def test_a_helper_process_that_writes_without_end_is_killed_and_replaced(tmp_path: Path) -> None:
+async def test_a_helper_process_that_writes_without_end_is_killed_and_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """asyncio does not see the end of a process before that of its output."""
     (tmp_path / "ready").write_bytes(sandbox_helper.control("resources", []))
 
-    class Endless(sandbox_helper.Helper):
-        def command(self) -> tuple[tuple[str, ...], dict[str, str]]:
-            write = f"cat {tmp_path}/ready; exec tr '\\0' x < /dev/zero"
-            return ("/bin/sh", "-c", write), {"PATH": "/usr/bin:/bin"}
+    async def endless(*_: Any, **__: Any) -> Process:
+        write = f"cat {tmp_path}/ready; exec tr '\\0' x < /dev/zero"
+        return await asyncio.create_subprocess_exec("/bin/sh", "-c", write, stdin=PIPE, stdout=PIPE, stderr=PIPE)
 
-    helper = Endless(privileges.INHERITED, "")
+    monkeypatch.setattr(sandbox_helper, "spawn", endless)
+    helper = sandbox_helper.Helper(privileges.INHERITED, "")
     async with asyncio.timeout(PATIENCE_S):
-        first = await helper._running("h")
+        first = await helper._running()
         await eventually_async(lambda: helper.pid is None, "its messages are not valid")
         await eventually_async(lambda: len(first._stdout._buffer) > 1 << 17, "they are not read")  # type: ignore[attr-defined]
-        await (await helper._running("h")).kill()
+        await (await helper._running()).kill()
 
 
 async def test_what_a_dead_helper_process_leaves_in_databases_is_named() -> None:

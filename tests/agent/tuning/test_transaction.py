@@ -580,13 +580,17 @@ async def test_a_cancelled_transaction_is_undone_also_when_the_next_waits_alread
         write(self, path, text)
 
     monkeypatch.setattr(Attributes, "write", slow)
+    monkeypatch.setattr("proveout.agent.tuning.tuner.STOP_S", 0.0)
     tuner = Tuner(tmp_path / "undo", prepare=lambda _: host_in(root))
     first = asyncio.ensure_future(tuner.apply("r", (SYSCTLS,), (), tmp_path))
     assert await asyncio.to_thread(begun.wait, 60.0)
     first.cancel()
     await asyncio.sleep(0)
     second = asyncio.ensure_future(tuner.apply("r", (FILE,), (), tmp_path))
-    await asyncio.sleep(0)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not first.done(), "its thread still changes the host"
+    assert not second.done()
     goes_on.set()
     assert [state.outcome for state in await second] == ["applied"]
     assert first.cancelled()

@@ -14,7 +14,7 @@ from scheduler_driver import LADDER, PLAN, Driver, database, facts
 from proveout.coordinator.schedule import state, state_machine
 from proveout.coordinator.schedule.next_step import outcome_text
 from proveout.core.errors import Where
-from proveout.dsl.plan.stages import Fault, Populate, Tuning
+from proveout.dsl.plan.stages import Fault, Populate, Sql, Tuning
 from proveout.dsl.plan.topology import Declared, Expectation, Expression, System
 from proveout.proto import events
 from proveout.proto.events import IterationId
@@ -97,6 +97,20 @@ def test_loads_that_do_not_arm_are_void_then_fail_the_run() -> None:
     assert driver.key("load", "c1") == "r/l/3/1/3.2/load/c1", "the next attempt has a key of its own"
     driver.put(state.Tick(at_s=200.0))
     assert driver.ending[0] == 4
+
+
+def test_statements_that_end_although_their_step_was_given_up_are_not_run_again() -> None:
+    """Their answer crosses the Cancel."""
+    driver = Driver(replace(PLAN, stages=(Sql(id="grow", system="db", statements=("INSERT …",)), LADDER)))
+    driver.inspected()
+    driver.put(state.AgentGone(at_s=3.0, host="c2", reason="cut"))
+    assert [message.key for message in driver.messages(messages.Cancel)] == [driver.key("sql:db", "s1")]
+    driver.done("sql:db", "s1", 3.1, results.SqlDone(counts=(1,)))
+    assert [event.rows for event in driver.events(events.ValuesTaken)] == [1]
+    up = events.AgentUp(host="c2", agent_version="", machine_id="", cores=2, offset_ns=0, uncertainty_ns=0)
+    driver.put(state.AgentReady(at_s=4.0, up=up))
+    assert driver.state.stage == LADDER.id
+    assert driver.names().count("sql:db/s1") == 1
 
 
 def test_a_permanent_error_is_not_retried() -> None:

@@ -10,6 +10,7 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import histogram as hist
 from proveout.proto.wire.results import CommitReading, Histogram
 
@@ -40,9 +41,9 @@ def test_values_outside_the_range_are_kept_in_the_outer_buckets() -> None:
 def test_times_of_hours_are_as_exact_as_others_and_their_sum_is_beyond_64_bits() -> None:
     """Of a load of a day that falls behind its rate."""
     hour = 3_600_000_000_000
-    histogram = hist.bin_ns(np.repeat(np.array([1, 3, 9], dtype=np.int64) * hour, 500_000))
-    assert hist.percentile_ns(histogram, 50) == pytest.approx(3 * hour, rel=1e-3)
-    assert histogram.sum_ns == 500_000 * 13 * hour > 2**63
+    values = np.repeat(np.array([1, 3, 9], dtype=np.int64) * hour, 500_000)
+    assert hist.percentile_ns(hist.bin_ns(values), 50) == pytest.approx(3 * hour, rel=1e-3)
+    assert hist.sum_of(values) == 500_000 * 13 * hour > hist.SUM_MAX_NS
 
 
 def test_percentiles_agree_with_hdrhistogram_on_a_long_tail() -> None:
@@ -86,6 +87,14 @@ def test_nothing_the_exact_mean_and_percentiles_outside_of_their_range() -> None
     for percentile in (-0.1, 100.1, math.nan):
         with pytest.raises(ValueError, match="from 0 to 100"):
             hist.percentile_ns(hist.bin_ns([1]), percentile)
+
+
+def test_a_sum_that_a_message_cannot_hold_is_the_largest_one_and_the_mean_is_that_of_the_buckets() -> None:
+    """As of a million transactions of three hours without an answer."""
+    hours_ns = 3 * 3_600 * 10**9
+    many = hist.merge([hist.bin_ns([hours_ns] * 1_000)] * 1_000)
+    assert pb.Histogram(sum_ns=many.sum_ns).sum_ns == hist.SUM_MAX_NS
+    assert hist.mean_ns(hist.merge([many, many])) == pytest.approx(hours_ns, rel=0.001)
 
 
 def test_two_readings_of_commits_as_one_span_the_time_of_both() -> None:
