@@ -280,8 +280,8 @@ def _spoilt(turn: Turn) -> list[IterationFinished]:
 
 def batch(
     turn: Turn,
-    purpose: Purpose,
     waves: Iterable[Iterable[tuple[str, TaskSpec]]],
+    purpose: Purpose = "work",
     *,
     name: str = "",
     stage: str = "",
@@ -306,10 +306,10 @@ def forget_parts(turn: Turn, stage: Stage) -> None:
     turn.set(parts_done=frozenset(p for p in turn.state.parts_done if not p.startswith(f"{stage.id}:")))
 
 
-def next_task(turn: Turn, stage: Stage, purpose: Purpose, parts: Iterable[tuple[str, str, TaskSpec]]) -> bool:
+def next_task(turn: Turn, stage: Stage, parts: Iterable[tuple[str, str, TaskSpec]]) -> bool:
     """Begin the first part, (name, host, task), that is not done; False when all are."""
     return any(
-        batch(turn, purpose, [[(host, spec)]], name=part_of(stage, name), stage=stage.id) for name, host, spec in parts
+        batch(turn, [[(host, spec)]], name=part_of(stage, name), stage=stage.id) for name, host, spec in parts
     )
 
 
@@ -381,7 +381,7 @@ def batch_failed(turn: Turn, step: Batch, key: str, error: TaskError) -> None:
             turn.drain(text)
             explain(turn, text)
             return
-        case ("look", _) | ("stop", StopSystem() | RevertTuning()):
+        case (_, VerifyTuning()) | ("stop", StopSystem() | RevertTuning()):
             turn.notice("warning", text, host)
         case "facts", _:
             turn.notice("warning", f"facts cannot be read: {text}", host)
@@ -643,7 +643,7 @@ def _tuned(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TuningDon
         for tuning in () if bad else spec.tunings:
             if tuning.operation == sql.NAME:
                 _copied(turn, tuning.system)
-    if bad and turn.state.ending is None and step.purpose == "tune":
+    if bad and turn.state.ending is None and act != "look":
         did = "tuned" if act == "apply" else "set back"
         why = f"{host} could not be {did}: {bad[0].name!r} {_BAD[bad[0].outcome]}"
         wrong = next((state for state in bad if state.subject), None)

@@ -267,7 +267,7 @@ def tool_part(turn: Turn, stage: Tool) -> bool:
     if not due:
         return False
     tasks = tool_file_tasks(state.plan, stage, state.setup.data_root, state.progress.without)
-    files = batch(turn, "prepare", [tasks], name=part_of(stage, "files"), stage=stage.id)
+    files = batch(turn, [tasks], name=part_of(stage, "files"), stage=stage.id)
     return files or begin(turn, stage, due[0], None, "measure")
 
 

@@ -205,7 +205,6 @@ class StartLoads:
     """Start the armed loads and faults `(host, key)` together, `in_s` from the input's time. The captures, which run
     already, are sent that time too: some sample at the edges of the measure window."""
 
-    id: IterationId
     loads: tuple[tuple[str, str], ...]
     in_s: float
     captures: tuple[tuple[str, str], ...] = ()
@@ -232,8 +231,6 @@ class Summarise:
 class DiscardSamples:
     """Discard the samples of a void iteration."""
 
-    id: IterationId
-
 
 @record
 class Emit:
@@ -258,15 +255,7 @@ class CloseSessions:
     keep_data: bool
 
 
-@record
-class EndRun:
-    """End the run; `keep_data` leaves the systems' data for a resume."""
-
-    exit_code: int
-    keep_data: bool
-
-
-Command: TypeAlias = (
+@recordCommand: TypeAlias = (
     Dial
     | SendMessage
     | GatherSamples
@@ -276,7 +265,6 @@ Command: TypeAlias = (
     | Emit
     | KeepOutput
     | CloseSessions
-    | EndRun
 )
 
 
@@ -514,28 +502,7 @@ class ResultEvaluator(Protocol):
 
 # ---- steps -----------------------------------------------------------------------------
 
-Purpose: TypeAlias = Literal[
-    "start",
-    "wipe",
-    "populate",
-    "link",
-    "snapshot",
-    "restore",
-    "reboot",
-    "restart",
-    "checkpoint",
-    "sql",
-    "command",
-    "invariants",
-    "compare",
-    "pool",
-    "prepare",
-    "stop",
-    "facts",
-    "tune",
-    "look",
-    "preflight",
-]
+Purpose: TypeAlias = Literal["work", "start", "facts", "preflight", "stop"]
 
 
 @record
@@ -550,9 +517,8 @@ class Dialling:
 class Batch:
     """Waves of tasks; the tasks of a wave run at once, the next wave begins when all have ended well.
 
-    `name` is the part of the stage that the batch completes; `results` are in order of arrival. `iteration` is the one
-    after which invariants are checked. `began_s`: when the wave began; `spent_s`: seconds of the waves before it;
-    `kept_rows`: the rows of a broken-off load that its populate continues.
+    `name` is the part of the stage that the batch completes. `iteration` is the one after which invariants are checked.
+    `began_s`: when the wave began; `spent_s`: seconds of the waves before it; `kept_rows`: the rows of a broken-off load that its populate continues.
     """
 
     purpose: Purpose
@@ -561,7 +527,6 @@ class Batch:
     iteration: str = ""
     waves: tuple[tuple[tuple[str, TaskSpec], ...], ...]
     pending: frozenset[str] = frozenset()
-    results: tuple[tuple[TaskSpec, TaskResult], ...] = ()
     specs: Mapping[str, TaskSpec] = field(default_factory=dict)
     until_s: float = 0.0
     began_s: float = 0.0
@@ -615,7 +580,6 @@ class Waiting:
     """A pause of the plan."""
 
     name: str
-    stage: str
     until_s: float
 
 
@@ -744,7 +708,7 @@ class Turn:
         if self.state.ending is None:
             self.set(ending=Ending(status=status, exit_code=exit_code, reason=reason))
         if isinstance(self.state.step, Iterating):
-            self.commands.append(DiscardSamples(id=self.state.step.id))
+            self.commands.append(DiscardSamples())
         if self.state.progress.open_iteration is not None:
             self.emit(IterationVoided(id=self.state.progress.open_iteration, reason=reason, rerun=False))
         self.drain(reason)
