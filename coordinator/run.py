@@ -241,7 +241,7 @@ class _Loop:
             opening.append(Notice(level="info", host="", text=text))
         for event in opening:
             self._emit(event)
-        self._record.began(started.run_id, started.epoch, started.digest)
+        self._record.note("began", run=started.run_id, epoch=started.epoch, plan=started.digest)
         setup = Setup(
             run_id=self._options.directory.name,
             epoch=self._journal.epoch,
@@ -385,7 +385,7 @@ class _Loop:
             if self._broken is not None:  # what is not journalled does not count
                 event = replace(event, status="failed", exit_code=4, reason=one_line(self._broken))
             self._ended = event
-            self._record.ended(event.status, event.exit_code)
+            self._record.note("ended", status=event.status, exit_code=event.exit_code)
         if isinstance(event, IterationStarted) and self._meters is not None:
             self._meters.begin(event)
         try:
@@ -440,7 +440,9 @@ class _Loop:
         self._boots[host] = str(dict(session.welcome.facts).get("boot_id", ""))
         self._known_hosts.add(host)
         welcome, clock = session.welcome, session.clock
-        self._record.agent(host, session.address, welcome)
+        self._record.note(
+            "agent", host=host, address=session.address, machine=welcome.machine_id, head=welcome.audit
+        )
         up = AgentUp(
             host=host,
             agent_version=welcome.version,

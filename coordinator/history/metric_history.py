@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from proveout.coordinator.comparison import Direction, Row
 from proveout.coordinator.history.runs import RungSummary, RunSummary, Selection
+from proveout.coordinator.storage.journal import NOT_AS_WRITTEN
 from proveout.coordinator.storage.run_directory import write_whole
 from proveout.core.data_classes import dataclass, record
 from proveout.core.distributions import f_above, f_below, t_quantile
@@ -593,7 +594,9 @@ def _history(
             found=one,
             effect=effect(points, decisions.changes, number),
             direction=_direction(metric, one),
-            acknowledged=_acknowledged(runs[one.index], metric, accepted),
+            acknowledged=next(
+                (seen for seen in accepted if seen.run == runs[one.index].run and seen.metric in ("", metric)), None
+            ),
         )
         for number, one in enumerate(decisions.changes)
     )
@@ -637,10 +640,6 @@ def _direction(metric: str, found: ChangePoint) -> Direction:
 # ---- acknowledgements and the exit code --------------------------------------------------------------------------
 
 
-def _acknowledged(run: RunSummary, metric: str, accepted: Sequence[Acknowledgement]) -> Acknowledgement | None:
-    return next((one for one in accepted if one.run == run.run and one.metric in ("", metric)), None)
-
-
 def read_acknowledgements(runs: Path) -> tuple[Acknowledgement, ...]:
     """The acknowledgements of a folder of runs. ProveoutError for a file that cannot be read."""
     try:
@@ -648,7 +647,7 @@ def read_acknowledgements(runs: Path) -> tuple[Acknowledgement, ...]:
         return tuple(from_plain(Acknowledgement, item) for item in data)
     except FileNotFoundError:
         return ()
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as fault:
+    except (OSError, *NOT_AS_WRITTEN) as fault:
         raise ProveoutError(
             f"the acknowledged changes cannot be read: {fault}",
             where=str(runs / FILE),

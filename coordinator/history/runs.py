@@ -16,7 +16,7 @@ from proveout.coordinator.comparability import MEASURED, Between, Difference, Pl
 from proveout.coordinator.results.fingerprint import fingerprints, schemas
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, load_results
 from proveout.coordinator.storage import journal, run_directory
-from proveout.coordinator.storage.journal import JournalFault, read, recorded_plan
+from proveout.coordinator.storage.journal import NOT_AS_WRITTEN, JournalFault, read, recorded_plan
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.core import errors
 from proveout.core.data_classes import field, record
@@ -235,7 +235,7 @@ def _entry(directory: RunDirectory) -> Path | None:
 def _kept(entry: Path) -> RunSummary | None:
     try:
         return from_plain(RunSummary, json.loads(entry.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError):
+    except (OSError, *NOT_AS_WRITTEN):
         return None
 
 

@@ -431,10 +431,8 @@ def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  
             _tuned(turn, step, spec, host, result)
         case _, Checked(findings=findings):
             _found(turn, step, key, findings)
-        case _, SqlDone():
-            _values_taken(turn, step.stage, result)
-        case _, CommandDone():
-            _command_done(turn, step.stage, host, result)
+        case _, SqlDone() | CommandDone():
+            _values_taken(turn, step.stage, host, result)
         case _:
             pass
 
@@ -464,24 +462,20 @@ def _populated(turn: Turn, step: Batch, spec: PopulateSystem, host: str, result:
         turn.emit(PopulateFinished(stage=step.stage, system=system, populated=populated))
 
 
-def _values_taken(turn: Turn, stage_id: str, result: SqlDone) -> None:
-    """Record the numbers of a repeat of an sql stage; not those of one that makes lost data again."""
-    stage = turn.state.plan.stage(stage_id)
-    if stage_id in turn.state.redo or not isinstance(stage, Sql):
+def _values_taken(turn: Turn, stage_id: str, host: str, result: SqlDone | CommandDone) -> None:
+    """Record the numbers of a repeat of an sql stage, not those of one that makes lost data again; or of a command
+    stage, whose output is kept."""
+    stage, rows = turn.state.plan.stage(stage_id), 0
+    values = {"elapsed_s": result.elapsed_s} | dict(result.values)
+    repeat = turn.state.progress.taken_values(stage_id) + 1
+    if isinstance(result, CommandDone):
+        turn.commands.append(KeepOutput(name=f"{stage_id}-{repeat}-{host}.txt", text=result.output))
+    elif stage_id in turn.state.redo or not isinstance(stage, Sql):
         return
-    values = {"elapsed_s": result.elapsed_s} | dict(result.values)
-    if stage.wait_until.query:
-        values["wait_s"] = result.wait_s
-    repeat = turn.state.progress.taken_values(stage_id) + 1
-    turn.emit(ValuesTaken(stage=stage_id, repeat=repeat, values=values, rows=sum(result.counts)))
-
-
-def _command_done(turn: Turn, stage_id: str, host: str, result: CommandDone) -> None:
-    """Record the numbers of a repeat of a command stage, and keep its output."""
-    repeat = turn.state.progress.taken_values(stage_id) + 1
-    turn.commands.append(KeepOutput(name=f"{stage_id}-{repeat}-{host}.txt", text=result.output))
-    values = {"elapsed_s": result.elapsed_s} | dict(result.values)
-    turn.emit(ValuesTaken(stage=stage_id, repeat=repeat, values=values))
+    else:
+        rows = sum(result.counts)
+        values |= {"wait_s": result.wait_s} if stage.wait_until.query else {}
+    turn.emit(ValuesTaken(stage=stage_id, repeat=repeat, values=values, rows=rows))
 
 
 def _started(turn: Turn, system: System, result: SystemStarted) -> None:

@@ -96,11 +96,6 @@ from proveout.proto.wire.tasks import (
 # ---- invariants ------------------------------------------------------------------------------------------------------
 
 
-def after_populate(turn: Turn, stage: Populate, system: str, part: str) -> bool:
-    """Check the invariants of a populated system; False when that is done, or the workload has none."""
-    return _checked_after(turn.state.plan, stage) is not None and _check_invariants(turn, stage, [system], name=part)
-
-
 def check_after(turn: Turn, stage: Ladder | Search, when: Literal["iteration", "turn", "stage"]) -> bool:
     """Check the invariants of the first load that has some to check then: after each iteration, or of a stage after
     each turn and its last iteration; False when that is done, or not due."""
@@ -110,13 +105,13 @@ def check_after(turn: Turn, stage: Ladder | Search, when: Literal["iteration", "
         return False
     iteration = "" if when == "stage" else str(ended.id)
     for load in (part.stage for part in parts(stage)):
-        if _checked_after(plan, load) != ("iteration" if when == "iteration" else "stage"):
+        workload = plan.workload(load.workload)
+        if invariants_after(workload) != ("iteration" if when == "iteration" else "stage"):
             continue
-        kind = plan.workload(load.workload).kind
         names = (
             name
             for name in systems_reached(plan, load.target)
-            if (stage.id, iteration, name, kind) not in progress.invariants and _has_checkable_rows(plan, load, name)
+            if (stage.id, iteration, name, workload.kind) not in progress.invariants and _has_checkable_rows(plan, load, name)
         )
         if _check_invariants(turn, load, names, iteration=iteration):
             return True
@@ -153,10 +148,6 @@ def _check_invariants(
         for system in systems
     )
     return batch(turn, [tasks], name=name, stage=stage.id, iteration=iteration)
-
-
-def _checked_after(plan: Plan, stage: Populate | Ladder | Search) -> Literal["iteration", "stage"] | None:
-    return invariants_after(plan.workload(stage.workload))
 
 
 # ---- Ray clusters ----------------------------------------------------------------------------------------------------
@@ -376,9 +367,10 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
     if _wipe(turn, stage):
         return True
     state = turn.state
+    checked = invariants_after(state.plan.workload(stage.workload)) is not None
     for name in stage.into:
         part = part_of(stage, f"invariants:{name}")
-        if _populate(turn, stage, name) or after_populate(turn, stage, name, part):
+        if _populate(turn, stage, name) or (checked and _check_invariants(turn, stage, [name], name=part)):
             return True
     for source, sink, copy_data in links_after_populate(state.plan, stage):
         part = part_of(stage, f"link:{source.name}")

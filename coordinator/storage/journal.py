@@ -31,6 +31,8 @@ VERSION = 2
 DEPTH_MAX = 100
 """The maximum nesting of lists and objects in an event; plans have about 20 levels."""
 _TYPES: Mapping[str, type] = {kind.__name__: kind for kind in get_args(Event)}
+NOT_AS_WRITTEN = (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError)
+"""The errors of `from_plain` for data of another form."""
 
 
 class JournalFault(ProveoutError):
@@ -48,7 +50,7 @@ def decode(text: str) -> Event:
     try:
         data = load_bounded(text)
         event: Event = from_plain(_TYPES[data.pop("type")], data)
-    except (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError) as fault:
+    except NOT_AS_WRITTEN as fault:
         raise _unknown("an event", fault) from fault
     return event
 
@@ -72,7 +74,7 @@ def recorded_plan(data: Any) -> Plan:
     """The plan that `plan.to_data(plan, positions=True)` was given. JournalFault."""
     try:
         return from_plain(Plan, _with_levels(data))
-    except (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError) as fault:
+    except NOT_AS_WRITTEN as fault:
         raise _unknown("the recorded plan", fault) from fault
 
 

@@ -17,7 +17,7 @@ from proveout.coordinator.measure.captures import (
     PIECES_MAX,
     Recording,
     Window,
-    events_read,
+    names_read,
     os_metrics,
     unknown_events,
     waits_metrics,
@@ -192,7 +192,7 @@ def test_event_stands_for_an_index(cache_plan: Plan, text: str, read: str) -> No
     checked = check_expression(text, run_scope(cache_plan, cache_plan.stages), "condition")
     assert (checked.faults, checked.text) == ((), read)
     check = Check(id="v", check=Expression(text=checked.text))
-    assert events_read(replace(cache_plan, verdicts=(check,), charts=())) == (text.split('"')[1],)
+    assert names_read(replace(cache_plan, verdicts=(check,), charts=()), "events") == (text.split('"')[1],)
 
 
 @pytest.mark.parametrize(
