@@ -161,9 +161,13 @@ class StageResult:
         valid = {item.id.repeat: item for item in iterations if item.valid}
         counted = tuple(valid[repeat] for repeat in sorted(valid))
         excluded = tuple(last[repeat] for repeat in sorted(last) if repeat not in valid)
-        tree = rung_tree(counted, self.confidence, self.block, run=self.run)
-        tree = with_interference(tree, self.alone_at(threads))
+        tree = self.tree_of(threads, counted)
         return RungResult(threads=threads, tree=tree, iterations=counted, excluded=excluded)
+
+    def tree_of(self, threads: int, iterations: Sequence[IterationFinished], chosen_from: int = 1) -> Metrics:
+        """The tree of a rung, as of `rung_tree`, with the ratios of its loads to each load alone."""
+        tree = rung_tree(iterations, self.confidence, self.block, chosen_from, self.run)
+        return with_interference(tree, self.alone_at(threads))
 
     def alone_at(self, threads: int) -> dict[str, Metrics]:
         """The tree of a rung of each load alone, by load."""
@@ -502,25 +506,22 @@ def _measured(found: Iterable[RungResult]) -> list[RungResult]:
 
 
 def climbed(stage: StageResult) -> Metrics:
-    """`{rungs: {threads: tree}, peak: tree, knee: tree}`; the peak is the rung with the largest mean throughput. Each
-    load of several has its ratios to that load alone.
+    """`{rungs: {threads: tree}, peak: tree, knee: tree}`; the peak is the rung with the largest mean throughput.
 
     No knee, no `knee`. Peak and knee are chosen by what was measured: their bounds hold for all rungs together that
     could have been chosen (`chosen_from`).
     """
     found = [rung for rung in stage.rungs if rung.tree]
     tree: Metrics = {evaluation.RUNGS: {str(rung.threads): rung.tree for rung in found}}
-    top, bend, confidence = stage.highest, stage.knee, stage.confidence
+    top, bend = stage.highest, stage.knee
     if isinstance(bend, Knee):
         bent = next(rung for rung in found if rung.threads == bend.threads)
         low, high = (bend.threads if bound is None else bound for bound in (bend.lower, bend.upper))
         rivals = sum(low <= rung.threads <= high for rung in found)
-        knee = rung_tree(bent.iterations, confidence, stage.block, rivals, stage.run) | {"threads": bend.estimate}
-        tree["knee"] = with_interference(knee, stage.alone_at(bend.threads))
+        tree["knee"] = stage.tree_of(bent.threads, bent.iterations, rivals) | {"threads": bend.estimate}
     if top:
-        rivals = _contenders(found, top, confidence)
-        peak = rung_tree(top.iterations, confidence, stage.block, rivals, stage.run)
-        tree["peak"] = with_interference(peak, stage.alone_at(top.threads))
+        rivals = _contenders(found, top, stage.confidence)
+        tree["peak"] = stage.tree_of(top.threads, top.iterations, rivals)
     return tree
 
 
