@@ -575,7 +575,7 @@ def histories(
     the rungs of the oldest run, so that a further run does not move it.
     """
     rungs = {(rung.stage, rung.threads): rung for run in selection.runs for rung in run.rungs}
-    measured = [rung for rung in selection.runs[0].rungs if any(_values(rung, metric) for metric in metrics)]
+    measured = [rung for rung in selection.runs[0].rungs if any(_point(rung, metric) for metric in metrics)]
     share = 1.0 / max(len(measured), 1)
     found = (_history(selection, rung, metric, share, accepted) for rung in rungs.values() for metric in metrics)
     return tuple(history for history in found if history.runs)
@@ -618,17 +618,16 @@ def _history(
 def _points(runs: Sequence[RunSummary], rung: RungSummary, metric: str) -> Iterator[tuple[RunSummary, Point]]:
     for run in runs:
         same = next((one for one in run.rungs if (one.stage, one.threads) == (rung.stage, rung.threads)), None)
-        values = _values(same, metric) if same is not None else []
-        if (one := point(values)) is not None:
+        if same is not None and (one := _point(same, metric)) is not None:
             yield run, one
 
 
-def _values(rung: RungSummary, metric: str) -> list[float]:
+def _point(rung: RungSummary, metric: str) -> Point | None:
     estimate = rung.numbers.get(metric, {})
     values = [float(value) for value in estimate.get("values") or ()]
     if not values and rung.kind == "search" and "mean" in estimate:
         values = [float(estimate["mean"])]
-    return values if values and min(values) > 0.0 else []
+    return point(values)
 
 
 def _direction(metric: str, found: ChangePoint) -> Direction:
