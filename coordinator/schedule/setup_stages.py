@@ -265,11 +265,6 @@ def tune_part(turn: Turn, stage: Tune) -> bool:
     return any(_send(turn, stage.id, stage.tunings, systems=systems) for systems in (False, True))
 
 
-def copies_part(turn: Turn, stage: Populate) -> bool:
-    """Make the copies of the running systems that a stage has populated; False when all are there."""
-    return _send(turn, stage.id, copies_after(turn.state.plan, stage), systems=True)
-
-
 def revert_part(turn: Turn, stage: Revert) -> bool:
     """Set back the operations of a `tune` stage where they are in place; False when that is done."""
     state, tune = turn.state, turn.state.plan.stage(stage.tune)
@@ -380,7 +375,8 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
         (f"save:{one.name}", one.host, SnapshotSystem(system=one, data_root=state.setup.data_root, action="save"))
         for one in snapshots_after_populate(state.plan, stage)
     ]
-    return next_task(turn, stage, copies) or copies_part(turn, stage)
+    # then the copies of the running systems that it has populated
+    return next_task(turn, stage, copies) or _send(turn, stage.id, copies_after(state.plan, stage), systems=True)
 
 
 def _populate(turn: Turn, stage: Populate, system: str) -> bool:

@@ -124,9 +124,8 @@ def _receive(turn: Turn, event: MessageReceived) -> None:
         turn.set(tasks={k: h for k, h in turn.state.tasks.items() if k != key})
     if isinstance(message, TaskDone) and isinstance(message.result, FaultInjected):
         iteration.end_if_left(turn, key, message.result)
-    _, stage, *_, what, _ = key.split("/")
-    if isinstance(message, TaskDone) and what == RebootHost.named:
-        _reboots(turn, event.host, stage)
+    if isinstance(message, TaskDone) and key.split("/")[-2] == RebootHost.named:
+        _reboots(turn, event.host, key.split("/")[1])
     step = turn.state.step
     if isinstance(step, Iterating):
         iteration.receive(turn, step, message)
