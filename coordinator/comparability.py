@@ -339,7 +339,9 @@ def notes(names: tuple[str, str], counts: tuple[int, int], known: Between, shown
         sides = " and ".join(f"{name} {count_of(n, 'run')}" for name, n in zip(names, counts, strict=True))
         yield f"{sides}: intervals are over runs, each with its mean over its repeats"
     if shown:
-        apart = " to ".join(dict.fromkeys(f"{math.sqrt(one):.1%}".replace("%", " %") for one in (min(shown), max(shown))))
+        apart = " to ".join(
+            dict.fromkeys(f"{math.sqrt(one):.1%}".replace("%", " %") for one in (min(shown), max(shown)))
+        )
         yield (
             f"runs of this plan differ by {apart} here (standard deviation, {known.runs} earlier "
             "runs), which is in the intervals"

@@ -440,9 +440,7 @@ class _Loop:
         self._boots[host] = str(dict(session.welcome.facts).get("boot_id", ""))
         self._known_hosts.add(host)
         welcome, clock = session.welcome, session.clock
-        self._record.note(
-            "agent", host=host, address=session.address, machine=welcome.machine_id, head=welcome.audit
-        )
+        self._record.note("agent", host=host, address=session.address, machine=welcome.machine_id, head=welcome.audit)
         up = AgentUp(
             host=host,
             agent_version=welcome.version,

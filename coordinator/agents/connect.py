@@ -244,9 +244,9 @@ def _call(channel: grpc.aio.Channel) -> Any:
 
 
 async def _lacks_session(channel: grpc.aio.Channel) -> bool:
-    """Whether the server does not have the method of a session. The session's own status does not say it reliably: where
-    the server's answer comes before the Hello is written, grpc puts INTERNAL in its place. This call has nothing to
-    write after its start."""
+    """Whether the server does not have the method of a session. The session's own status does not say it reliably:
+    where the server's answer comes before the Hello is written, grpc puts INTERNAL in its place. This call has nothing
+    to write after its start."""
     call = cast(Any, channel).unary_stream(codec.SESSION)(b"")
     try:
         await call.read()

@@ -684,8 +684,8 @@ def lacking(selection: Selection, found: Sequence[MetricHistory]) -> tuple[Metri
 
 
 def exit_code(selection: Selection, found: Sequence[MetricHistory], condition: Condition | None) -> int:
-    """As of `compare --fail-if`: 1 when it holds, 3 when a history is not long enough to show a change or lacks the newest
-    run, else 0."""
+    """As of `compare --fail-if`: 1 when it holds, 3 when a history is not long enough to show a change, or lacks the
+    newest run, else 0."""
     if condition is None:
         return 0
     if open_changes(found, condition):

@@ -183,7 +183,9 @@ class _Spent:
     def _counter(self, metric: str, words: str) -> tuple[float, str]:
         self._refuse_in_files()
         databases = [one for one in self._systems if one.in_front_of is None and one.standby_of is None]
-        return sum(self._counted(one, metric) for one in databases), f"{words} {' and '.join(one.name for one in databases)}"
+        return sum(
+            self._counted(one, metric) for one in databases
+        ), f"{words} {' and '.join(one.name for one in databases)}"
 
     def _counted(self, system: System, metric: str) -> float:
         waits = self._seen.captured("waits")

@@ -308,9 +308,7 @@ def forget_parts(turn: Turn, stage: Stage) -> None:
 
 def next_task(turn: Turn, stage: Stage, parts: Iterable[tuple[str, str, TaskSpec]]) -> bool:
     """Begin the first part, (name, host, task), that is not done; False when all are."""
-    return any(
-        batch(turn, [[(host, spec)]], name=part_of(stage, name), stage=stage.id) for name, host, spec in parts
-    )
+    return any(batch(turn, [[(host, spec)]], name=part_of(stage, name), stage=stage.id) for name, host, spec in parts)
 
 
 def next_wave(turn: Turn, step: Batch) -> None:

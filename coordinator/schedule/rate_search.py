@@ -49,7 +49,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from proveout.core.data_classes import dataclass, field, record
+from proveout.core.data_classes import dataclass, field
 from proveout.core.distributions import normal_below
 from proveout.core.numbers import LOWER_MIN, SOUGHT, Sought, count_of, threads
 from proveout.dsl.plan.stages import FULL_LENGTH_MAX, Around, Search
@@ -84,7 +84,7 @@ _NORMAL = np.linspace(-8.0, 8.0, 1601)
 _BELOW = np.array([normal_below(value) for value in _NORMAL.tolist()])
 
 
-@record
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
     """The range of a search and the rate of its first probe, 1/s; `start` None: the lowest."""
 
@@ -93,7 +93,7 @@ class Rates:
     start: float | None = None
 
 
-@record
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
     """The next thing to run: probe `number` from 1, at `rate` (1/s); full-length in the phases `FULL_LENGTH`, else
     short."""
@@ -103,7 +103,7 @@ class Probe:
     rate: float
 
 
-@record
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """The outcome of a probe, None when it cannot be judged; `clear`: a refusal with evidence against the rate."""
 
@@ -112,7 +112,7 @@ class Judgement:
     clear: bool = True
 
 
-@record
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
     """A finished probe and its judgement."""
 
@@ -124,7 +124,7 @@ class Tried:
         return self.judged.accepted
 
 
-@record
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """The end of a search; `rate` (1/s) is None when no rate was accepted and confirmed.
 
@@ -194,7 +194,7 @@ class Belief:
         return float(1.0 - (density * self._chances(rate)).sum() / density.sum())
 
 
-@record
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchState:
     """The state of a search: the highest rate accepted so far and the lowest refused, what is known of the true one
     (`counts_short`: by short probes too), the rate of the next full-length iteration, in the phase

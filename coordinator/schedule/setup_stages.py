@@ -111,7 +111,8 @@ def check_after(turn: Turn, stage: Ladder | Search, when: Literal["iteration", "
         names = (
             name
             for name in systems_reached(plan, load.target)
-            if (stage.id, iteration, name, workload.kind) not in progress.invariants and _has_checkable_rows(plan, load, name)
+            if (stage.id, iteration, name, workload.kind) not in progress.invariants
+            and _has_checkable_rows(plan, load, name)
         )
         if _check_invariants(turn, load, names, iteration=iteration):
             return True

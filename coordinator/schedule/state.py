@@ -255,15 +255,7 @@ class CloseSessions:
 
 
 Command: TypeAlias = (
-    Dial
-    | SendMessage
-    | GatherSamples
-    | StartLoads
-    | Summarise
-    | DiscardSamples
-    | Emit
-    | KeepOutput
-    | CloseSessions
+    Dial | SendMessage | GatherSamples | StartLoads | Summarise | DiscardSamples | Emit | KeepOutput | CloseSessions
 )
 
 
@@ -391,7 +383,7 @@ def _view(progress: RunProgress, event: Event) -> RunProgress:  # noqa: PLR0911 
     match event:
         case RunStarted():
             return replace(progress, without=frozenset(), taken={})
-        case FactsTaken():
+        case FactsTaken() if event.when != "stage":
             return replace(progress, taken={**progress.taken, (event.when, event.host, event.system): event})
         case AgentLost(abandoned=True):
             return replace(progress, without=progress.without | {event.host})

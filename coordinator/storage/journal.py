@@ -397,7 +397,6 @@ def _about(database: sqlite3.Connection, directory: Path) -> int | None:
     return epoch
 
 
-
 def _before(database: sqlite3.Connection, after: int) -> Head:
     """The event that a reader has already, which the first of the others follows."""
     row = database.execute("SELECT hash FROM event WHERE sequence = ?", (after,)).fetchone()
@@ -421,8 +420,6 @@ def _rows(database: sqlite3.Connection, directory: Path, before: Head, head: Hea
     if number < head.sequence:
         raise damaged(f"events {number + 1} to {head.sequence} are missing at its end", where, number + 1)
     return found
-
-
 
 
 def is_driven(directory: Path) -> bool:

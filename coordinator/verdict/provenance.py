@@ -120,7 +120,8 @@ def provenance(text: str, results: RunResults) -> Provenance:
         iterations=tuple(dict.fromkeys(str(item.id) for item in used)),
         excluded=tuple(
             dict.fromkeys(
-                f"{item.id}: {'; '.join(f.evidence for f in item.findings if not f.ok and f.voids)}" for item in excluded
+                f"{item.id}: {'; '.join(f.evidence for f in item.findings if not f.ok and f.voids)}"
+                for item in excluded
             )
         ),
         valid_fewest=min((part.valid_fewest for part in behind if part.excluded), default=0),

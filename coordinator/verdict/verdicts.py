@@ -253,9 +253,7 @@ def reach(plan: Plan, events: Sequence[Event]) -> tuple[VerdictReached, ...]:
     return (*written, *conserved, *counted, *(judge_propagation(compared) for compared in results.propagations))
 
 
-def undecided(
-    plan: Plan, ladders: Sequence[Ladder], events: Iterable[Event], repeat: int
-) -> tuple[Undecided, ...]:
+def undecided(plan: Plan, ladders: Sequence[Ladder], events: Iterable[Event], repeat: int) -> tuple[Undecided, ...]:
     """The verdicts that would be decided by more repeats of these ladders, judged on the first `repeat` of them.
 
     Only those that read one of the ladders and nothing that has not ended. A verdict that is undecided because a number
@@ -265,7 +263,9 @@ def undecided(
     results = load_results(
         one
         for one in events
-        if not isinstance(one, IterationFinished | IterationVoided) or one.id.stage not in ids or one.id.repeat <= repeat
+        if not isinstance(one, IterationFinished | IterationVoided)
+        or one.id.stage not in ids
+        or one.id.repeat <= repeat
     )
     known = ids | {name for name, stage in results.stages.items() if stage.finished}
     climbing = [results.stages[name] for name in ids & set(results.stages)]
