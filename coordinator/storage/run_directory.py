@@ -219,7 +219,7 @@ def all_runs(runs: Path) -> list[RunDirectory]:
 
 def _begun(path: Path) -> tuple[float, str]:
     """When a run began, Unix time, from its name, which has the local time; runs that were renamed come last. In an
-    hour that a change of the clock repeats, the file of its command tells which of the two it was."""
+    hour that a change of the clock repeats, it is the later one where the file of its command is as late."""
     match = re.search(r"(\d{8}-\d{6})-[0-9a-f]{4}$", path.name)
     try:
         local = datetime.strptime(match[1] if match else "", "%Y%m%d-%H%M%S")
