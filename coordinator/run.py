@@ -7,6 +7,7 @@ journal.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -19,6 +20,7 @@ from proveout.coordinator.agents.connect import AgentRefused, AgentUnreachable
 from proveout.coordinator.agents.endpoints import secret_variables
 from proveout.coordinator.agents.local_agents import LocalFabric, passed_variables
 from proveout.coordinator.agents.session import (
+    CLOSE_S,
     DIAL_AGAIN_S,
     AgentSession,
     Lost,
@@ -43,7 +45,6 @@ from proveout.coordinator.schedule.state import (
     Dial,
     DiscardSamples,
     Emit,
-    EndRun,
     FaultDue,
     FaultStepped,
     GatherSamples,
@@ -134,11 +135,15 @@ async def run(
     The verdict is in the journal and in the result. Expected failures are in the result too, and raise no exception.
     """
     loop = _Loop(options, journal, listeners)
+    forwarding = asyncio.create_task(loop.forward(interrupts or asyncio.Queue()))
     with rare_garbage_collection():
         try:
-            return await loop.run(interrupts or asyncio.Queue())
+            return await loop.run()
         finally:
-            await loop.close()
+            try:
+                await loop.close()
+            finally:
+                forwarding.cancel()
 
 
 class _Loop:
@@ -162,21 +167,18 @@ class _Loop:
         self._meters: Meters | None = None
         self._faults: FaultWatch | None = None
         self._dials: set[asyncio.Task[None]] = set()
+        self._partings: dict[str, asyncio.Task[None]] = {}
         self._dialling = asyncio.Semaphore(_DIALS_AT_ONCE)
         self._known_hosts: set[str] = set()
         self._noticed = Counter[str]()
         self._broken: StorageFailed | None = None
         self._bug: BaseException | None = None
         self._ended: RunFinished | None = None
-        self._keep_data = True
         self._hurried = False
 
-    async def run(self, interrupts: asyncio.Queue[None]) -> RunFinished:
+    async def run(self) -> RunFinished:
         """Run until the scheduler ends the run."""
-        background = [
-            asyncio.create_task(job)
-            for job in (self._forward_interrupts(interrupts), self._show_agents(), self._renew_certificates())
-        ]
+        background = [asyncio.create_task(job) for job in (self._show_agents(), self._renew_certificates())]
         try:
             state = await self._begin()
             while not state.over:
@@ -189,10 +191,14 @@ class _Loop:
             return replace(self._ended, status="failed", exit_code=4, reason=one_line(self._broken))
         return self._ended
 
-    async def _forward_interrupts(self, interrupts: asyncio.Queue[None]) -> None:
-        while True:
+    async def forward(self, interrupts: asyncio.Queue[None]) -> None:
+        """Hand interrupts to the scheduler. From the second one on, those after the end of the run end the wait for
+        agents."""
+        for number in itertools.count(1):
             await interrupts.get()
             self._inbox.put_nowait(Interrupted(at_s=time.monotonic()))
+            if number > 1 and self._ended is not None:
+                self._stop_waiting()
 
     async def _show_agents(self) -> None:
         """Once per beat, send the state of the agents to listeners."""
@@ -235,7 +241,7 @@ class _Loop:
             opening.append(Notice(level="info", host="", text=text))
         for event in opening:
             self._emit(event)
-        self._record.began(started.run_id, started.epoch, started.digest)
+        self._record.note("began", run=started.run_id, epoch=started.epoch, plan=started.digest)
         setup = Setup(
             run_id=self._options.directory.name,
             epoch=self._journal.epoch,
@@ -348,8 +354,6 @@ class _Loop:
                 case CloseSessions(hosts=hosts, keep_data=keep):
                     for host in hosts:
                         self._part(host, keep_data=keep)
-                case EndRun(keep_data=keep):
-                    self._keep_data = keep
                 case KeepOutput(name=name, text=text):
                     try:
                         self._options.directory.keep_output(name, text)
@@ -381,7 +385,7 @@ class _Loop:
             if self._broken is not None:  # what is not journalled does not count
                 event = replace(event, status="failed", exit_code=4, reason=one_line(self._broken))
             self._ended = event
-            self._record.ended(event.status, event.exit_code)
+            self._record.note("ended", status=event.status, exit_code=event.exit_code)
         if isinstance(event, IterationStarted) and self._meters is not None:
             self._meters.begin(event)
         try:
@@ -436,7 +440,7 @@ class _Loop:
         self._boots[host] = str(dict(session.welcome.facts).get("boot_id", ""))
         self._known_hosts.add(host)
         welcome, clock = session.welcome, session.clock
-        self._record.agent(host, session.address, welcome)
+        self._record.note("agent", host=host, address=session.address, machine=welcome.machine_id, head=welcome.audit)
         up = AgentUp(
             host=host,
             agent_version=welcome.version,
@@ -493,13 +497,17 @@ class _Loop:
     def _part(self, host: str, *, keep_data: bool) -> None:
         session = self._sessions.pop(host, None)
         if session is not None:
-            self._spawn(self._close_session(session, keep_data=keep_data))
+            timeout_s = _HURRIED_CLOSE_S if self._hurried else CLOSE_S
+            self._partings[host] = self._spawn(session.close(keep_data, timeout_s))
 
-    async def _close_session(self, session: AgentSession, *, keep_data: bool) -> None:
-        if self._hurried:
-            await session.close(keep_data, timeout_s=_HURRIED_CLOSE_S)
-        else:
-            await session.close(keep_data)
+    def _stop_waiting(self) -> None:
+        """End the wait for agents that are closing their sessions."""
+        left = {host: job for host, job in self._partings.items() if not job.done()}
+        for job in left.values():
+            job.cancel()
+        if left:
+            text = f"the end of the sessions with {', '.join(left)} was not waited for: agents undo what is left there"
+            self._emit(Notice(level="warning", host="", text=text))
 
     def _start(self, tasks: Sequence[tuple[str, str]], in_s: float) -> None:
         t0_ns = time.monotonic_ns() + int(in_s * 1e9)
@@ -542,15 +550,16 @@ class _Loop:
 
     async def close(self) -> None:
         """Close the remaining sessions, end the local agents, and tidy up. Runs after every outcome."""
+        keep_data = self._ended is None or self._ended.status != "finished"
         for job in self._jobs if self._ended is None else self._dials:
             job.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
         for host in list(self._sessions):
-            self._part(host, keep_data=self._keep_data)
+            self._part(host, keep_data=keep_data)
         await asyncio.gather(*self._jobs, return_exceptions=True)
         if self._fabric is not None:
             await self._fabric.close()
-        if not self._keep_data:
+        if not keep_data:
             await asyncio.to_thread(self._options.directory.tidy)
         if self._bug is not None:
             raise self._bug

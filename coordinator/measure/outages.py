@@ -62,7 +62,7 @@ def judge(seen: Observed) -> Iterator[ValidityFinding]:
     longest = max(down, key=_length, default=(0.0, 0.0))
     total_s = sum(map(_length, down))
     bound = bound_s(seen.limits.pause_s_max, window_s)
-    share = max(min(OUTAGE_SHORTEST_S, 0.9 * window_s), OUTAGE_FRACTION * window_s)
+    share = bound_s(math.inf, window_s)
     is_outage = _length(longest) >= bound or total_s >= share
     if not is_outage and _length(longest) < min(TOLD_S, bound):
         return

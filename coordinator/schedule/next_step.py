@@ -26,7 +26,7 @@ from proveout.coordinator.schedule.setup_stages import (
     tune,
     verify_tuning,
 )
-from proveout.coordinator.schedule.state import CloseSessions, Dial, Dialling, EndRun, RunProgress, Turn
+from proveout.coordinator.schedule.state import CloseSessions, Dial, Dialling, RunProgress, Turn
 from proveout.coordinator.schedule.tasks import (
     DRAIN_TIMEOUT_S,
     populate_stages_of,
@@ -155,7 +155,7 @@ def conclude(turn: Turn) -> None:
         if stoppable and not end.hurried:
             # one attempt only: the agent stops a system that a task cannot stop when the session closes
             stop = StopSystem(system=system.name, data_root=state.setup.data_root, remove=not keep)
-            batch(turn, "stop", [[(system.host, stop)]])
+            batch(turn, [[(system.host, stop)]], "stop")
             turn.set(endpoints={name: one for name, one in state.endpoints.items() if name != system.name})
             return
     if revert_tuning(turn, systems=False):
@@ -165,7 +165,6 @@ def conclude(turn: Turn) -> None:
         turn.commands.append(CloseSessions(hosts=tuple(sorted(state.up)), keep_data=keep))
     seconds = turn.at_s - state.began_s
     turn.emit(RunFinished(status=end.status, exit_code=end.exit_code, reason=end.reason, seconds=seconds))
-    turn.commands.append(EndRun(exit_code=end.exit_code, keep_data=keep))
     turn.set(over=True, up=frozenset(), endpoints={}, linked=frozenset())
 
 
@@ -290,7 +289,7 @@ def _systems(turn: Turn) -> bool:
         name, *others = state.promoted
         turn.set(promoted=tuple(others))
         stop = StopSystem(system=name, data_root=state.setup.data_root, remove=False)
-        return batch(turn, "start", [[(state.plan.system(name).host, stop)]])
+        return batch(turn, [[(state.plan.system(name).host, stop)]], "start")
     system = next((s for s in start_order(state.plan) if s.name not in state.endpoints), None)
     if system is None:
         return False
@@ -299,7 +298,7 @@ def _systems(turn: Turn) -> bool:
         spec = start_of(turn, as_restarted(state.plan, state.progress, system))
     else:
         spec = InspectSystem(endpoint=state.setup.external[system.name])
-    return batch(turn, "start", [[(system.host, spec)]])
+    return batch(turn, [[(system.host, spec)]], "start")
 
 
 def _populate_again(turn: Turn) -> bool:
@@ -365,4 +364,4 @@ def _compare(turn: Turn) -> None:
         workload=propagated_workload(state.plan, source.name),
         drain_timeout_s=DRAIN_TIMEOUT_S,
     )
-    batch(turn, "compare", [[(source.host, spec)]])
+    batch(turn, [[(source.host, spec)]])
