@@ -468,8 +468,7 @@ class Moved:
         )
 
     def _path(self, identity: IterationId, what: str) -> Path:
-        stem = f"{identity.stage}-{identity.rung}-{identity.repeat}-{identity.attempt}"
-        return self._samples / f"{stem}.{what}.parquet"
+        return self._samples / f"{identity.stem}.{what}.parquet"
 
 
 def _began_s(begun: Stamped, started: IterationStarted, ended: Stamped) -> float:
