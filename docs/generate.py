@@ -26,7 +26,6 @@ from proveout.cli import VERBS, function_of
 from proveout.coordinator.exporter import FAMILIES, Family
 from proveout.coordinator.report import json_documents
 from proveout.coordinator.report.figures.selection import DECLARED
-from proveout.coordinator.report.json_documents import result_schema_json
 from proveout.dsl import metrics
 from proveout.dsl.engines import ENGINES, Engine
 from proveout.dsl.plan.captures import CAPTURES
@@ -79,8 +78,8 @@ def main() -> int:
     pages = {"plan.md": plan_page(), "metrics.md": metrics_page(), "cli.md": cli_page()}
     pages["openmetrics.md"] = openmetrics_page()
     pages["figures.md"] = figures_page()
-    pages["result.schema.json"] = result_schema_json()
-    pages["compare.schema.json"] = json_documents.comparison_schema_json()
+    for name, schema in (("result", json_documents.result_schema()), ("compare", json_documents.comparison_schema())):
+        pages[f"{name}.schema.json"] = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
     pages["../../README.md"] = with_engines((ROOT / "README.md").read_text())
     results = json.loads((ROOT / "benchmarks" / "results.json").read_text())
     for page in ("performance.md", "scale.md"):

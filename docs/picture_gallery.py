@@ -50,8 +50,6 @@ Shot = tuple[str, Callable[[], App[Any]], tuple[str, ...]]
 class Until:
     """The events of a finished run up to a moment, as of one that runs; it does not end."""
 
-    replayed = False
-
     def __init__(self, run: RunDirectory, events: Sequence[Stamped], moment_unix_s: float) -> None:
         self._events, self._moving, self._moment_unix_s = events, Moved(events, run.samples), moment_unix_s
 
@@ -123,7 +121,7 @@ def _shots(run: RunDirectory, reference: RunDirectory, plans: Path) -> Iterator[
     for kind, moment_unix_s in _moments(events).items():
 
         def live(moment_unix_s: float = moment_unix_s) -> App[Any]:
-            return RunApp(Until(run, events, moment_unix_s))
+            return RunApp(Until(run, events, moment_unix_s), services)
 
         yield f"live-{kind}", live, ()
     yield "live-light", live, ("t",)
@@ -135,7 +133,7 @@ def _shots(run: RunDirectory, reference: RunDirectory, plans: Path) -> Iterator[
             yield name, live, (str(key),)
 
     def ended() -> App[Any]:
-        return RunApp(replay(run, 10.0, at_end=True), services)
+        return RunApp(replay(run, 10.0), services)
 
     yield "result", ended, ()
     yield "result-light", ended, ("t",)
@@ -154,7 +152,7 @@ class _Compares(RunApp):
     """A run that has ended, compared with another one."""
 
     def __init__(self, run: RunDirectory, reference: str) -> None:
-        super().__init__(replay(run, 10.0, at_end=True), LocalRun(run))
+        super().__init__(replay(run, 10.0), LocalRun(run))
         self._reference = reference
 
     def on_mount(self) -> None:

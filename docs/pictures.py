@@ -76,11 +76,11 @@ def _run(folder: Path) -> Path:
 
 
 async def _screens(run: RunDirectory, to: Path) -> None:
-    events = read(run.path)
-    await _picture(RunApp(Until(run, events, _moment(events))), to / "run.svg", _COMMAND)
-    await _picture(RunApp(replay(run, 10.0, at_end=True), LocalRun(run)), to / "result.svg", _COMMAND)
-    services = LocalServices([ROOT / "plans"], run.path.parent, "plans")
-    await _picture(HomeApp(services), to / "home.svg", "proveout tui plans")
+    events, services = read(run.path), LocalRun(run)
+    await _picture(RunApp(Until(run, events, _moment(events)), services), to / "run.svg", _COMMAND)
+    await _picture(RunApp(replay(run, 10.0), services), to / "result.svg", _COMMAND)
+    homes = LocalServices([ROOT / "plans"], run.path.parent, "plans")
+    await _picture(HomeApp(homes), to / "home.svg", "proveout tui plans")
 
 
 def _moment(events: Sequence[Stamped]) -> float:

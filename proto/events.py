@@ -33,6 +33,11 @@ class IterationId:
         """Its rung and repeat: the seed of whatever is to be the same in each attempt, and in each run."""
         return f"{self.stage}/{self.rung}/{self.repeat}"
 
+    @property
+    def stem(self) -> str:
+        """The begin of the names of its files."""
+        return str(self).replace("/", "-")
+
 
 @record
 class LoadLine:

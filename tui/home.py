@@ -38,6 +38,7 @@ from proveout.dsl.plan.plan import Field
 from proveout.tui.comparison_screen import ComparedScreen
 from proveout.tui.services import PLAN_GROUPS, Form, Found, HomeServices, Ladder, PlanCard, RunCard, Start
 from proveout.tui.style import (
+    APP_KEYS,
     BAD,
     COMMON_CSS,
     GOOD,
@@ -171,16 +172,13 @@ def plan_row(card: PlanCard, last: RunCard | None) -> tuple[Text, ...]:
     sign, style = PLAN_STATES[card.state]
     told = card.title if card.state != "wrong" or card.title else (card.lines[0] if card.lines else "")
     about = clock(card.seconds) if card.state == "fine" else ""
+    ended = text_line() if last is None else text_line(last.state, RUN_STATES[last.state][1])
     return (
         text_line(f"{sign} {safe(label(card))}", style),
-        outcomes(last) if last is not None and last.verdicts else _state(last),
+        outcomes(last) if last is not None and last.verdicts else ended,
         Text(about, justify="right", no_wrap=True),
         text_line(safe(told)),
     )
-
-
-def _state(run: RunCard | None) -> Text:
-    return text_line() if run is None else text_line(run.state, RUN_STATES[run.state][1])
 
 
 def run_row(card: RunCard, reference: str) -> tuple[Text, ...]:
@@ -531,9 +529,9 @@ class FormScreen(Screen[Start | None]):
         Binding("ctrl+r", "defaults", "Defaults"),
     ]
 
-    def __init__(self, services: HomeServices, plan: PlanCard, form: Form, debounce_s: float = DEBOUNCE_S) -> None:
+    def __init__(self, services: HomeServices, plan: PlanCard, form: Form) -> None:
         super().__init__()
-        self._services, self._plan, self._form, self._debounce_s = services, plan, form, debounce_s
+        self._services, self._plan, self._form = services, plan, form
         self.card = plan
 
     def compose(self) -> ComposeResult:
@@ -598,7 +596,7 @@ class FormScreen(Screen[Start | None]):
             return
         choice = self.choice()
         self._show(coloured("… being checked", MUTED), fine=False)
-        await asyncio.sleep(0.0 if start else self._debounce_s)
+        await asyncio.sleep(0.0 if start else DEBOUNCE_S)
         self.card = await asyncio.to_thread(self._services.plan, choice.plan, choice.overrides, choice.inventory)
         self._ask_for_files()
         fine = self.card.state == "fine"
@@ -668,16 +666,11 @@ class HomeApp(ThemedApp[list[str]]):
 
     TITLE = "proveout"
     CSS_PATH: ClassVar = [COMMON_CSS, Path(__file__).parent / "home.tcss"]
-    BINDINGS: ClassVar = [
-        Binding("q", "leave", "Quit", priority=False),
-        Binding("ctrl+c,ctrl+q", "leave", "Quit", show=False, priority=True),
-        Binding("question_mark", "help", "Help", key_display="?"),
-        Binding("t", "light_or_dark", "Light/dark"),
-    ]
+    BINDINGS: ClassVar = [*APP_KEYS]
 
-    def __init__(self, services: HomeServices, view: HomeView | None = None, *, debounce_s: float = DEBOUNCE_S) -> None:
+    def __init__(self, services: HomeServices, view: HomeView | None = None) -> None:
         super().__init__()
-        self.services, self.view, self.debounce_s = services, view or HomeView(), debounce_s
+        self.services, self.view = services, view or HomeView()
         self._back: dict[List, str] = {"plans": self.view.plan, "runs": self.view.run}
         self._stale = True
 
@@ -744,7 +737,7 @@ class HomeApp(ThemedApp[list[str]]):
         except ProveoutError:
             self.notify("The plan cannot be read; its problems are below the list.", severity="error")
             return
-        self.push_screen(FormScreen(self.services, self.view.plans[path], form, self.debounce_s), self._started)
+        self.push_screen(FormScreen(self.services, self.view.plans[path], form), self._started)
 
     def _started(self, choice: Start | None) -> None:
         if choice is not None:

@@ -7,6 +7,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import TypeAlias
 
 from rich.text import Text
@@ -402,7 +403,7 @@ class _Plot:
     def load(self, height: int) -> Iterator[Text]:
         """Throughput over its zero line."""
         found, canvas = self._found, self._canvas(height, below=True)
-        binned = list(self._binned(lambda tick: tick.tps, _mean, 2))
+        binned = list(self._binned(lambda tick: tick.tps, fmean, 2))
         targets = [target for target in found.targets if target]
         scale = charts.upright(max([*(value for _, value, _ in binned), *targets, 1.0]), height)
         for cell, value, moment in binned:
@@ -517,10 +518,6 @@ class _Plot:
             place = self._dot(at_s) // 2
             row.write(min(max(place - len(text) // 2, 0), self._width - len(text)), text, MUTED, over=False)
         return text_line(" " * LEFT + "└", MUTED).append_text(next(row.rows()))
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _apart(rows: Sequence[float], height: int) -> list[int]:

@@ -44,7 +44,7 @@ from proveout.tui.panes import Drawn, Events, PlanTree
 from proveout.tui.result import ResultPane
 from proveout.tui.run_view import Path, RunView, reduce, scoped
 from proveout.tui.services import FromStart, Place, Replay, Result, RunServices, Source
-from proveout.tui.style import COMMON_CSS, Answer, AskScreen, HelpScreen, Keys, ThemedApp
+from proveout.tui.style import APP_KEYS, COMMON_CSS, Answer, AskScreen, HelpScreen, Keys, ThemedApp
 from proveout.tui.tables import LoadRows, Rows
 
 PANES = {
@@ -291,10 +291,7 @@ class RunApp(ThemedApp[Left]):
     BINDINGS: ClassVar = [
         Binding("o", "open_report", "Report"),
         Binding("r", "replay", "Replay"),
-        Binding("q", "leave", "Quit", priority=False),
-        Binding("ctrl+c,ctrl+q", "leave", "Quit", show=False, priority=True),
-        Binding("question_mark", "help", "Help", key_display="?"),
-        Binding("t", "light_or_dark", "Light/dark"),
+        *APP_KEYS,
         Binding("space", "pause", "Pause", priority=True),
         Binding("plus,equals_sign", "pace(1)", "Speed", key_display="+/-"),
         Binding("minus", "pace(-1)", "Slower", show=False),
@@ -304,18 +301,17 @@ class RunApp(ThemedApp[Left]):
         Binding("end", "seek('end')", "End", show=False, priority=True),
     ]
 
-    def __init__(self, source: Source, services: RunServices | None = None, *, read_only: bool = False) -> None:
+    def __init__(self, source: Source, services: RunServices, *, read_only: bool = False) -> None:
         super().__init__()
         self.source, self.view = source, RunView()
         self.services, self.read_only = services, read_only
         self.result: Result | None = None
-        self.replaying = isinstance(source, Replay) and services is None
+        self.replaying = False
         self.fault = ""
         self._over, self._stale = False, True
 
     def on_mount(self) -> None:
-        finished = isinstance(self.source, Replay) and self.services is not None
-        self._of_run = RunScreen("result" if finished and not self.replaying else "live")
+        self._of_run = RunScreen("result" if isinstance(self.source, Replay) else "live")
         self.push_screen(self._of_run)
         self._feed()
         self.set_interval(1.0 / FRAMES_PER_S, self.draw)
@@ -343,8 +339,6 @@ class RunApp(ThemedApp[Left]):
     @work(exclusive=True, group="result")
     async def _read_result(self) -> None:
         """Read the result of a run that has ended, and open it; a replay that began in between stays open."""
-        if self.services is None:
-            return
         try:
             self.result = await asyncio.to_thread(self.services.result)
         except ProveoutError as fault:
@@ -375,9 +369,9 @@ class RunApp(ThemedApp[Left]):
         if action in {"pause", "seek", "pace"}:
             return self.replaying and not isinstance(self.focused, Input)
         if action == "replay":
-            return self.services is not None and (self.replaying or self.view.ended is not None or self._over)
+            return self.replaying or self.view.ended is not None or self._over
         if action == "open_report":
-            return self.services is not None and (self.view.ended is not None or self._over)
+            return self.view.ended is not None or self._over
         return True
 
     def action_pause(self) -> None:
@@ -398,8 +392,6 @@ class RunApp(ThemedApp[Left]):
 
     def action_replay(self) -> None:
         """Begin the replay of a run that has ended, or begin it again."""
-        if self.services is None:
-            return
         if not isinstance(self.source, Replay):
             self.source = self.services.replay()
             self._over = False
@@ -412,8 +404,6 @@ class RunApp(ThemedApp[Left]):
     def action_open_report(self) -> None:
         """Open the HTML report in a browser, or say where it is: a browser of a host without a screen would draw over
         this one."""
-        if self.services is None:
-            return
         try:
             report = self.services.report()
         except ProveoutError as fault:
@@ -451,7 +441,7 @@ class RunApp(ThemedApp[Left]):
             yield SystemCommand(f"Pane {title}", "Open this pane", partial(screen.action_pane, name))
         yield SystemCommand("Filter the events", "By words (/)", screen.action_filter)
         yield SystemCommand("Show or hide the plan", "p", screen.action_plan)
-        if self.services is not None and self.view.ended is not None:
+        if self.view.ended is not None:
             for name, path in self.services.others()[:OTHERS_MAX]:
                 yield SystemCommand(
                     f"Compare with {safe(name)}", "This run against that one", partial(self.compare, path)
@@ -464,8 +454,7 @@ class RunApp(ThemedApp[Left]):
 
     def compare(self, reference: str) -> None:
         """Show this run against another one."""
-        if self.services is not None:
-            self.push_screen(ComparedScreen(self.services, reference, ""))
+        self.push_screen(ComparedScreen(self.services, reference, ""))
 
     def action_help(self) -> None:
         self.push_screen(HelpScreen())
@@ -474,7 +463,7 @@ class RunApp(ThemedApp[Left]):
         """At once when nothing runs, else after asking."""
         if isinstance(self.screen, AskScreen):
             return
-        if self._over or self.source.replayed or self.read_only or self.view.ended is not None:
+        if self._over or isinstance(self.source, Replay) or self.read_only or self.view.ended is not None:
             self.exit("ended" if self.view.ended is not None or self._over else "detached")
         else:
             self.push_screen(AskScreen(), self._answered)

@@ -13,6 +13,7 @@ from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias
 
 from proveout.core.data_classes import record
+from proveout.core.json_data import at_path
 from proveout.core.numbers import number, quantity, rate_unit, safe, with_interval
 from proveout.core.statistics import estimate, repeats_confidence
 from proveout.dsl.plan.loads import in_load
@@ -541,8 +542,8 @@ class RunView:
     it. `foreseen` are the verdicts that are provisional: not those in `verdicts`.
 
     `begun`, `seconds` and `fault_marks` go over iterations, oldest first; `details`: the newest iterations that have
-    ended, by id. `planned_verdicts`: ids, with the stages that each reads in `verdict_needs`. `shown`: the part of the
-    plan that the view is limited to, "" for the whole run.
+    ended, by id. `planned_verdicts`: the stages that each reads, by id. `shown`: the part of the plan that the view is
+    limited to, "" for the whole run.
     """
 
     run_id: str = ""
@@ -569,8 +570,7 @@ class RunView:
     verdicts: tuple[VerdictReached, ...] = ()
     foreseen: tuple[VerdictForeseen, ...] = ()
     lags: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
-    planned_verdicts: tuple[str, ...] = ()
-    verdict_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    planned_verdicts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     shown: str = ""
     equipment: tuple[tuple[str, str], ...] = ()  # name and kind of what has no agent
     last: IterationFinished | None = None
@@ -707,7 +707,7 @@ def _started(view: RunView, event: RunStarted, unix_s: float) -> RunView:
     kept = tuple(replace(stage, state="waiting") if stage.state == "running" else stage for stage in view.stages)
     equipment = (one for one in plan.get("declared", ()) if one["kind"] not in ("host", "system"))
     hosts = {one["name"]: HostView(name=one["name"], roles=tuple(one["roles"])) for one in plan.get("hosts", ())}
-    needs = {str(data.get("id")): _needs(data) for data in plan.get("verdicts", ()) if isinstance(data, Mapping)}
+    verdicts = {one["id"]: tuple(at_path(one, "check", "needs") or ()) for one in plan.get("verdicts", ())}
     return replace(
         view,
         run_id=event.run_id,
@@ -720,18 +720,11 @@ def _started(view: RunView, event: RunStarted, unix_s: float) -> RunView:
         now_unix_s=unix_s,
         stages=(*kept, *new),
         equipment=tuple((one["name"], one["kind"]) for one in equipment),
-        planned_verdicts=tuple(needs),
-        verdict_needs=needs,
+        planned_verdicts=verdicts,
         hosts={**hosts, **view.hosts},
         iteration=None,
         ended=None,
     )
-
-
-def _needs(verdict: Mapping[str, Any]) -> tuple[str, ...]:
-    """The stages that the check of a verdict reads."""
-    check = verdict.get("check")
-    return tuple(check.get("needs", ())) if isinstance(check, Mapping) else ()
 
 
 def _agents(view: RunView, event: AgentsTick) -> RunView:
@@ -871,7 +864,7 @@ def scoped(view: RunView, path: Path) -> RunView:
         before = in_load(part.load, "")
         lines = tuple(line for line in transactions.transactions if line.name.startswith(before))
         transactions = replace(transactions, transactions=lines)
-    of_stage = {key for key, needs in view.verdict_needs.items() if part.stage in needs}
+    of_stage = {key: needs for key, needs in view.planned_verdicts.items() if part.stage in needs}
     return replace(
         view,
         shown=_title(stage, part),
@@ -890,7 +883,7 @@ def scoped(view: RunView, path: Path) -> RunView:
         log=tuple(line for line in view.log if _is_in(view, stage, part, line)),
         verdicts=tuple(one for one in view.verdicts if one.id in of_stage),
         foreseen=tuple(one for one in view.foreseen if one.id in of_stage),
-        planned_verdicts=tuple(one for one in view.planned_verdicts if one in of_stage),
+        planned_verdicts=of_stage,
     )
 
 

@@ -205,8 +205,6 @@ SPEEDS = (1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 1000.0)
 class Source(Protocol):
     """A run's events, earliest first."""
 
-    replayed: bool
-
     def batches(self) -> AsyncIterator[Sequence[Stamped]]:
         """Batches of events; the first has all earlier events.
 
@@ -240,11 +238,9 @@ class Replay:
     """Replay of a finished run from its journal, at a `speed` that keys change; `moving` reads its live events from the
     samples.
 
-    `step_s` is the interval between two batches, in seconds of real time. With `at_end` it begins with all events, and
-    waits for a `seek`.
+    `step_s` is the interval between two batches, in seconds of real time. It begins with all events, and waits for a
+    `seek`.
     """
-
-    replayed = True
 
     def __init__(
         self,
@@ -252,18 +248,16 @@ class Replay:
         speed: float = 10.0,
         step_s: float = 0.1,
         *,
-        paused: bool = False,
         moving: Moving = lambda _: (),
-        at_end: bool = False,
     ) -> None:
         self._events, self._step_s, self._moving = events, step_s, moving
-        self.speed, self.paused = speed, paused
+        self.speed, self.paused = speed, False
         self._starts_s = [one.unix_s for one in events if isinstance(one.event, IterationStarted)]
         self._ends_s = [one.unix_s for one in events if isinstance(one.event, IterationFinished | IterationVoided)]
         self._now_s = events[0].unix_s if events else 0.0
         self._next = 0
         self._moved: deque[Stamped] = deque()
-        self._sought: float | None = events[-1].unix_s if events and at_end else None
+        self._sought: float | None = events[-1].unix_s if events else None
         self._woken = asyncio.Event()
 
     @property

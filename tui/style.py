@@ -137,6 +137,13 @@ def justified(left: Sequence[Part], right: Sequence[Part], width: int) -> Text:
 
 Left = TypeVar("Left")
 COMMON_CSS = Path(__file__).parent / "common.tcss"
+APP_KEYS = (
+    Binding("q", "leave", "Quit"),
+    Binding("ctrl+c,ctrl+q", "leave", "Quit", show=False, priority=True),
+    Binding("question_mark", "help", "Help", key_display="?"),
+    Binding("t", "light_or_dark", "Light/dark"),
+)
+"""The keys of both applications."""
 
 
 class ThemedApp(App[Left]):

@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 from rich.cells import cell_len
 from rich.text import Text
-from textual.geometry import Size
 from textual.widgets import DataTable
 
 from proveout.core.data_classes import dataclass
@@ -43,8 +42,6 @@ from proveout.tui.run_view import (
 from proveout.tui.style import ACCENT, MUTED, sign_style, text_line
 
 Row: TypeAlias = tuple[str, ...]
-CALM_ROWS = 32
-"""A longer table changes in every second frame only."""
 _GAP = 2
 """Cells between two columns."""
 _LINE = "line"
@@ -103,8 +100,6 @@ class Rows(DataTable[Text]):
         self._places: tuple[int, ...] = ()
         self._widths: list[int] = []
         self._shown: list[Row] = []
-        self._calm = False
-        self._of: tuple[str, Size] | None = None
         self._title = ""
         self._view: RunView | None = None
 
@@ -128,8 +123,6 @@ class Rows(DataTable[Text]):
         self._view = view
         if self._titled is not None and (title := self._titled(view)) != self._title:
             self._title, self.border_title = title, Text(title)
-        if self._is_calm(view):
-            return
         rows = self._made(view)
         places, wider = self._fitting(rows)
         if rows == self._shown and not wider:
@@ -145,13 +138,6 @@ class Rows(DataTable[Text]):
             elif row != self._shown[index]:
                 self.update_cell(str(index), _LINE, self._line(row))
         self._shown = rows
-
-    def _is_calm(self, view: RunView) -> bool:
-        """Whether a long table leaves this frame out; never the first one of another part of the plan or size."""
-        of = (view.shown, self.size)
-        self._calm = of == self._of and len(self._shown) > CALM_ROWS and not self._calm
-        self._of = of
-        return self._calm
 
     def _fitting(self, rows: Sequence[Row]) -> tuple[tuple[int, ...], bool]:
         """The columns that fit, and whether they or their widths are others than now: wider, or much narrower."""
@@ -299,11 +285,6 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
     return linear_regression(times, values).slope if len(points) > 2 and len({*times}) > 1 else None
 
 
-def _signed(slope_s: float | None) -> str:
-    """A slope of lag per second with its sign."""
-    return "-" if slope_s is None else f"{'+' if slope_s > 0.0 else ''}{microseconds(slope_s * 1e6)}"
-
-
 def lags_of(view: RunView) -> str:
     """The title of the table of lags: its iteration."""
     return f"lag: {_name(view, view.iteration.id)}, so far" if view.iteration is not None else f"lag: {_ended(view)}"
@@ -316,8 +297,9 @@ def lags(view: RunView) -> list[Row]:
     newest = column("_us", [points[-1][1] * 1e6 for points in view.lags.values()])
     found: list[Row] = []
     for (name, points), now in zip(view.lags.items(), newest, strict=True):
-        each = [value for _, value in points]
-        found.append((safe(name), now, blocks(each, max(each)), _signed(slope(points))))
+        each, slope_s = [value for _, value in points], slope(points)
+        moves = "-" if slope_s is None else f"{'+' if slope_s > 0.0 else ''}{microseconds(slope_s * 1e6)}"
+        found.append((safe(name), now, blocks(each, max(each)), moves))
     return found
 
 

@@ -17,6 +17,8 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+from proveout.cli.screen_services import LocalRun
+from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.proto.events import (
     AgentLine,
     AgentsTick,
@@ -43,8 +45,6 @@ IDENTITY = IterationId(stage="base", rung=4, repeat=1, attempt=1)
 
 class Hosts:
     """N hosts that each send 20 metrics a second, spread over the batches of a second as in a tail."""
-
-    replayed = False
 
     def __init__(self, hosts: int, seconds: int) -> None:
         self._hosts, self._seconds = hosts, seconds
@@ -140,7 +140,7 @@ class Hosts:
 
 async def share_of_a_core(hosts: int, seconds: int, pane: int) -> float:
     """Measure CPU seconds per second while ticks arrive, without the start."""
-    app = RunApp(Hosts(hosts, seconds + 5))
+    app = RunApp(Hosts(hosts, seconds + 5), LocalRun(RunDirectory(Path())))
     async with app.run_test(size=(200, 60)) as pilot:
         await pilot.press(str(pane))
         await asyncio.sleep(2.0)

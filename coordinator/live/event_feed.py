@@ -254,8 +254,6 @@ QUEUE_MAX = 10_000
 class Tail:
     """Follows the run in `directory`. `batches` raises JournalFault without a journal that can be read."""
 
-    replayed = False
-
     def __init__(self, directory: Path, poll_s: float = POLL_S) -> None:
         self._directory, self._poll_s = directory, poll_s
         self._last = 0

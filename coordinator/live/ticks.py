@@ -439,8 +439,7 @@ class Moved:
         )
 
     def _path(self, identity: IterationId, what: str) -> Path:
-        stem = f"{identity.stage}-{identity.rung}-{identity.repeat}-{identity.attempt}"
-        return self._samples / f"{stem}.{what}.parquet"
+        return self._samples / f"{identity.stem}.{what}.parquet"
 
 
 # ---- load --------------------------------------------------------------------------------------------------------

@@ -359,7 +359,7 @@ def summarise(
 def write(gathering: Gathering, directory: Path) -> None:
     """Keep the samples of a finished iteration, and beside them, in `outputs`, what outside programs have written and
     the reports of databases. OSError when they cannot be written."""
-    stem = f"{gathering.id.stage}-{gathering.id.rung}-{gathering.id.repeat}-{gathering.id.attempt}"
+    stem = gathering.id.stem
     _write_table(_load_rows(gathering), directory / f"{stem}.load.parquet")
     _write_table(_capture_rows(gathering), directory / f"{stem}.captures.parquet")
     _write_table(_bin_rows(gathering), directory / f"{stem}.bins.parquet")

@@ -20,7 +20,7 @@ from proveout.coordinator.report.tables import LATENCIES
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import record
 from proveout.core.errors import PlanProblem
-from proveout.core.json_data import at_path
+from proveout.core.json_data import estimate_at
 from proveout.core.numbers import iteration_numbers, rate_unit, rung_name, safe
 from proveout.proto.events import VerdictReached
 
@@ -308,16 +308,13 @@ def of_conditions(judged: Iterable[Judgement], legend: str = "") -> tuple[Remark
 def _command(remark: Remark, root: Path) -> str:
     place = {"file": _relative(remark.file, root), "line": str(remark.line)} if remark.file else {}
     place |= {"col": str(remark.column)} if remark.file and remark.column else {}
-    properties = ",".join(f"{name}={_property(text)}" for name, text in (place | {"title": remark.title}).items())
-    return f"::{remark.level} {properties}::{_data(remark.text)}"
+    told = (place | {"title": remark.title}).items()
+    properties = [f"{name}={_data(text).replace(':', '%3A').replace(',', '%2C')}" for name, text in told]
+    return f"::{remark.level} {','.join(properties)}::{_data(remark.text)}"
 
 
 def _data(text: str) -> str:
     return safe(text).replace("%", "%25")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 # ---- GitLab ------------------------------------------------------------------------------------------------------
@@ -384,8 +381,7 @@ def _rungs(stage: StageResult) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
     """(threads, `tps` or a response time, its estimate) of what the rungs have."""
     for rung in stage.rungs if stage.climbs else ():
         for path in (("tps",), *(("response", name) for name in LATENCIES)):
-            found = at_path(rung.tree, *path)
-            if isinstance(found, Mapping) and "mean" in found:
+            if found := estimate_at(rung.tree, *path):
                 yield rung.threads, path[-1], found
 
 

@@ -438,7 +438,8 @@ def forest(compared: Sequence[ComparedRuns]) -> Iterator[Figure]:
     absent = f"{count} number{'s have' if count > 1 else ' has'} no ratio; the table has the reason. " if count else ""
     headings = {one.family: _heading(one) for one in reversed(drawn)}
     points = [
-        Point(panel=headings[one.family], metric=RATIO, at=_placed(one, named[id(one)]), estimate=one.row.ratio,
+        Point(panel=headings[one.family], metric=RATIO, estimate=one.row.ratio,
+              at=named[id(one)] + (f", {one.what}" if one.family == "measured value" else ""),
               series=DIRECTIONS[one.row.direction][1])
         for one in drawn
     ]  # fmt: skip
@@ -452,19 +453,10 @@ def forest(compared: Sequence[ComparedRuns]) -> Iterator[Figure]:
         columns=1,
         numbers=(
             ("", "", REFERENCE, "run", "ratio", "CI", ""),
-            tuple((named[id(one)], one.what, *_shown(one)) for one in every),
+            tuple((named[id(one)], one.what, *(cell or "-" for cell in cells(one.row, one.run)[1:])) for one in every),
         ),
     )
     yield replace(made, name="ratios")
-
-
-def _shown(one: MainNumber) -> tuple[str, ...]:
-    ratio = one.row.ratio
-    return *sides(one.row), ratio_text(ratio), interval_text(ratio) or "-", outcome(one.row, one.run)
-
-
-def _placed(one: MainNumber, place: str) -> str:
-    return f"{place}, {one.what}" if one.family == "measured value" else place
 
 
 def _heading(one: MainNumber) -> str:

@@ -199,14 +199,9 @@ def fault_rows(results: RunResults) -> Iterator[Row]:
                     yield about | {name: whole[name] for name in _OF_FAULT[:6]} | measured
 
 
-def _size_columns(results: RunResults) -> tuple[str, ...]:
-    """The columns of the sizes of tables."""
-    return (*_ITERATION, *_SIZES, *label_columns(results))
-
-
 EXPORTS: dict[str, tuple[Callable[[RunResults], Sequence[str]], Callable[[RunResults], Iterator[Row]]]] = {
     "csv": (columns, rows),
-    "sizes": (_size_columns, size_rows),
+    "sizes": (lambda results: (*_ITERATION, *_SIZES, *label_columns(results)), size_rows),
     "values": (lambda _: VALUE_COLUMNS, _value_rows),
     "faults": (lambda _: FAULT_COLUMNS, fault_rows),
 }
@@ -272,9 +267,8 @@ def samples_table(
     pa, pc = (errors.loaded(name, "a table of Arrow") for name in ("pyarrow", "pyarrow.compute"))
     parts = []
     for item in iterations:
-        stem = f"{item.id.stage}-{item.id.rung}-{item.id.repeat}-{item.id.attempt}"
-        load = read_table(folder / f"{stem}.load.parquet")
-        table = load if kind == "load" else read_table(folder / f"{stem}.captures.parquet")
+        load = read_table(folder / f"{item.id.stem}.load.parquet")
+        table = load if kind == "load" else read_table(folder / f"{item.id.stem}.captures.parquet")
         if load is not None and table is not None:
             since_s = item.started_unix_s - began_unix_s
             t0_ns = pc.min(load["coordinator_ns"]).as_py()

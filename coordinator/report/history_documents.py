@@ -7,7 +7,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
+from statistics import fmean, stdev
 from typing import Any
 
 from proveout.coordinator.comparability import SHOWN_MAX
@@ -299,9 +300,7 @@ def where(history: MetricHistory) -> str:
 
 def at(run: RunSummary, label: str) -> str:
     """The place of a run on the axis: its label, or its start."""
-    if label:
-        return safe(run.labels.get(label, "")) or run.run
-    return datetime.fromtimestamp(run.started_unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (safe(run.labels.get(label, "")) if label else timestamp(run.started_unix_s)) or run.run
 
 
 FORMAT = "proveout.trend/1"
@@ -448,10 +447,7 @@ def _spread(history: MetricHistory) -> float | None:
     values = [
         math.exp(one.value - history.points[level.first].value) for one in history.points[level.first : level.last + 1]
     ]
-    if len(values) < 2:
-        return None
-    mean = sum(values) / len(values)
-    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1)) / mean
+    return stdev(values) / fmean(values) if len(values) > 1 else None
 
 
 def _boundaries(selection: Selection) -> Iterator[Block]:

@@ -35,7 +35,8 @@ from proveout.coordinator.report.document import (
 )
 from proveout.coordinator.report.figures import figure as pictures
 from proveout.coordinator.report.figures.figure import IN_THE_DARK, Figure
-from proveout.core.numbers import quantity, ranged, safe, safe_lines
+from proveout.coordinator.report.summary import claim_in_words
+from proveout.core.numbers import quantity, safe, safe_lines
 from proveout.proto.events import Claim, HeadlineNumber
 
 WIDTH, HEIGHT = 200, 22
@@ -102,7 +103,6 @@ def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
 
 
 _SIGNS: Mapping[Tone, str] = {"good": "✓", "bad": "✗", "warn": "?"}
-_LIMIT_SIGNS = "<>≤≥= "
 _NUMBERS = "Numbers of the figure"
 
 
@@ -246,12 +246,11 @@ def _outcome(one: Outcome) -> Markup:
 
 def _claim(claim: Claim, *, named: bool) -> Markup:
     """The picture of a claim, its value and limit as text, and where it is `named` what is compared."""
-    limit = f", limit {claim.limit.lstrip(_LIMIT_SIGNS)}" if claim.limit else ""
     name = Markup("<code>{}</code>").format(safe(claim.of)) if named else ""
     return Markup('<div class="claim">{}<span><b>{}</b>{}{}</span></div>').format(
         Markup(claim_svg(claim)),  # noqa: S704 - numbers and fixed names alone
         safe(claim.value),
-        safe(f"{ranged(claim.value, claim.interval).removeprefix(claim.value)}{limit}"),
+        safe(claim_in_words(claim).removeprefix(claim.value)),
         name,
     )
 

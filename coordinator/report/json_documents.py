@@ -328,11 +328,6 @@ def result_schema() -> JsonSchema:
     return _document_schema(_RESULT, RESULT_FORMAT, about)
 
 
-def result_schema_json() -> str:
-    """The schema as JSON text, ends with a newline."""
-    return json.dumps(result_schema(), ensure_ascii=False, indent=2) + "\n"
-
-
 # ---- a comparison ------------------------------------------------------------------------------------------------
 
 # Notes, answer and evidence have the short `names` of the runs. An unknown number is null.
@@ -422,8 +417,3 @@ def comparison_to_json(compared: Sequence[ComparedRuns], judged: Sequence[Judgem
 def comparison_schema() -> JsonSchema:
     about = "Runs of proveout compared with one of them. Fields are only ever added within version 1."
     return _document_schema(_COMPARISON, COMPARISON_FORMAT, about)
-
-
-def comparison_schema_json() -> str:
-    """The schema as JSON text, ends with a newline."""
-    return json.dumps(comparison_schema(), ensure_ascii=False, indent=2) + "\n"

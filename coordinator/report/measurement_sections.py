@@ -6,7 +6,7 @@ Data flow: `RunResults` -> rows (`tables`, `query_sets`) -> `Section`s for `run_
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -57,7 +57,6 @@ from proveout.core.numbers import (
     rung_name,
     seconds,
     threads,
-    together,
     with_interval,
 )
 from proveout.dsl.metrics import COST, LOADS, load_paths
@@ -80,7 +79,7 @@ def ladders(results: RunResults) -> Section:
 
 def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section:
     rungs, transactions = tables.load_rows(stage), tables.transaction_rows(top)
-    unit, divisor = _latency_unit([*rungs, *transactions])
+    unit, divisor = _time_unit(map(_mean_us, (*rungs, *transactions)))
     heading = f"{percent(stage.confidence)} CI"
     target = tables.on_target(results, stage.id)
     failing = any(row.failed for row in (*rungs, *transactions))
@@ -120,7 +119,7 @@ def _by_load(stage: StageResult) -> Iterator[Table]:
     found = [(str(rung.threads), tables.by_load_rows(rung)) for rung in stage.rungs if rung.iterations]
     rows = [row for _, of_rung in found for row in of_rung]
     if rows:
-        unit, divisor = _latency_unit(rows)
+        unit, divisor = _time_unit(map(_mean_us, rows))
         failing = any(row.failed for row in rows)
         rates = ("TPS", f"{percent(stage.confidence)} CI", *(OUTCOMES if failing else ()), "share")
         yield Table(
@@ -161,13 +160,16 @@ def in_words(row: RatioRow, first: str) -> str:
     return f"{text}: {shown or 'no difference is shown'}."
 
 
-def _latency_unit(rows: Sequence[LoadRow]) -> tuple[str, float]:
+def _time_unit(means_us: Iterable[float | None]) -> tuple[str, float]:
     """One unit for a whole table, so that columns can be compared by eye: µs, or ms when a mean reaches 1 ms.
 
     With its divisor.
     """
-    slowest = max((row.response_us("avg_us")[0] or row.at_least_us("avg_us") or 0.0 for row in rows), default=0.0)
-    return ("ms", 1e3) if slowest >= 1e3 else ("µs", 1.0)
+    return ("ms", 1e3) if any(us and us >= 1e3 for us in means_us) else ("µs", 1.0)
+
+
+def _mean_us(row: LoadRow) -> float | None:
+    return row.response_us("avg_us")[0] or row.at_least_us("avg_us")
 
 
 def _load_cells(row: LoadRow, divisor: float, *share: str, failing: bool = False) -> tuple[str, ...]:
@@ -180,12 +182,14 @@ def _load_cells(row: LoadRow, divisor: float, *share: str, failing: bool = False
 
 
 def _latency(row: LoadRow, name: str, divisor: float) -> str:
-    """A response time in the unit of its table, with 3 digits or those of its interval; a lower bound is rounded down.
-
-    "-" if it is not known, and has no bound that is given.
-    """
     value, half = row.response_us(name)
-    if value is None and (bound := row.at_least_us(name)):
+    return _in_unit(value, row.at_least_us(name), divisor, half)
+
+
+def _in_unit(value: float | None, bound: float | None, divisor: float, half: float | None = None) -> str:
+    """A number in the unit of its table, with 3 digits or those of its interval; of one that is not known the lower
+    bound, rounded down, "-" without one."""
+    if value is None and bound:
         return f"≥ {figures(rounded_down(bound / divisor))}"
     return "-" if value is None else figures(value / divisor, None if half is None else half / divisor)
 
@@ -198,24 +202,27 @@ def _remarks(stage: StageResult, top: RungResult, rungs: Sequence[LoadRow]) -> I
             yield Paragraph(f"{threads(int(row.label))}: {repeats}", "warn")
         if evidence := stage.restarts.get(int(row.label)):
             yield Paragraph(f"{threads(int(row.label))}: {evidence}", "warn")
-    of_client = tables.client_ceiling(top), tables.client_handling(top), *session_lines(top)
-    for line in (peak_line(stage), tables.knee_line(stage), *of_client):
-        if line:
-            yield Paragraph(line)
+    lines = (
+        peak_line(stage),
+        tables.knee_line(stage),
+        tables.client_ceiling(top),
+        tables.client_handling(top),
+        session_lines(top),
+    )
+    yield from map(Paragraph, chain(*lines))
     if stage.cut:
         yield Paragraph(f"Stopped at {threads(stage.cut.at_rung)}: {stage.cut.evidence}", "warn")
 
 
-def peak_line(stage: StageResult) -> str:
-    """The reason why the interval of the peak is wider than that in the row of its rung; "" where both are the same."""
+def peak_line(stage: StageResult) -> Iterator[str]:
+    """The reason why the interval of the peak is wider than that in the row of its rung, where it is."""
     tps = stage.peak.tree["tps"] if stage.peak else {}
     rivals, interval = round(float(tps.get("chosen_from", 1))), with_interval(tps, "tps")[1]
-    if stage.peak is None or rivals < 2 or interval == "-":
-        return ""
-    return (
-        f"Peak at {rung_name(stage.kind, stage.peak.threads)}, {level(tps)} CI {interval}: wider than in its row, "
-        f"because {rivals} rungs could be the peak and it holds for all of them."
-    )
+    if stage.peak and rivals > 1 and interval != "-":
+        yield (
+            f"Peak at {rung_name(stage.kind, stage.peak.threads)}, {level(tps)} CI {interval}: wider than in its row, "
+            f"because {rivals} rungs could be the peak and it holds for all of them."
+        )
 
 
 def _pipelines(results: RunResults, stage: StageResult) -> Iterator[Paragraph]:
@@ -228,19 +235,13 @@ def _pipelines(results: RunResults, stage: StageResult) -> Iterator[Paragraph]:
 
 def session_lines(rung: RungResult) -> Iterator[str]:
     """The waits for a connection of the pool at a rung, and its connects; nothing where there are none."""
-    waited = number_at(rung.tree, "pool_wait", "fraction")
-    typical, tail = number_at(rung.tree, "pool_wait", "p50_us"), number_at(rung.tree, "pool_wait", "p99_us")
-    if waited is not None and typical is not None and tail is not None:
-        half, most = together("p50_us", typical, tail)
-        yield f"{percent(waited)} of the transactions waited for a connection of the pool: {half} (p50), {most} (p99)."
-    attempts, failed = number_at(rung.tree, "connect", "count"), number_at(rung.tree, "connect_failures", "count")
-    typical, tail = number_at(rung.tree, "connect", "p50_us"), number_at(rung.tree, "connect", "p99_us")
-    if attempts:
-        text = f"{number(attempts)} connects in the measure window, {number(failed or 0.0)} failed"
-        if typical is not None and tail is not None:
-            half, most = together("p50_us", typical, tail)
-            text += f"; one took {half} (p50), {most} (p99)"
-        yield f"{text}."
+    waited, times = number_at(rung.tree, "pool_wait", "fraction"), tables.p50_and_p99(rung.tree, "pool_wait")
+    if waited is not None and times:
+        yield f"{percent(waited)} of the transactions waited for a connection of the pool: {times}."
+    if attempts := number_at(rung.tree, "connect", "count"):
+        failed, times = number_at(rung.tree, "connect_failures", "count"), tables.p50_and_p99(rung.tree, "connect")
+        took = f"; one took {times}" if times else ""
+        yield f"{number(attempts)} connects in the measure window, {number(failed or 0.0)} failed{took}."
     if rerun := number_at(rung.tree, "rerun", "count"):
         yield (
             f"{number(rerun)} transactions ran again after a lost connection, when it was not known whether they had "
@@ -264,8 +265,7 @@ def tools(results: RunResults) -> Section:
 
 
 def _tool(results: RunResults, stage: StageResult, top: RungResult) -> Section:
-    (_, _, depths), *numbers = tables.io_columns(stage)
-    rungs = Table.of(("I/O depth", "l", depths), *numbers, title="By I/O depth")
+    rungs = Table.of(*tables.io_columns(stage), title="By I/O depth")
     nodes = tables.node_trees(stage)
     by_host = Table.of(
         ("host", "l", nodes),
@@ -376,13 +376,14 @@ def searches(results: RunResults) -> Iterator[Section]:
         if stage.search is None:
             continue
         answer = stage.search
-        probes = Table.of(
-            ("probe", "l", [str(one.probe) for one in stage.probes]),
-            ("phase", "l", [one.phase for one in stage.probes]),
-            (answer.over, "r", [one.level for one in stage.probes]),
-            ("outcome", "l", ["accepted" if one.accepted else "refused" for one in stage.probes]),
-            ("evidence", "l", [one.evidence for one in stage.probes]),
+        probes = Table(
             title="Probes",
+            heads=("probe", "phase", answer.over, "outcome", "evidence"),
+            rows=tuple(
+                (str(one.probe), one.phase, one.level, "accepted" if one.accepted else "refused", one.evidence)
+                for one in stage.probes
+            ),
+            layout="llrll",
         )
         yield Section(
             title=f"Search {stage.id}: {answer.answer} in {count_of(answer.probes, 'probe')}",
@@ -398,11 +399,13 @@ def propagations(results: RunResults) -> Iterator[Section]:
 
 def _propagation(pair: PropagationCompared) -> Section:
     drained = f"{'drained in' if pair.drained else 'NOT drained after'} {seconds(pair.drain_s)}"
-    table = Table.of(
-        ("table", "l", [one.table for one in pair.tables]),
-        (f"{pair.source}, rows", "r", [f"{one.source_rows:,}" for one in pair.tables]),
-        (f"{pair.sink}, rows", "r", [f"{one.sink_rows:,}" for one in pair.tables]),
-        ("contents", "l", ["same" if one.same else Cell("different", "bad") for one in pair.tables]),
+    table = Table(
+        heads=("table", f"{pair.source}, rows", f"{pair.sink}, rows", "contents"),
+        rows=tuple(
+            (one.table, f"{one.source_rows:,}", f"{one.sink_rows:,}", "same" if one.same else Cell("different", "bad"))
+            for one in pair.tables
+        ),
+        layout="lrrl",
     )
     same = all(one.same for one in pair.tables)
     return Section(
@@ -481,8 +484,7 @@ def phase_tables(stage: StageResult) -> Iterator[Block]:
     found = [row for rung in stage.rungs for row in _phases(rung.threads if len(stage.rungs) > 1 else 0, rung.tree)]
     if not found:
         return
-    slowest = max((number_at(phase, "response", "avg_us") or 0.0 for _, phase, _ in found), default=0.0)
-    unit, divisor = ("ms", 1e3) if slowest >= 1e3 else ("µs", 1.0)
+    unit, divisor = _time_unit(number_at(phase, "response", "avg_us") for _, phase, _ in found)
     rows = tuple(_phase_cells(label, phase, bounds, divisor) for label, phase, bounds in found)
     title = f"By phase, of what was due in it; response and lateness (late: p99) in {unit}, time to recover (back) in s"
     yield Table(title=title, heads=PHASE_HEADS, rows=rows)
@@ -518,12 +520,7 @@ def _phase_cells(label: str, phase: Metrics, at_least: Metrics, divisor: float) 
 
 
 def _bounded(phase: Metrics, at_least: Metrics, *path: str, divisor: float) -> str:
-    """A mean over the repeats, or `≥` and the mean of its lower bounds where that is given; "-" without either."""
-    value, least = number_at(phase, *path), at_path(at_least, *path) or {}
-    if value is not None:
-        return figures(value / divisor)
-    bound = number_at(least, "value") if least.get("given") else None
-    return f"≥ {figures(rounded_down(bound / divisor))}" if bound else "-"
+    return _in_unit(number_at(phase, *path), tables.given_bound(at_least, *path), divisor)
 
 
 # ---- statements --------------------------------------------------------------------------------------------------

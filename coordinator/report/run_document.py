@@ -67,7 +67,7 @@ from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.storage.run_directory import Command, RunDirectory
 from proveout.coordinator.verdict.checks import reads_points
 from proveout.core.errors import NotInstalled, ProveoutError, one_line
-from proveout.core.numbers import bounds, count_of, half_width, number, percent, quantity, threads, without_notes
+from proveout.core.numbers import count_of, factor_cells, half_width, percent, quantity, threads, without_notes
 from proveout.proto.events import ValidityFinding, VerdictReached
 from proveout.proto.tuning_state import tuned
 
@@ -277,17 +277,16 @@ def _published(results: RunResults) -> Section:
 
 
 def _reproduction(one: Reproduction) -> tuple[str | Cell, ...]:
-    measured, factor = one.measured or {}, one.factor
+    measured = one.measured or {}
     within = "" if one.within is None else percent(one.within)
     reached = Cell(f"{within}: {one.outcome}", TONES[one.outcome]) if one.outcome else within
-    times = number(factor.get("mean"), half_width(factor))
-    ends = bounds(factor.get("lower"), factor.get("upper"))
+    times, ends = factor_cells(one.factor)
     return (
         one.title or one.id,
         one.source,
         quantity(one.published, one.metric),
         quantity(measured.get("mean"), one.metric, half_width(measured)),
-        f"{times} × ({ends})" if ends != "-" else f"{times} ×" if factor else "-",
+        times if ends == "-" else f"{times} ({ends})",
         reached,
     )
 
@@ -316,13 +315,8 @@ def _others(pair: LaddersCompared, heads: tuple[str, ...]) -> Iterator[Block]:
 
 
 def _factor(row: ComparisonRow) -> tuple[str | Cell, ...]:
-    factor = number(row.factor.get("mean"), half_width(row.factor))
-    return (
-        row.label,
-        *row.printed,
-        Cell(f"{factor} ×", row.tone),
-        bounds(row.factor.get("lower"), row.factor.get("upper")),
-    )
+    times, ends = factor_cells(row.factor)
+    return row.label, *row.printed, Cell(times, row.tone), ends
 
 
 def _figures(results: RunResults, directory: RunDirectory) -> Section:

@@ -36,7 +36,7 @@ from proveout.coordinator.verdict.checks import (
 )
 from proveout.core import statistics
 from proveout.core.data_classes import record
-from proveout.core.json_data import at_path, number_at
+from proveout.core.json_data import at_path, estimate_at, number_at
 from proveout.core.numbers import (
     RATIO,
     SOUGHT,
@@ -143,8 +143,16 @@ def ladder_comparisons(results: RunResults) -> list[LaddersCompared]:
         shared = {rung.threads: rung for rung in base.rungs if rung.tree}
         common = [rung for rung in other.rungs if rung.tree and rung.threads in shared]
         if common:
-            pair = _compare(base.id, other.id, shared[common[-1].threads], common[-1])
-            found.append(replace(pair, finding=not_interleaved(results, (base.id, other.id))))
+            top = common[-1]
+            found.append(
+                LaddersCompared(
+                    base=base.id,
+                    other=other.id,
+                    threads=top.threads,
+                    rows=tuple(_compared_rows(shared[top.threads].tree, top.tree)),
+                    finding=not_interleaved(results, (base.id, other.id)),
+                )
+            )
     return found
 
 
@@ -181,40 +189,24 @@ def arrival(plan: Mapping[str, Any]) -> dict[str, Any]:
     return arrival
 
 
-def _compare(base: str, other: str, left: RungResult, right: RungResult) -> LaddersCompared:
-    rows: list[ComparisonRow] = []
-    for load in load_paths(left.tree):
-        of = f"{load[1]}: " if load else ""
+def _compared_rows(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[ComparisonRow]:
+    """The numbers that the trees of both rungs have, of several loads those of each too."""
+    for load in load_paths(left):
         paths: list[tuple[str, tuple[str, ...]]] = [("throughput", ("tps",)), ("time to solve", ("solve_s",))]
-        for name, label in (("avg_us", "avg"), ("p50_us", "p50"), ("p95_us", "p95"), ("p99_us", "p99")):
-            paths.append((f"response {label}", ("response", name)))
-        for name in at_path(left.tree, *load).get("transactions", {}):
+        paths += [(f"response {name}", ("response", f"{name}_us")) for name in ("avg", "p50", "p95", "p99")]
+        for name in at_path(left, *load).get("transactions", {}):
             paths.append((f"{name} avg", ("transactions", name, "response", "avg_us")))
-        rows += [_row(of + text, path[-1], left.tree, right.tree, (*load, *path)) for text, path in paths]
-    kept = tuple(row for row in rows if row.base and row.other)
-    return LaddersCompared(base=base, other=other, threads=left.threads, rows=kept)
-
-
-def _row(
-    label: str, metric: str, left: Mapping[str, Any], right: Mapping[str, Any], path: tuple[str, ...]
-) -> ComparisonRow:
-    base, other = _estimate(left, path), _estimate(right, path)
-    factor: Mapping[str, Any] = {}
-    if base is not None and other is not None:
-        factor = statistics.ratio(other, base) if metric == "tps" else statistics.ratio(base, other)
-    return ComparisonRow(
-        label=label,
-        metric=metric,
-        base=base or {},
-        other=other or {},
-        factor=factor,
-        transaction="transactions" in path,
-    )
-
-
-def _estimate(tree: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any] | None:
-    node = at_path(tree, *path)
-    return dict(node) if isinstance(node, Mapping) and "mean" in node else None
+        for text, path in paths:
+            base, other = (estimate_at(tree, *load, *path) for tree in (left, right))
+            if base and other:
+                yield ComparisonRow(
+                    label=f"{load[1]}: {text}" if load else text,
+                    metric=path[-1],
+                    base=base,
+                    other=other,
+                    factor=statistics.ratio(other, base) if path[-1] == "tps" else statistics.ratio(base, other),
+                    transaction=path[0] == "transactions",
+                )
 
 
 MOST = 5
@@ -240,7 +232,7 @@ def _rates(results: RunResults) -> Iterator[HeadlineNumber]:
         yield HeadlineNumber(
             label=f"Highest {SOUGHT[found.over]} found",
             value=value if estimate else found.answer,
-            interval=interval if estimate else "",
+            interval=interval,
             about=f"search {stage.id}",
             tone="" if estimate else "warn",
             estimate=estimate,
@@ -274,7 +266,7 @@ def _peaks(results: RunResults) -> Iterator[HeadlineNumber]:
     """The highest mean throughput of each ladder, the highest of all first; of query sets there is none."""
     for stage, rung in _by_throughput(results):
         metric = "iops" if stage.kind == "tool" else "tps"
-        found = _of_rung((results, stage, rung), "Peak throughput", rung.tree["tps"], metric)
+        found = _of_rung(results, stage, rung, "Peak throughput", rung.tree["tps"], metric=metric)
         failed = number_at(rung.tree, "logical", "fraction")
         yield replace(found, about=f"{found.about}, {percent(failed)} failed logically") if failed else found
 
@@ -288,9 +280,8 @@ def _by_throughput(results: RunResults) -> list[tuple[StageResult, RungResult]]:
 def _latencies(results: RunResults) -> Iterator[HeadlineNumber]:
     """The 99th percentile of the response at the peak of each ladder, the ladder with the highest peak first."""
     for stage, rung in _by_throughput(results):
-        estimate = at_path(rung.tree, "response", "p99_us")
-        if isinstance(estimate, Mapping) and "mean" in estimate and stage.kind == "ladder":
-            yield _of_rung((results, stage, rung), "p99 at the peak", estimate, "p99_us")
+        if stage.kind == "ladder" and (estimate := estimate_at(rung.tree, "response", "p99_us")):
+            yield _of_rung(results, stage, rung, "p99 at the peak", estimate, metric="p99_us")
 
 
 def _outages(results: RunResults) -> Iterator[HeadlineNumber]:
@@ -299,8 +290,7 @@ def _outages(results: RunResults) -> Iterator[HeadlineNumber]:
         having = [rung for rung in stage.rungs if stage.kind == "ladder" and FAULTS in rung.tree]
         for name, tree in having[-1].tree[FAULTS].items() if having else ():
             if "outage_s" in tree:
-                at = results, stage, having[-1]
-                yield _of_rung(at, f"Outage by {name}", tree["outage_s"], "outage_s")
+                yield _of_rung(results, stage, having[-1], f"Outage by {name}", tree["outage_s"], metric="outage_s")
 
 
 def _commits(results: RunResults) -> Iterator[HeadlineNumber]:
@@ -324,7 +314,7 @@ def _commits(results: RunResults) -> Iterator[HeadlineNumber]:
 def _solves(results: RunResults) -> Iterator[HeadlineNumber]:
     found = [(stage, rung) for stage in climbing(results) for rung in stage.rungs if "solve_s" in rung.tree]
     for stage, rung in sorted(found, key=lambda one: float(one[1].tree["solve_s"].get("mean", 0.0))):
-        yield _of_rung((results, stage, rung), "Time to solve", rung.tree["solve_s"], "solve_s")
+        yield _of_rung(results, stage, rung, "Time to solve", rung.tree["solve_s"], metric="solve_s")
 
 
 def _propagations(results: RunResults) -> Iterator[HeadlineNumber]:
@@ -371,9 +361,14 @@ _KINDS: tuple[tuple[Callable[[RunResults], Iterator[HeadlineNumber]], int], ...]
 
 
 def _of_rung(
-    at: tuple[RunResults, StageResult, RungResult], label: str, estimate: Mapping[str, Any], metric: str
+    results: RunResults,
+    stage: StageResult,
+    rung: RungResult,
+    label: str,
+    estimate: Mapping[str, Any],
+    *,
+    metric: str,
 ) -> HeadlineNumber:
-    results, stage, rung = at
     about = f"{titled(results, stage.id)}, {rung_name(stage.kind, rung.threads)}"
     sign = " IOPS" if metric == "iops" else ""
     return _number(label, estimate, about, "warn" if stage.cautions else "", metric=metric, sign=sign)
@@ -510,7 +505,6 @@ def _bounded(text: str, operator: str, limit: str, scope: Mapping[str, Any]) -> 
 
 _COMPARED = re.compile(r"(?P<of>.+?) = (?P<value>.+), limit (?P<sign><=|>=|<|>|==|!=) (?P<limit>.+?): (?P<why>.+)")
 _FLAGGED = re.compile(r"note: (?P<check>[\w:.-]+) flagged in ")
-_EVIDENCE_SIGNS = {"<=": "≤", ">=": "≥", "==": "=", "!=": "≠"}
 _DECIDING = re.compile(r"reads |(about|more than) .+ would decide")
 _ASIDE = ("note: ", "point estimates: ", "what to do: ")
 OF_MAX = 48
@@ -552,9 +546,8 @@ def _evidence_compared(piece: str) -> str:
     match = _COMPARED.fullmatch(piece)
     if match is None:
         return piece
-    sign = _EVIDENCE_SIGNS.get(match["sign"], match["sign"])
     why = "" if match["why"] == "holds" else f": {match['why']}"
-    return f"{_short(match['of'])} {match['value']}, limit {sign} {match['limit']}{why}"
+    return f"{_short(match['of'])} {match['value']}, limit {_SIGNS[match['sign']]} {match['limit']}{why}"
 
 
 def _short(expression: str) -> str:
@@ -695,12 +688,12 @@ def told(verdict: VerdictReached, results: RunResults) -> str:
     claims, and its check is not an expression."""
     claimed = claims(verdict, results)
     mark = ", point estimate" if claimed and reads_points(verdict.check) else ""
-    text = "; ".join(f"{_in_words(one)}{mark}" for one in claimed) or pieces(verdict.evidence)[0]
+    text = "; ".join(f"{claim_in_words(one)}{mark}" for one in claimed) or pieces(verdict.evidence)[0]
     way = _deciding(verdict, results) if verdict.outcome == "INCONCLUSIVE" else ""
     return f"{text}; {way}" if way else text
 
 
-def _in_words(claim: Claim) -> str:
+def claim_in_words(claim: Claim) -> str:
     """`107 ms (71 to 161), limit 100 ms`."""
     limit = claim.limit.lstrip("<>≤≥= ")
     return ranged(claim.value, claim.interval) + (f", limit {limit}" if limit else "")

@@ -89,8 +89,7 @@ class LoadRow:
 
     def at_least_us(self, name: str) -> float | None:
         """The lower bound of a response time that is not known, where it is given."""
-        bound = at_path(self.tree, "at_least", "response", name) or {}
-        return bound.get("value") if bound.get("given") else None
+        return given_bound(self.tree.get("at_least"), "response", name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +148,12 @@ CPU_NUMBERS = (
     Number("all", ("ours", "cpu_cores")),
 )
 """CPU of one machine in the measure window; in cores what proveout's servers, load and all of it used."""
+
+
+def given_bound(at_least: Any, *path: str) -> float | None:
+    """The lower bound at a path of a tree of bounds; None where it is not there, or not given."""
+    bound = at_path(at_least, *path) or {}
+    return bound.get("value") if bound.get("given") else None
 
 
 def half(tree: Mapping[str, Any], *path: str) -> float | None:
@@ -229,17 +234,17 @@ def order_trees(stage: StageResult) -> dict[str, Metrics]:
     return {f"{rung.threads} {load}".strip(): tree for rung, load, tree in trees if "nopm" in tree}
 
 
-def knee_line(stage: StageResult) -> str:
-    """The knee of a ladder of three or more rungs as a sentence; "" for a shorter one."""
+def knee_line(stage: StageResult) -> Iterator[str]:
+    """The knee of a ladder of three or more rungs as a sentence."""
     knee = stage.knee
     if len(stage.rungs) < RUNGS_MIN:
-        return ""
+        return
     if isinstance(knee, NoKnee):
-        return f"No knee: {knee.reason}."
-    between = ""
-    if knee.lower is not None and knee.upper is not None:
-        between = f" ({percent(knee.confidence)} CI {knee.lower} … {knee.upper})"
-    return f"Knee at {threads(knee.threads)}{between}: beyond it, more threads add little."
+        yield f"No knee: {knee.reason}."
+        return
+    is_known = knee.lower is not None and knee.upper is not None
+    between = f" ({percent(knee.confidence)} CI {knee.lower} … {knee.upper})" if is_known else ""
+    yield f"Knee at {threads(knee.threads)}{between}: beyond it, more threads add little."
 
 
 def transaction_rows(rung: RungResult) -> list[LoadRow]:
@@ -385,28 +390,32 @@ def _flagged(stage: StageResult) -> list[str]:
     ]
 
 
-def client_ceiling(rung: RungResult) -> str | None:
-    """The throughput of a rung beside the client's own limit; None where that was not measured."""
+def client_ceiling(rung: RungResult) -> Iterator[str]:
+    """The throughput of a rung beside the client's own limit, where that was measured."""
     most, reached = number_at(rung.tree, "client", "ceiling_per_s"), number_at(rung.tree, "client", "ceiling_fraction")
-    if most is None or reached is None:
-        return None
-    return f"The client can make {number(most)}/s with this driver; the run reached {percent(reached)} of it."
+    if most is not None and reached is not None:
+        yield f"The client can make {number(most)}/s with this driver; the run reached {percent(reached)} of it."
 
 
-def client_handling(rung: RungResult) -> str | None:
-    """The waits of answers in the client at a rung; None where that was not measured."""
-    waited, fraction = (
-        number_at(rung.tree, "client", "handling", "p50_us"),
-        number_at(rung.tree, "client", "handling_fraction"),
-    )
+def client_handling(rung: RungResult) -> Iterator[str]:
+    """The waits of answers in the client at a rung, where they were measured."""
+    fraction = number_at(rung.tree, "client", "handling_fraction")
     if fraction is None:
-        return None
+        return
     text = f"Waits in the client make up {percent(fraction)} of the service time"
-    if waited is not None:
-        typical, tail = together("p50_us", waited, number_at(rung.tree, "client", "handling", "p99_us"))
-        text += f": an answer waited {typical} (p50), {tail} (p99)"
+    if times := p50_and_p99(rung.tree, "client", "handling"):
+        text += f": an answer waited {times}"
     queued = number_at(rung.tree, "client", "runqueue_fraction")
-    return text + ("." if queued is None else f"; a load thread waited for a CPU for {percent(queued)} of the window.")
+    yield text + ("." if queued is None else f"; a load thread waited for a CPU for {percent(queued)} of the window.")
+
+
+def p50_and_p99(tree: Metrics, *path: str) -> str:
+    """`1.2 ms (p50), 3.4 ms (p99)`; "" where one of them is not known."""
+    times = [number_at(tree, *path, name) for name in ("p50_us", "p99_us")]
+    if None in times:
+        return ""
+    typical, tail = together("p50_us", *times)
+    return f"{typical} (p50), {tail} (p99)"
 
 
 # ---- tool stages --------------------------------------------------------------------------------------------------
@@ -427,7 +436,7 @@ def tool_title(results: RunResults, stage: StageResult) -> str:
 def io_columns(stage: StageResult) -> list[NumberColumn]:
     repeats = [counted(len(rung.iterations), len(rung.excluded)) for rung in stage.rungs]
     numbers = columns(IO_NUMBERS, (rung.tree for rung in stage.rungs))
-    return [("I/O depth", "r", [str(rung.threads) for rung in stage.rungs]), *numbers, ("repeats", "r", repeats)]
+    return [("I/O depth", "l", [str(rung.threads) for rung in stage.rungs]), *numbers, ("repeats", "r", repeats)]
 
 
 def node_trees(stage: StageResult) -> Mapping[str, Metrics]:

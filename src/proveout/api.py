@@ -9,7 +9,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -22,7 +22,7 @@ from proveout.coordinator.storage.journal import JournalFault
 from proveout.core import errors
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import PlanError, ProveoutError
-from proveout.proto.events import Event, IterationFinished, VerdictReached
+from proveout.proto.events import Event, VerdictReached
 
 if TYPE_CHECKING:
     import duckdb
@@ -158,10 +158,7 @@ class Run:
 
         NotThere for another stage.
         """
-        found = self.stages.get(stage)
-        if found is None:
-            raise NotThere(f"run {self.id} has no stage {stage!r}", way_out=f"It has {_listed(self.stages)}.")
-        return Named(f"rung of {stage}", {rung.threads: rung for rung in found.rungs})
+        return Named(f"rung of {stage}", {rung.threads: rung for rung in self.stages[stage].rungs})
 
     def value(self, expression: str) -> float | bool:
         """Evaluate an expression, as in the verdicts of a plan, over the stages that have ended:
@@ -230,9 +227,8 @@ class Run:
 
         if kind not in SAMPLES:
             raise NotThere(f"there are no samples called {kind!r}", way_out=f"use {_listed(SAMPLES)}")
-        if stage is not None and stage not in self.stages:
-            raise NotThere(f"run {self.id} has no stage {stage!r}", way_out=f"It has {_listed(self.stages)}.")
-        chosen = [item for item in self._finished() if stage is None or item.id.stage == stage]
+        found = self.stages.values() if stage is None else [self.stages[stage]]
+        chosen = [item for one in found for item in one.iterations]
         return samples_table(kind, chosen, self.path / "samples", self.results.started_unix_s)
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
@@ -246,17 +242,17 @@ class Run:
             way_out = f"Install it with: {errors.install_command('proveout[notebook]')}"
             raise NotThere("SQL needs duckdb", way_out=way_out) from None
         connection = duckdb.connect()
-        for name, table in self._tables():
+        tables: dict[str, Callable[[], pa.Table]] = {
+            "iterations": self.iterations,
+            "estimates": self.estimates,
+            "load": self.samples,
+            "captures": partial(self.samples, "captures"),
+            "verdicts": self._verdict_table,
+        }
+        for name, table in tables.items():
             if name in query.lower():
                 connection.register(name, table())
         return connection.sql(query)
-
-    def _tables(self) -> Iterator[tuple[str, Any]]:
-        yield "iterations", self.iterations
-        yield "estimates", self.estimates
-        yield "load", lambda: self.samples("load")
-        yield "captures", lambda: self.samples("captures")
-        yield "verdicts", self._verdict_table
 
     def _verdict_table(self) -> pa.Table:
         pa = errors.loaded("pyarrow", "a table of Arrow")
@@ -264,9 +260,6 @@ class Run:
         names = ("id", "title", "severity", "outcome", "check", "evidence")
         rows = [{name: getattr(verdict, name) for name in names} for verdict in self.results.verdicts]
         return pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in names]))
-
-    def _finished(self) -> Sequence[IterationFinished]:
-        return [item for stage in self.stages.values() for item in stage.iterations]
 
     # ---- figures -----------------------------------------------------------------------------------------------------
 

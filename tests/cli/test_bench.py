@@ -20,7 +20,7 @@ from whole_run import Done, proveout
 from proveout.agent.engines import adapter
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.postgres import installation
-from proveout.cli import own_workload, plan_writer
+from proveout.cli import own_workload, plan_writer, prove
 from proveout.cli.bench import Asked, clean_up, composed, per_second, prepared, rungs, timing_of
 from proveout.cli.database_address import Database, opened, parse
 from proveout.cli.options import Unusable
@@ -114,6 +114,17 @@ def test_an_address_is_the_dsn_of_a_plan_without_its_password(sqlite_shop: Path)
         "oracle hlr/${secrets.db}@//db1:1521/HLR",
         "timesten hlr/${secrets.db}@cache1/hlrcache:timesten_client",
     ]
+
+
+def test_a_user_without_an_account_is_named_in_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 2**31 - 5)
+    assert parse("postgresql://bench@db1/shop").name == "shop"
+    for address in ("postgresql://db1/shop", "mysql://db1/shop"):
+        with pytest.raises(Unusable, match="names no user"):
+            parse(address)
+    assert "shop" in prove._words("host=db1 dbname=shop")
 
 
 def test_without_server_and_client_the_extra_that_brings_both_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

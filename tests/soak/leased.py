@@ -9,7 +9,6 @@ is a folder for their undo journals, in place of the machine's.
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 import os
 import sys
@@ -21,8 +20,7 @@ def main() -> None:
     from proveout.coordinator.agents.local_agents import COMMAND, LocalFabric
 
     lease_s = float(sys.argv[1])
-    inspect.signature(run.RunOptions)  # compiles its `__init__`
-    run.RunOptions.__init__.__kwdefaults__.update(lease_s=lease_s, beat_s=lease_s / 5)
+    run.RunOptions = functools.partial(run.RunOptions, lease_s=lease_s, beat_s=lease_s / 5)  # type: ignore[misc, assignment]
     before = json.loads(os.environ.pop("LEASED_AGENTS", "[]"))
     undo = os.environ.pop("LEASED_UNDO", "")
     after = ("--undo-dir", undo) if undo else ()

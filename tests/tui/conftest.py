@@ -22,6 +22,7 @@ def _the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_COLOR", "PROVEOUT_PKI", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     time.tzset()
+    monkeypatch.setattr("proveout.tui.home.DEBOUNCE_S", 0.0)
     monkeypatch.setattr("textual.constants.TEXTUAL_ANIMATIONS", "none")
     monkeypatch.setattr("textual.app.App.NOTIFICATION_TIMEOUT", 3600.0)  # else a slow start outlasts a message
     for module in ("textual.app", "textual.pilot"):

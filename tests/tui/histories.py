@@ -310,8 +310,6 @@ def view_of(*events: Timed, view: RunView | None = None) -> RunView:
 class Still:
     """A source that yields all its events at once and then no more, like a run between events."""
 
-    replayed = False
-
     def __init__(self, events: Sequence[e.Event]) -> None:
         self._events = stamped(events)
         self.stops, self.stop_requests = True, 0

@@ -58,7 +58,7 @@ async def still(pilot: Pilot[Any]) -> None:
         drawn.append(app.screen._compositor.render_strips())
         answered = all(worker.is_finished for worker in app.workers if worker.group in ASKED)
         if isinstance(app, RunApp):
-            answered &= bool(app.view.run_id) and (app.services is None or app.result is not None)
+            answered &= bool(app.view.run_id) and (app.view.ended is None or app.result is not None)
         return answered and drawn[-1] == drawn[-2]
 
     stays()

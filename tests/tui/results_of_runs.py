@@ -117,7 +117,7 @@ class FakeRun:
         return FINISHED
 
     def replay(self) -> Replay:
-        return Replay(histories.stamped(histories.judged()), 5.0, step_s=0.05)
+        return at_end()
 
     def report(self) -> str:
         return self.address
@@ -133,4 +133,4 @@ class FakeRun:
 
 def at_end() -> Replay:
     """A finished run as `watch` opens it."""
-    return Replay(histories.stamped(histories.judged()), 5.0, step_s=0.05, at_end=True)
+    return Replay(histories.stamped(histories.judged()), 5.0, step_s=0.05)

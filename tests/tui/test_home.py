@@ -36,7 +36,7 @@ async def at_home(
     *keys: str, services: FakeServices | None = None, view: HomeView | None = None, size: tuple[int, int] = SMALL
 ) -> AsyncIterator[tuple[HomeApp, HomePilot]]:
     """The home screen after it has read everything, and after these keys."""
-    app = HomeApp(services or FakeServices(), view, debounce_s=0.0)
+    app = HomeApp(services or FakeServices(), view)
     async with app.run_test(size=size, notifications=True) as pilot:
         await home_read(pilot)
         await pilot.press(*keys)

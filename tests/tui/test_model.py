@@ -9,6 +9,7 @@ import histories
 import pytest
 from histories import done, ended, identity, stage, tick, view_of
 from pilots import still
+from results_of_runs import FakeRun
 
 from proveout.coordinator.results.results import load_results
 from proveout.proto import events as e
@@ -357,8 +358,8 @@ def test_verdicts_are_those_that_read_the_stage() -> None:
         {"id": name, "check": {"text": "", "needs": needs}} for name, needs in (("a", ["base"]), ("b", ["cap"]))
     ]
     view = view_of(histories.started({**histories.PLAN, "verdicts": verdicts}))
-    assert scoped(view, ("cap",)).planned_verdicts == ("b",)
-    assert scoped(view, ()).planned_verdicts == ("a", "b")
+    assert scoped(view, ("cap",)).planned_verdicts == {"b": ("cap",)}
+    assert [*scoped(view, ()).planned_verdicts] == ["a", "b"]
     assert scoped(view, ("no such stage",)) is view
 
 
@@ -379,7 +380,7 @@ def labels(tree: PlanTree) -> list[str]:
 
 
 async def test_the_tree_follows_the_iteration_and_folds_the_other_rungs() -> None:
-    app = RunApp(histories.Still(two_rungs()))
+    app = RunApp(histories.Still(two_rungs()), FakeRun())
     async with app.run_test(size=(120, 40)) as pilot:
         await still(pilot)
         tree = app.screen.query_one(PlanTree)
@@ -394,7 +395,7 @@ async def test_the_tree_follows_the_iteration_and_folds_the_other_rungs() -> Non
 
 
 async def test_a_selected_node_limits_the_panes_until_escape() -> None:
-    app = RunApp(histories.Still(two_rungs()))
+    app = RunApp(histories.Still(two_rungs()), FakeRun())
     async with app.run_test(size=(120, 40)) as pilot:
         await still(pilot)
         tree = app.screen.query_one(PlanTree)

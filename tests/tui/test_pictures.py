@@ -32,7 +32,7 @@ class Picture(NamedTuple):
 
 
 def live(events: Callable[[], list[e.Event]]) -> Callable[[], App[Any]]:
-    return lambda: RunApp(histories.Still(events()))
+    return lambda: RunApp(histories.Still(events()), FakeRun())
 
 
 def result() -> App[Any]:
@@ -40,7 +40,7 @@ def result() -> App[Any]:
 
 
 def home() -> App[Any]:
-    return HomeApp(FakeServices(), debounce_s=0.0)
+    return HomeApp(FakeServices())
 
 
 PICTURES = {
@@ -81,7 +81,7 @@ def every_state() -> homes.FakeServices:
 @pytest.mark.parametrize("theme", THEMES)
 async def test_every_text_of_the_home_screen_can_be_read(theme: str) -> None:
     view = HomeView(notice=f"host db1 has a remote agent\n  --pki DIR {homes.HOSTILE}")
-    app = HomeApp(every_state(), view, debounce_s=0.0)
+    app = HomeApp(every_state(), view)
     async with app.run_test(size=(200, 60)) as pilot:
         await home_read(pilot)
         app.theme = theme

@@ -21,7 +21,7 @@ from proveout.tui.header import headline
 from proveout.tui.panes import PlanTree
 from proveout.tui.result import interval_bar
 from proveout.tui.run_app import RunApp
-from proveout.tui.services import Result
+from proveout.tui.services import Replay, Result
 
 SMALL, MIDDLE = (80, 24), (120, 40)
 
@@ -62,7 +62,7 @@ async def test_a_run_that_ends_while_it_is_watched_opens_its_result_and_can_be_r
     async with app.run_test(size=SMALL) as pilot:
         await shown(pilot)
         await pilot.press("r", "space")
-        await until(pilot, lambda: app.view.ended is None and app.source.replayed)
+        await until(pilot, lambda: app.view.ended is None and isinstance(app.source, Replay))
         assert app.replaying
 
 

@@ -15,7 +15,6 @@ from proveout.proto import events as e
 from proveout.tui.header import Alert
 from proveout.tui.panes import PlanTree, verdict_text
 from proveout.tui.run_app import RunApp
-from proveout.tui.services import Replay
 from proveout.tui.style import AskScreen, HelpScreen
 
 SMALL, MIDDLE = (80, 24), (120, 40)
@@ -60,10 +59,10 @@ OVER = {
 async def test_a_pane_shows_its_part_of_the_run_and_can_be_read(
     events: Callable[[], list[e.Event]], panes: dict[str, tuple[str, ...]], theme: str
 ) -> None:
-    app = RunApp(histories.Still(events()))
+    app = RunApp(histories.Still(events()), FakeRun())
     async with app.run_test(size=MIDDLE) as pilot:
         app.theme = theme
-        await pilot.pause()
+        await still(pilot)
         for key, shown in panes.items():
             await pilot.press(key)
             await still(pilot)
@@ -81,7 +80,7 @@ async def test_a_pane_shows_its_part_of_the_run_and_can_be_read(
 
 
 async def test_keys_and_the_mouse_open_panes_and_dialogs() -> None:
-    app = RunApp(histories.Still(histories.climbing()))
+    app = RunApp(histories.Still(histories.climbing()), FakeRun())
     async with app.run_test(size=SMALL) as pilot:
         for key, name in (("9", "tuning"), ("right_square_bracket", "result")):
             await pilot.press(key)
@@ -103,7 +102,7 @@ async def test_keys_and_the_mouse_open_panes_and_dialogs() -> None:
     ("key", "reason"), [("r", "when it has ended"), ("plus", "a replay"), ("x", "no key"), ("p", "")]
 )
 async def test_a_key_that_does_nothing_is_answered_with_the_reason(key: str, reason: str) -> None:
-    app = RunApp(histories.Still(histories.climbing()))
+    app = RunApp(histories.Still(histories.climbing()), FakeRun())
     async with app.run_test(size=SMALL) as pilot:
         await pilot.press(key)
         await pilot.pause()
@@ -132,7 +131,7 @@ async def test_the_evidence_of_a_provisional_verdict_is_a_line() -> None:
 
 
 async def test_the_filter_takes_words_and_letters_are_not_commands_in_it() -> None:
-    app = RunApp(histories.Still(histories.troubled()))
+    app = RunApp(histories.Still(histories.troubled()), FakeRun())
     async with app.run_test(size=SMALL) as pilot:
         await pilot.press("slash", *"lost")
         assert app.screen.query_one(Input).value == "lost"
@@ -147,7 +146,7 @@ async def test_trouble_is_shown_at_once_with_its_reason_and_signs_that_need_no_c
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    app = RunApp(histories.Still(histories.troubled()))
+    app = RunApp(histories.Still(histories.troubled()), FakeRun())
     async with app.run_test(size=SMALL) as pilot:
         await still(pilot)
         alert = app.screen.query_one(Alert)
@@ -160,7 +159,7 @@ async def test_trouble_is_shown_at_once_with_its_reason_and_signs_that_need_no_c
 
 async def test_quitting_a_live_run_asks_and_only_stopping_ends_the_run() -> None:
     source = histories.Still(histories.climbing())
-    app = RunApp(source)
+    app = RunApp(source, FakeRun())
     async with app.run_test(size=SMALL, notifications=True) as pilot:
         await pilot.press("q")
         assert isinstance(app.screen, AskScreen)
@@ -180,14 +179,16 @@ async def test_quitting_a_live_run_asks_and_only_stopping_ends_the_run() -> None
 
 
 async def test_a_replay_pauses_continues_and_changes_its_speed() -> None:
-    source = Replay(histories.stamped(histories.judged()), 10.0, step_s=0.05, paused=True)
-    app = RunApp(source)
+    source = at_end()
+    app = RunApp(source, FakeRun())
     async with app.run_test(size=SMALL) as pilot:
+        await still(pilot)
+        await pilot.press("r", "space")
+        await until(pilot, lambda: app.view.ended is None)
         await pilot.press("plus")
-        assert source.speed == 30.0
+        assert source.speed == 10.0
         await pilot.press("minus", "minus")
-        assert source.speed == 5.0
-        assert app.view.ended is None
+        assert source.speed == 2.0
         source.speed = 1000.0
         await pilot.press("space")
         await until(pilot, lambda: app.view.ended is not None)

@@ -32,7 +32,9 @@ async def to_the_end(source: Replay) -> list[Stamped]:
 async def test_live_events_come_between_journalled_ones_at_any_speed() -> None:
     kept = histories.stamped([*histories.opening(), histories.begun(16, 1), histories.ended(16, 1, 9000.0)])
     for speed in (1000.0, 1e6):
-        seen = await to_the_end(Replay(kept, speed, step_s=0.001, moving=moving))
+        source = Replay(kept, speed, step_s=0.001, moving=moving)
+        source.seek("begin")
+        seen = await to_the_end(source)
         kinds = [type(stamped.event).__name__ for stamped in seen]
         assert kinds[-4:] == ["IterationStarted", "LoadTick", "LoadTick", "IterationFinished"]
         assert [stamped.unix_s for stamped in seen] == sorted(stamped.unix_s for stamped in seen)
@@ -49,7 +51,8 @@ def three_iterations() -> list[Stamped]:
 
 async def sought(*places: Place, paused: bool = True) -> tuple[int, tuple[int, int]]:
     """The number of events that a replay has shown at the last of these places, and the iteration that it names."""
-    source = Replay(three_iterations(), 1.0, paused=paused, step_s=0.001, moving=moving, at_end=True)
+    source = Replay(three_iterations(), 1.0, step_s=0.001, moving=moving)
+    source.paused = paused
     batches = source.batches()
     last = await anext(batches)
     for place in places:
@@ -73,7 +76,8 @@ async def test_a_replay_can_begin_at_its_end_and_go_to_any_iteration() -> None:
 
 async def test_a_paused_replay_shows_an_iteration_at_its_end_and_one_that_plays_its_begin() -> None:
     for paused, seconds in ((True, [0, 1]), (False, [])):
-        source = Replay(three_iterations(), 1.0, paused=paused, step_s=0.001, moving=moving, at_end=True)
+        source = Replay(three_iterations(), 1.0, step_s=0.001, moving=moving)
+        source.paused = paused
         batches = source.batches()
         await anext(batches)
         source.seek("begin")
@@ -85,7 +89,7 @@ async def test_a_paused_replay_shows_an_iteration_at_its_end_and_one_that_plays_
 
 
 async def test_a_sought_iteration_has_its_live_events_once() -> None:
-    source = Replay(three_iterations(), 1e6, step_s=0.001, moving=moving, at_end=True)
+    source = Replay(three_iterations(), 1e6, step_s=0.001, moving=moving)
     batches = source.batches()
     whole = await anext(batches)
     assert [one.unix_s for one in whole] == sorted(one.unix_s for one in whole)
@@ -96,7 +100,8 @@ async def test_a_sought_iteration_has_its_live_events_once() -> None:
 
 
 async def test_two_seeks_at_once_add_up() -> None:
-    source = Replay(three_iterations(), paused=True, at_end=True)
+    source = Replay(three_iterations())
+    source.paused = True
     batches = source.batches()
     await anext(batches)
     source.seek("previous")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import itemgetter
 from statistics import median
-from typing import Any
 
 from proveout.coordinator.measure.faults import number_of
 from proveout.coordinator.report.document import Block, Paragraph, Table
@@ -27,7 +26,7 @@ from proveout.coordinator.results.results import RungResult, RunResults, StageRe
 from proveout.core.json_data import at_path
 from proveout.core.numbers import interval, number, percent, rounded_down, rung_name, safe
 from proveout.core.numbers import quantity as amount
-from proveout.dsl.metrics import FAULT_NUMBERS, FAULTS, LOADS
+from proveout.dsl.metrics import FAULT_NUMBERS, FAULTS, load_paths
 from proveout.proto.events import FaultEffect, FaultMeasured, IterationFinished
 
 _FAULT_TABLE_HEADS = (
@@ -59,7 +58,7 @@ def fault_tables(stage: StageResult) -> Iterator[Block]:
     summary = tuple(row for rung in stage.rungs for row in _distribution(rung))
     if summary:
         yield Table(title="Faults: over all occurrences", heads=_SUMMARY, rows=summary, layout="rrrlrrr")
-    for text in _notes([(item, fault) for _, item, fault in found]):
+    for text in _notes(found):
         yield Paragraph(text, "dim")
 
 
@@ -72,20 +71,16 @@ def _parts(fault: FaultMeasured) -> Iterator[tuple[str, FaultEffect]]:
 
 
 def _cells(part: FaultEffect, extra: Sequence[str]) -> tuple[str, ...]:
+    """Of an outage that is not longer than usual ones, their bound too."""
+    usual_s = part.usual_outage_s
     return (
         _bounded(part, "detection_s"),
-        outage_text(part),
+        _bounded(part, "outage_s") + ("" if usual_s is None else f" (usual: up to {amount(usual_s, 'outage_s')})"),
         _bounded(part, "recovery_s"),
         amount(part.tps_before, "tps"),
         amount(part.failed, "count"),
         *(amount(getattr(part, name, None), "lag_s" if name == _STALENESS else "count") for name in extra),
     )
-
-
-def outage_text(part: FaultEffect) -> str:
-    """The outage as text; `≥` where it had not ended, and with the bound of usual ones where it is not longer."""
-    text, usual_s = _bounded(part, "outage_s"), part.usual_outage_s
-    return text if usual_s is None else f"{text} (usual: up to {amount(usual_s, 'outage_s')})"
 
 
 def _bounded(part: FaultEffect, name: str) -> str:
@@ -95,36 +90,35 @@ def _bounded(part: FaultEffect, name: str) -> str:
 
 def _distribution(rung: RungResult) -> Iterator[tuple[str, ...]]:
     """The estimates of each number of each fault: of all loads together, and of each of several."""
-    trees: dict[str, Mapping[str, Any]] = {_ALL: rung.tree.get(FAULTS, {})}
-    trees |= {safe(name): load.get(FAULTS, {}) for name, load in rung.tree.get(LOADS, {}).items()}
-    for of, faults in trees.items():
-        for fault, tree in faults.items():
-            below = ("loads", of, FAULTS, fault) if of != _ALL else (FAULTS, fault)
+    paths = load_paths(rung.tree)
+    for path in paths:
+        for fault, tree in (at_path(rung.tree, *path, FAULTS) or {}).items():
+            least = at_path(rung.tree, "at_least", *path, FAULTS, fault) or {}
             for name in FAULT_NUMBERS:
-                found, bound = tree.get(name), at_path(rung.tree, "at_least", *below, name)
-                largest = at_path(tree, "max", name)
+                found, bound = tree.get(name), least.get(name)
                 if found is not None:
-                    shown = interval(found, name), amount(found["median"], name), amount(largest, name)
+                    most = at_path(tree, "max", name)
+                    shown = interval(found, name), amount(found["median"], name), amount(most, name)
                 elif bound is not None and "value" in bound:
-                    most = at_path(rung.tree, "at_least", *below, "max", name)
-                    least = (f"≥ {amount(rounded_down(one['value']), name)}" for one in (bound, most or bound))
-                    shown = next(least), "-", next(least)
+                    most = at_path(least, "max", name) or bound
+                    mean, largest = (f"≥ {amount(rounded_down(one['value']), name)}" for one in (bound, most))
+                    shown = mean, "-", largest
                 else:
                     continue
-                count = str(tree["occurrences"] if found is None else found["occurrences"])
-                named = safe(fault) + (f", {of}" if len(trees) > 1 else "")
+                named = safe(fault) + (f", {safe(path[1]) if path else _ALL}" if len(paths) > 1 else "")
+                count = str((found or tree)["occurrences"])
                 yield str(rung.threads), named, name.removesuffix("_s").replace("_", " "), *shown, count
 
 
-def _notes(found: Sequence[tuple[IterationFinished, FaultMeasured]]) -> Iterator[str]:
-    for item, fault in found:
+def _notes(found: Sequence[tuple[RungResult, IterationFinished, FaultMeasured]]) -> Iterator[str]:
+    for _, item, fault in found:
         if fault.residue:
             yield f"{item.id}: {safe(fault.fault)} {fault.number} was not undone: {safe('; '.join(fault.residue))}"
-    levels = [fault.recovery_level for _, fault in found if fault.recovery_level is not None]
+    levels = [fault.recovery_level for *_, fault in found if fault.recovery_level is not None]
     if levels and min(levels) < 0.949:
         share = percent(min(levels))
         yield f"Recovery is judged by {share} of the throughput before, where that varies too much by itself for 95 %."
-    if any(fault.recovery_level is None and not fault.error for _, fault in found):
+    if any(fault.recovery_level is None and not fault.error for *_, fault in found):
         yield "Without a time of recovery: the throughput before varies too much, or no undisturbed second was before."
 
 

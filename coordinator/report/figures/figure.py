@@ -8,15 +8,16 @@ version of vl-convert, so it is cached in the user's cache directory.
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from proveout.coordinator.storage.run_directory import write_whole
 from proveout.core.data_classes import record
 from proveout.core.errors import NotInstalled, loaded, one_line
 from proveout.core.numbers import half_width, level, notation, safe
@@ -174,7 +175,7 @@ def chart(values: Rows, layers: Sequence[Spec], *, height: int = 300, **more: An
     return {
         "$schema": _SCHEMA,
         "config": _CONFIG,
-        "data": {"values": [dict(value) for value in values]},
+        "data": {"values": list(values)},
         "width": "container",
         "height": height,
         "autosize": {"type": "fit-x", "contains": "padding"},
@@ -287,34 +288,21 @@ def picture(figure: Figure, kind: Literal["svg", "png"]) -> bytes:
 
 
 def javascript() -> str:
-    """The script that makes `window.vegaEmbed`; safe inside a `<script>` element."""
-    kept = cache_directory() / f"vega-{metadata.version('vl-convert-python')}.js"
-    try:
+    """The script that makes `window.vegaEmbed`; safe inside a `<script>` element. Without a cache the next report only
+    takes longer."""
+    kept: Path | None = None
+    with suppress(OSError, UnicodeDecodeError, RuntimeError):  # the last for a user without an account and without HOME
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        kept = Path(home, "proveout", f"vega-{metadata.version('vl-convert-python')}.js")
         return kept.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        made = str(_converter().javascript_bundle(_SNIPPET)).replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    _keep(kept, made)
+    made = str(_converter().javascript_bundle(_SNIPPET)).replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    if kept is not None:
+        with suppress(OSError):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(kept, made)
     return made
-
-
-def cache_directory() -> Path:
-    """`$XDG_CACHE_HOME/proveout`, by default below `~/.cache`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "proveout"
-
-
-def _keep(path: Path, text: str) -> None:
-    """Write the cache; without it the next report only takes longer."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    except OSError:
-        return
 
 
 def _fixed(spec: Spec) -> Spec:
     """The same chart with a fixed width, for a picture without a page; panels have one."""
-    if "concat" in spec:
-        return copy.deepcopy(spec)
-    return {**copy.deepcopy(spec), "width": WIDTH, "autosize": {"type": "fit-x", "contains": "padding"}}
+    return spec if "concat" in spec else {**spec, "width": WIDTH}

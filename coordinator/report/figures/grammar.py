@@ -37,7 +37,7 @@ from proveout.coordinator.report.summary import ladder_comparisons
 from proveout.coordinator.report.tables import cell_of, climbing, ladders, on_target, titled
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import record
-from proveout.core.json_data import at_path
+from proveout.core.json_data import estimate_at
 from proveout.core.numbers import RATIO, axis_unit, half_width, level, notation, rung_name, safe
 from proveout.dsl.plan.stages import Cell, label_text, written
 from proveout.dsl.schema.models import FigureName
@@ -268,8 +268,7 @@ def scaled(estimate: Mapping[str, Any], unit: float) -> dict[str, Any]:
 def response_lines(rung: RungResult, series: str, *names: str) -> Iterator[Point]:
     """The response times of a rung that are known, such as `avg` and `p99`, each in a panel."""
     for name in names:
-        found = at_path(rung.tree, "response", f"{name}_us")
-        if isinstance(found, Mapping) and "mean" in found:
+        if found := estimate_at(rung.tree, "response", f"{name}_us"):
             yield Point(panel=f"response {name}", metric=f"{name}_us", at=str(rung.threads), series=series,
                         estimate=found, line=True)  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from proveout.coordinator.measure.steady_state import Knee
@@ -35,11 +35,11 @@ from proveout.coordinator.results.estimates import GROUP, PATHS, VERSUS
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, not_interleaved
 from proveout.core import statistics
 from proveout.core.data_classes import record
-from proveout.core.json_data import at_path, number_at
+from proveout.core.json_data import at_path, estimate_at, number_at
 from proveout.core.numbers import (
-    bounds,
     column,
     counted,
+    factor_cells,
     half_width,
     level,
     notation,
@@ -69,7 +69,8 @@ def relative_tps_latency(results: RunResults, _: Timeline) -> Iterator[Figure]:
         if first is None:
             continue
         unit = first.tree["tps"]["mean"]
-        rungs = _by_threads((label(results, stage), rung) for stage in stages for rung in stage.rungs)
+        rungs = [(label(results, stage), rung) for stage in stages for rung in stage.rungs if rung.tree]
+        rungs.sort(key=lambda one: one[1].threads)
         bars = [
             Point(panel="throughput, relative", metric="", at=str(rung.threads), series=name,
                   estimate=scaled(rung.tree["tps"], unit))
@@ -97,11 +98,6 @@ def relative_tps_latency(results: RunResults, _: Timeline) -> Iterator[Figure]:
         )
 
 
-def _by_threads(rungs: Iterable[tuple[str, RungResult]]) -> list[tuple[str, RungResult]]:
-    """The rungs with numbers in the order of their axis."""
-    return sorted(((name, rung) for name, rung in rungs if rung.tree), key=lambda one: one[1].threads)
-
-
 def _is_given(results: RunResults, stages: Sequence[StageResult], bars: Sequence[Point]) -> bool:
     """Whether the throughput is the rate that was offered, the same at every rung: bars of one height show nothing."""
     offered = all(arrival(results.plan_stage(stage.id)).get("rate") is not None for stage in stages)
@@ -119,12 +115,6 @@ def _throughput_rows(name: str, stage: StageResult, first: RungResult) -> Iterat
             *latencies,
             repeats,
         )
-
-
-def factor_cells(factor: Mapping[str, Any]) -> tuple[str, str]:
-    """The throughput of a rung over that of the first, and the interval of this ratio; `-` of an invalid rung."""
-    mean, ends = with_interval(factor)
-    return (f"{mean} ×" if factor else "-"), ends
 
 
 def scaling_factor(rung: RungResult, first: RungResult) -> dict[str, Any]:
@@ -202,7 +192,7 @@ def latency_by_threads(results: RunResults, _: Timeline) -> Iterator[Figure]:
             for path in load_paths(rung.tree)
             for panel in [", ".join((label(results, stage), *path[1:]))]
             for name, tree in at_path(rung.tree, *path).get("transactions", {}).items()
-            if isinstance(estimate := at_path(tree, "response", "avg_us"), Mapping)
+            if (estimate := estimate_at(tree, "response", "avg_us"))
         ]
         if points:
             title = "Latency by threads: " + heading(results, several)
@@ -245,7 +235,7 @@ def nopm_art(results: RunResults, _: Timeline) -> Iterator[Figure]:
             Point(panel=panel, metric=metric, at=case.at, series=case.series, estimate=estimate)
             for panel, metric, path in _ORDERS
             for case in group.found
-            if isinstance(estimate := at_path(case.rung.tree, *path), Mapping)
+            if (estimate := estimate_at(case.rung.tree, *path))
         ]
         yield of_points(
             points,
@@ -390,14 +380,12 @@ def ratio_cells(rows: Sequence[RatioRow]) -> Iterator[tuple[str, ...]]:
     for row in rows:
         sides = [(side.get("mean"), half_width(side)) for side in (row.own, row.base)]
         same = notation(PATHS[row.name][-1], *sides)
-        lower, upper = row.ratio.get("lower"), row.ratio.get("upper")
         yield (
             str(row.threads),
             safe(row.load),
             _SHOWN[row.name],
             *(same.text(mean) for mean, _ in sides),
-            f"{number(row.ratio.get('mean'), half_width(row.ratio))} ×",
-            bounds(lower, upper),
+            *factor_cells(row.ratio),
         )
 
 

@@ -8,7 +8,6 @@ and `timeline.SERIES_POINTS_MAX` points.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median, median_low
 from typing import Any, TypeAlias
@@ -247,30 +246,27 @@ def _heat_chart(choice: Choice) -> Spec:
     return chart(cells, layers, height=280, **choice.params)
 
 
-def _halves(one: LoadSeries) -> list[float]:
-    """p50 of both halves of the window, then p99: the middle of the seconds."""
-    inside = [point for point in one.points if 0.0 <= point.start_s < one.end_s]
+def _halves(one: LoadSeries) -> list[str]:
+    """p50 of both halves of the window, then p99, as text: the middle of the seconds."""
+    inside = one.measured
     parts = inside[: (len(inside) + 1) // 2], inside[(len(inside) + 1) // 2 :] or inside
     known = [
         [ms for point in part if (ms := getattr(point, name)) is not None]
         for name in ("p50_ms", "p99_ms")
         for part in parts
     ]
-    return [median_low(values) if values else math.nan for values in known]
+    return column("_us", [median_low(values) * 1e3 if values else None for values in known])
 
 
 def _heat_row(name: str, one: LoadSeries) -> tuple[str, ...]:
-    times = [ms * 1e3 for ms in _halves(one)]
     slowest = max(cell.upper_ms for cell in one.cells)
-    return name, str(one.iteration.id.repeat), *column("_us", times), f"< {amount(slowest * 1e3, '_us')}"
+    return name, str(one.iteration.id.repeat), *_halves(one), f"< {amount(slowest * 1e3, '_us')}"
 
 
 def _heat_seen(name: str, one: LoadSeries) -> str:
-    times = column("_us", [ms * 1e3 for ms in _halves(one)])
-    return (
-        f"{name}: the median response is {times[0]} in the first half of the window and {times[1]} in the second, p99 "
-        f"{times[2]} and {times[3]}."
-    )
+    begin, end, *tails = _halves(one)
+    times = f"{begin} in the first half of the window and {end} in the second, p99 {' and '.join(tails)}"
+    return f"{name}: the median response is {times}."
 
 
 # ---- a rung over time --------------------------------------------------------------------------------------------
@@ -285,22 +281,18 @@ TimedRows: TypeAlias = list[dict[str, Any]]
 def rung_timeline(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
     """Throughput, response, CPU, lag and waits of a rung on one time, the highest throughput first."""
     for one in choices(results, timeline, CHOICES_MAX, lambda series: len(series.points) > 1):
+        drawn = [(height, [_ramps(one), *layers]) for height, layers in _rung_panels(one, timeline) if layers]
         yield Figure(
             of=(one.group,),
             title="A rung over time: " + one.heading,
             caption="Of each rung the repeat with the median throughput, by second or longer. Shaded: the ramps, "
             f"which are not measured. Drag in the strip to show a part. The picture shows {one.labels[one.first]}.",
-            spec=_rung_spec(one, timeline),
+            spec=below(_strip(one), drawn, one, {"domain": {"param": "brush"}}),
             heads=("rung", "TPS, lowest", "median", "highest", "p99, lowest", "median", "highest", "CPU, highest",
             "lag, highest"),
             rows=tuple(_rung_row(name, series, timeline) for name, series in zip(one.labels, one.shown, strict=True)),
             alt=_rung_seen(one.labels[one.first], one.shown[one.first]),
         )  # fmt: skip
-
-
-def _rung_spec(choice: Choice, timeline: Timeline) -> Spec:
-    drawn = [(height, [_ramps(choice), *layers]) for height, layers in _rung_panels(choice, timeline) if layers]
-    return below(_strip(choice), drawn, choice, {"domain": {"param": "brush"}})
 
 
 def below(first: Spec, panels: Sequence[tuple[int, list[Spec]]], choice: Choice, scale: Spec | None = None) -> Spec:
@@ -477,8 +469,7 @@ def ends_of(one: LoadSeries) -> tuple[float, float]:
 
 def _three(one: LoadSeries, field: str) -> list[float | None]:
     """Lowest, median and highest of a field in the window."""
-    inside = (point for point in one.points if 0.0 <= point.start_s < one.end_s)
-    ranked = sorted(value for point in inside if (value := getattr(point, field)) is not None)
+    ranked = sorted(value for point in one.measured if (value := getattr(point, field)) is not None)
     return [ranked[0], ranked[(len(ranked) - 1) // 2], ranked[-1]] if ranked else [None] * 3
 
 
@@ -500,7 +491,7 @@ def _highest(one: LoadSeries, timeline: Timeline, lines: Sequence[Line]) -> floa
 
 def _rung_seen(name: str, one: LoadSeries) -> str:
     """The throughput and p99 at the begin, in the middle and at the end of the window."""
-    inside = [point for point in one.points if 0.0 <= point.start_s < one.end_s]
+    inside = one.measured
     if not inside:
         return f"{name}: no second of the measure window."
     kept = [inside[0], inside[len(inside) // 2], inside[-1]] if len(inside) > 2 else inside

@@ -34,8 +34,18 @@ from proveout.coordinator.report.tables import (
 from proveout.coordinator.results.estimates import value_estimates
 from proveout.coordinator.results.results import FUNCTIONS, RungResult, RunResults, StageResult, environment
 from proveout.core import statistics
-from proveout.core.json_data import at_path, number_at
-from proveout.core.numbers import RATIO, SOUGHT, bounds, half_width, number, percent, quantity, rung_name, safe
+from proveout.core.json_data import estimate_at, number_at
+from proveout.core.numbers import (
+    RATIO,
+    SOUGHT,
+    factor_cells,
+    half_width,
+    number,
+    quantity,
+    rung_name,
+    safe,
+    with_interval,
+)
 from proveout.dsl.expr import evaluation
 from proveout.dsl.expr.checking import KEYED
 from proveout.dsl.expr.syntax import Name, parse, walk
@@ -161,16 +171,9 @@ MB = 1e6
 def solve_table(rows: Sequence[SolveRow]) -> list[tuple[str, ...]]:
     """The cells under `SOLVE_HEADS`."""
     return [
-        (
-            row.mode,
-            row.at or "-",
-            number(row.solve.get("mean"), half_width(row.solve)),
-            bounds(row.solve.get("lower"), row.solve.get("upper")),
-            number(row.geomean.get("mean"), half_width(row.geomean)),
-            percent(row.relative.get("mean"), half_width(row.relative)),
-            bounds(row.relative.get("lower"), row.relative.get("upper"), "fraction"),
-        )
+        (row.mode, row.at or "-", *with_interval(row.solve), geomean, *with_interval(row.relative, "fraction"))
         for row in rows
+        for geomean, _ in [with_interval(row.geomean)]
     ]
 
 
@@ -314,25 +317,24 @@ def _factors(results: RunResults, stages: Sequence[StageResult]) -> Iterator[tup
     """The factor of each cell against the first, {} where it cannot be computed, and its row of the table."""
     first = stages[0]
     top = first.highest
-    known = [(what, path) for what, path in _METRICS if top and isinstance(at_path(top.tree, *path), Mapping)]
+    known = [(what, path) for what, path in _METRICS if top and estimate_at(top.tree, *path)]
     # of a set of queries the time to solve it; else throughput and p99
     for what, path in known[:1] if known[:1] == list(_METRICS[:1]) else known:
         for stage in stages:
             pair = _rungs(first, stage)
             if pair is None:
                 continue
-            base, one = (at_path(rung.tree, *path) for rung in pair)
-            if not isinstance(base, Mapping) or not isinstance(one, Mapping) or "mean" not in one:
+            base, one = (estimate_at(rung.tree, *path) for rung in pair)
+            if base is None or one is None:
                 continue
-            sides = (dict(one), dict(base)) if path[-1] == "tps" else (dict(base), dict(one))
+            sides = (one, base) if path[-1] == "tps" else (base, one)
             factor = {"mean": 1.0} if stage is first else statistics.ratio(*sides)
             lower, upper = factor.get("lower"), factor.get("upper")
             tone = "better" if lower and lower > 1.0 else "worse" if upper and upper < 1.0 else "undecided"
             cell, rung = str(cell_of(results, stage.id)), rung_name(stage.kind, pair[1].threads)
             value = quantity(one["mean"], path[-1], half_width(one))
-            times = f"{number(factor.get('mean'), half_width(factor))} ×"
             point = Point(panel=what, metric=RATIO, at=cell, series=tone, estimate=factor)
-            yield point, (safe(cell), what, rung, value, times, bounds(lower, upper))
+            yield point, (safe(cell), what, rung, value, *factor_cells(factor))
 
 
 def _rungs(first: StageResult, other: StageResult) -> tuple[RungResult, RungResult] | None:

@@ -52,7 +52,7 @@ from proveout.coordinator.report.tables import (
 from proveout.coordinator.results.published import wait_rows, wait_systems
 from proveout.coordinator.results.results import RunResults, StageResult
 from proveout.core.data_classes import record
-from proveout.core.json_data import at_path, number_at
+from proveout.core.json_data import at_path, estimate_at, number_at
 from proveout.core.numbers import bounds, half_width, number, percent, rung_name, safe, seconds, threads
 from proveout.core.numbers import quantity as amount
 from proveout.dsl.metrics import COST
@@ -260,7 +260,7 @@ def peak_cpu(results: RunResults, _: Timeline) -> Iterator[Figure]:
             for case in group.found
             for hosts in machines(results, case.rung.tree["hosts"])
             for cpu in [at_path(case.rung.tree["hosts"], hosts[0], "cpu") or {}]
-            if isinstance(busiest := at_path(cpu, "peak", "busy_fraction"), Mapping)
+            if (busiest := estimate_at(cpu, "peak", "busy_fraction"))
         ]
         if points:
             yield of_points(

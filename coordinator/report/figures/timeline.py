@@ -71,11 +71,11 @@ def fault_windows(item: IterationFinished, samples: Path) -> Iterator[FaultWindo
 
     Raises SamplesUnreadable for a damaged file.
     """
-    found = read_rows(samples / f"{_stem(item)}.bins.parquet", ["coordinator_ns", "answered", "failed"])
+    found = read_rows(samples / f"{item.id.stem}.bins.parquet", ["coordinator_ns", "answered", "failed"])
     load = _read(samples, item) if item.faults and found else None
     if load is None:
         return
-    read = read_rows(samples / f"{_stem(item)}.captures.parquet", ["metric", "coordinator_ns", "value"], [_LAG])
+    read = read_rows(samples / f"{item.id.stem}.captures.parquet", ["metric", "coordinator_ns", "value"], [_LAG])
     lag = sorted((row["coordinator_ns"], row["value"]) for row in read)
     for fault in item.faults:
         origin_ns = load.origin_ns + round(fault.begins_s * _NS)
@@ -200,6 +200,11 @@ class LoadSeries:
     repeats: int
     waits: Mapping[str, tuple[tuple[float, float, float], ...]]
 
+    @property
+    def measured(self) -> list[LoadPoint]:
+        """The points of the measure window."""
+        return [point for point in self.points if 0.0 <= point.start_s < self.end_s]
+
 
 def read_load_series(results: RunResults, samples: Path) -> Iterator[LoadSeries]:
     """The rungs that have samples; SamplesUnreadable for a damaged file."""
@@ -309,7 +314,7 @@ def _added(total: _Ints, group: _Ints, indices: _Ints, counts: _Ints) -> _Ints:
 
 def _read(samples: Path, item: IterationFinished) -> _Load | None:
     """The load of an iteration; None without a file, or without a measure window."""
-    path = samples / f"{_stem(item)}.load.parquet"
+    path = samples / f"{item.id.stem}.load.parquet"
     named = read_columns(path, _COLUMNS)
     if not named or not len(named["window"]):
         return None
@@ -335,10 +340,6 @@ def _read(samples: Path, item: IterationFinished) -> _Load | None:
         end_s=float((start_s + named["duration_s"])[is_measured].max()),
         origin_ns=origin_ns,
     )
-
-
-def _stem(item: IterationFinished) -> str:
-    return f"{item.id.stage}-{item.id.rung}-{item.id.repeat}-{item.id.attempt}"
 
 
 @record
@@ -401,7 +402,7 @@ _Waited: TypeAlias = tuple[tuple[float, float, float], ...]
 def _waits(samples: Path, item: IterationFinished, load: _Load) -> dict[str, _Waited]:
     """Average active sessions by event between the readings: the seconds waited a second."""
     names = ["coordinator_ns", "host", "capture", "label", "value"]
-    rows = read_rows(samples / f"{_stem(item)}.captures.parquet", names, ["wait.seconds_total"])
+    rows = read_rows(samples / f"{item.id.stem}.captures.parquet", names, ["wait.seconds_total"])
     if not rows:
         return {}
     readings: dict[tuple[str, str], dict[int, dict[str, float]]] = {}
@@ -486,13 +487,9 @@ class Timeline:
     faults: tuple[FaultWindow, ...] = ()
     loads: tuple[LoadSeries, ...] = ()
 
-    def window(self, item: IterationFinished) -> Span | None:
-        """The measure window of an iteration."""
-        return next((span for span in self.windows if span.iteration.id == item.id), None)
-
     def readings(self, line: Line, first_s: float = 0.0, last_s: float | None = None) -> list[tuple[float, float]]:
         """(s of the measure window, value) of a line from `first_s` to `last_s`, which is the end of the window."""
-        span = self.window(line.iteration)
+        span = next((span for span in self.windows if span.iteration.id == line.iteration.id), None)
         if span is None:
             return []
         end_s = span.end_s - span.start_s if last_s is None else last_s
@@ -517,7 +514,7 @@ def read_timeline(results: RunResults, samples: Path) -> Timeline:
     faults: list[FaultWindow] = []
     for stage in results.stages.values():
         for item in stage.iterations:
-            load = read_columns(samples / f"{_stem(item)}.load.parquet", ["coordinator_ns", "duration_s", "window"])
+            load = read_columns(samples / f"{item.id.stem}.load.parquet", ["coordinator_ns", "duration_s", "window"])
             if not load or not len(load["window"]):
                 continue
             t0_ns = int(load["coordinator_ns"].min())
@@ -528,7 +525,7 @@ def read_timeline(results: RunResults, samples: Path) -> Timeline:
                 ends_s = starts_s + load["duration_s"][measured]
                 windows.append(Span(iteration=item, start_s=float(starts_s.min()), end_s=float(ends_s.max())))
             faults += fault_windows(item, samples)
-            series = read_series(samples / f"{_stem(item)}.captures.parquet", [*_CPU, _LAG])
+            series = read_series(samples / f"{item.id.stem}.captures.parquet", [*_CPU, _LAG])
             cpu += _cpu(item, series, t0_ns, begun_s, results)
             lag += _lag(item, series, t0_ns, begun_s)
     return Timeline(
@@ -542,17 +539,15 @@ def read_timeline(results: RunResults, samples: Path) -> Timeline:
 
 def _cpu(
     item: IterationFinished, series: Mapping[tuple[str, str], Series], t0_ns: int, begun_s: float, results: RunResults
-) -> list[Line]:
+) -> Iterator[Line]:
     """One line a machine: hosts whose agents run on one machine see the same CPU."""
     looks: dict[str, dict[str, Series]] = {}
     for (host, metric), one in series.items():
         if metric in _CPU:
             looks.setdefault(host, {})[_CPU[metric]] = one
-    lines = []
     for hosts in machines(results, looks):
         points = [(begun_s + (at_ns - t0_ns) / 1e9, value) for at_ns, value in _busy(looks[hosts[0]])]
-        lines.append(_thinned(item, ", ".join(sorted(hosts)), points))
-    return lines
+        yield _thinned(item, ", ".join(sorted(hosts)), points)
 
 
 def _busy(looks: Mapping[str, Series]) -> list[tuple[int, float]]:
@@ -581,13 +576,13 @@ def _apart(times: npt.NDArray[np.int64]) -> list[int]:
     return kept
 
 
-def _lag(item: IterationFinished, series: Mapping[tuple[str, str], Series], t0_ns: int, begun_s: float) -> list[Line]:
-    found = []
+def _lag(
+    item: IterationFinished, series: Mapping[tuple[str, str], Series], t0_ns: int, begun_s: float
+) -> Iterator[Line]:
     for (host, metric), (at_ns, values) in series.items():
         if metric == _LAG:
             points = zip((begun_s + (at_ns - t0_ns) / 1e9).tolist(), values.tolist(), strict=True)
-            found.append(_thinned(item, host, sorted(points)))
-    return found
+            yield _thinned(item, host, sorted(points))
 
 
 def _thinned(item: IterationFinished, name: str, points: Sequence[tuple[float, float]]) -> Line:

@@ -124,8 +124,10 @@ def execute(arguments: Sequence[str]) -> int:
     from proveout.core.errors import INTERRUPTED, ProveoutError
 
     try:
-        if not arguments and _has_terminal():
-            return execute(("tui",))
+        if not arguments:  # the home screen where one can be shown, and the help elsewhere
+            from proveout.cli.run import wanted
+
+            arguments = ("tui",) if wanted(headless=False) else ()
         code = _application(arguments)(args=list(arguments), prog_name="proveout", standalone_mode=False)
     except ProveoutError as error:
         from proveout.cli.options import show_error
@@ -140,13 +142,6 @@ def execute(arguments: Sequence[str]) -> int:
     if code == INTERRUPTED:  # typer makes it of a Ctrl-C within a verb
         typer.echo("interrupted", err=True)
     return code if isinstance(code, int) else 0
-
-
-def _has_terminal() -> bool:
-    """Whether a screen can be shown: then `proveout` alone opens the home screen, and prints the help elsewhere."""
-    from proveout.cli.run import wanted
-
-    return wanted(headless=False)
 
 
 def _application(arguments: Sequence[str]) -> typer.Typer:

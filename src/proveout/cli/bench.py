@@ -20,6 +20,8 @@ import typer
 
 from proveout.agent.engines.adapter import ResumableLoader
 from proveout.agent.engines.statement_errors import rules_of
+from proveout.agent.engines.table import adapter
+from proveout.agent.errors import TaskFault
 from proveout.cli import own_workload, plan_writer
 from proveout.cli.database_address import Address, Database, opened, parse
 from proveout.cli.options import RUNS, Headless, RunsDir, Unusable, refuse
@@ -31,6 +33,7 @@ from proveout.core.numbers import count_of, threads_by_rung
 from proveout.core.numbers import seconds as seconds_text
 from proveout.core.numbers import size as size_text
 from proveout.dsl import engines
+from proveout.dsl.plan.stages import Drop, Populate
 
 if TYPE_CHECKING:
     from proveout.coordinator.storage.run_directory import RunDirectory
@@ -294,11 +297,8 @@ def _guard_schema(side: Database, schema: str) -> str:
 
 def clean_up(side: Database, path: Path) -> None:
     """Remove what an interrupted or failed run has left in a database. Unusable where that fails."""
-    from proveout.agent.engines.table import adapter
-    from proveout.agent.errors import TaskFault
     from proveout.agent.load.populate_jobs import LoadJournal
     from proveout.dsl.compile.compiler import compile_plan
-    from proveout.dsl.plan.stages import Populate
     from proveout.dsl.workloads.kinds import build
 
     plan = compile_plan(path)
@@ -593,7 +593,6 @@ def _again(runs: Path, *, headless: bool) -> int:
     """Run the plan of the last bench once more, and compare the two runs; the exit code of the run. Unusable."""
     from proveout.cli.compare import compare
     from proveout.dsl.compile.compiler import compile_plan
-    from proveout.dsl.plan.stages import Drop, Populate
     from proveout.dsl.workloads.kinds import table_names
 
     before = last_run(runs)

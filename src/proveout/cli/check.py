@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from proveout.cli import options
+from proveout.cli import outputs as output_files
 from proveout.cli.options import (
     RUNS,
     Access,
@@ -23,15 +24,17 @@ from proveout.cli.options import (
     PolicyFile,
     Quiet,
     RunsDir,
+    describe,
     file_option,
     parse_overrides,
+    show_error,
 )
+from proveout.cli.outputs import Checked
 from proveout.core.data_classes import dataclass, field
+from proveout.core.errors import PlanError, PlanProblem, Where
 from proveout.core.numbers import count_of
 
 if TYPE_CHECKING:
-    from proveout.cli.outputs import Checked
-    from proveout.core.errors import PlanProblem
     from proveout.dsl.plan.plan import Plan
 
 
@@ -76,8 +79,6 @@ def check(
     With it every agent and every running system is checked, as by a run before it changes anything. Exit code 0 when
     all plans are fine, 2 when a plan is wrong, 4 when a host or a system is not as a plan needs it.
     """
-    from proveout.cli import outputs as output_files
-
     if not connect and (pki is not None or policy is not None):
         raise typer.BadParameter("only together with --connect", param_hint="--pki/--policy")
     outputs = output_files.check_outputs({"junit": junit, "codequality": codequality})
@@ -115,9 +116,6 @@ class _Checking:
 
     def of(self, path: Path) -> dict[str, Any]:
         """Check one plan; the result for programs."""
-        from proveout.cli.options import show_error
-        from proveout.cli.outputs import Checked
-        from proveout.core.errors import PlanError, PlanProblem, Where
         from proveout.dsl.compile.compiler import compile_with_notes
         from proveout.dsl.rules import resets
         from proveout.dsl.rules.repeat_rules import hints, overlaps
@@ -158,7 +156,6 @@ class _Checking:
     def connected(self, path: Path, plan: Plan, access: Access, notes: Sequence[PlanProblem]) -> dict[str, Any]:
         """Check the hosts and systems of a plan that is fine itself."""
         from proveout.cli.doctor import as_data, as_plan_problem, probe
-        from proveout.cli.outputs import Checked
         from proveout.coordinator.schedule.batches import exit_code
 
         probed = probe(plan, access)
@@ -174,8 +171,6 @@ class _Checking:
 
     def show(self, found: Sequence[PlanProblem], errors: Sequence[PlanProblem] = ()) -> None:
         """Print notes and problems; when quiet, the errors among them."""
-        from proveout.cli.options import describe
-
         for one in () if self.as_json else errors if self.quiet else found:
             typer.echo(f"{describe(one)}\n", err=True)
 
@@ -245,12 +240,16 @@ def schema(
     ] = False,
 ) -> None:
     """Print the JSON Schema of the plan format; editors use it to complete and check plans."""
+    import json
+
     if result and compare:
         raise typer.BadParameter("one schema at a time: --result or --compare")
     if compare or result:
         from proveout.coordinator.report import json_documents
 
-        made = json_documents.comparison_schema_json if compare else json_documents.result_schema_json
+        made = json_documents.comparison_schema() if compare else json_documents.result_schema()
     else:
-        from proveout.dsl.compile.json_schema import schema_json as made
-    typer.echo(made(), nl=False)
+        from proveout.dsl.compile.json_schema import plan_schema
+
+        made = plan_schema()
+    typer.echo(json.dumps(made, indent=2, ensure_ascii=False))

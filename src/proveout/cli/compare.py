@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from proveout.cli import options
+from proveout.cli import outputs as output_files
 from proveout.cli.options import RUNS, Annotations, AnnotationsOption, Quiet, RunsDir, file_option
 
 if TYPE_CHECKING:
@@ -80,7 +81,6 @@ def compare(
     Exit codes: 0 compared, 1 a --fail-if holds, 2 the runs are not comparable or the command line is wrong, 3 a
     --fail-if is undecidable.
     """
-    from proveout.cli import outputs as output_files
     from proveout.coordinator import comparison as comparing
     from proveout.coordinator.history.runs import earlier_runs
     from proveout.coordinator.report import ci_reports
@@ -184,7 +184,6 @@ def _whole(sides: Sequence[Sequence[str]], given: Mapping[str, Any]) -> str:
 
 
 def _results(folder: Path, name: str) -> RunResults:
-    from proveout.cli import options
     from proveout.coordinator.storage import run_directory
 
     directory = run_directory.find(folder, name)
@@ -205,7 +204,6 @@ def _conditions(texts: list[str], reference: RunResults) -> list[Condition]:
 def _write(
     outputs: dict[str, str], runs: list[RunResults], compared: Sequence[ComparedRuns], judged: list[Judgement]
 ) -> None:
-    from proveout.cli.outputs import write_documents
     from proveout.coordinator.report import html, markdown
     from proveout.coordinator.report.comparison_document import comparison_document
     from proveout.coordinator.report.json_documents import comparison_to_json
@@ -215,4 +213,4 @@ def _write(
         "markdown": lambda: markdown.render(comparison_document(compared, judged)),
         "html": lambda: html.render(comparison_document(compared, judged, runs)),
     }
-    write_documents(outputs, writers)
+    output_files.write_documents(outputs, writers)

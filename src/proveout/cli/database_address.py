@@ -18,10 +18,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
 from proveout.agent.engines.statement_errors import rules_of
+from proveout.agent.engines.table import adapter
+from proveout.agent.errors import TaskFault
 from proveout.cli.options import Unusable
 from proveout.cli.plan_writer import Target
 from proveout.core.data_classes import field, record
 from proveout.dsl import engines
+from proveout.dsl.plan.topology import System
+from proveout.proto.wire.tasks import Endpoint
 
 if TYPE_CHECKING:
     from proveout.agent.engines.adapter import QuerySession
@@ -102,6 +106,14 @@ def _forms() -> str:
     return f"Give one of: {'; '.join(FORMS)}."
 
 
+def _user() -> str:
+    """The user of this process. Unusable where it has no account, as in containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        raise Unusable("the address names no user, and that of this process has no name", way_out=_forms()) from None
+
+
 def _postgres(text: str) -> Address:
     _need("postgres")
     from psycopg import ProgrammingError
@@ -112,7 +124,7 @@ def _postgres(text: str) -> Address:
     except ProgrammingError:  # its message quotes the text, and with it a password
         raise Unusable("the address is not one of PostgreSQL", way_out=_forms()) from None
     password = parts.pop("password", None) or None
-    parts.setdefault("user", getpass.getuser())
+    parts["user"] = parts.get("user") or _user()
     parts.setdefault("dbname", parts["user"])
 
     def make(password: str | None, schema: str) -> str:
@@ -126,7 +138,7 @@ def _mysql(text: str) -> Address:
     _need("mysql")
     parts = urlsplit(text)
     database = parts.path.strip("/")
-    user = parts.username or quote(getpass.getuser())
+    user = parts.username or quote(_user())
     if not database:
         raise Unusable(
             "the address names no database",
@@ -180,9 +192,6 @@ def _file(path: Path, engine: str) -> Address:
 
 def _need(engine: str) -> None:
     """Unusable where the client of an engine is not installed."""
-    from proveout.agent.engines.table import adapter
-    from proveout.agent.errors import TaskFault
-
     try:
         adapter(engine).part("queries")
     except TaskFault as fault:
@@ -224,8 +233,6 @@ class Database:
 
     def rows(self, query: str, most: int = 10_000) -> Sequence[Sequence[Any]]:
         """The rows of a query to one that answers. Unusable where the server refuses it."""
-        from proveout.agent.errors import TaskFault
-
         assert self.session is not None  # noqa: S101 - the caller has asked
         try:
             return self.session.rows(query, most)[1]
@@ -255,7 +262,6 @@ class Database:
 
 def _receivers(engine: str, dsn: str) -> tuple[str, ...]:
     """The hosts that the password is sent to; none where it stays on this one."""
-    from proveout.dsl.plan.topology import System
     from proveout.dsl.rules import secrets
 
     uses = secrets.of_system(System(name="db", engine=engine, host="here", dsn=dsn), ())
@@ -276,9 +282,6 @@ def opened(address: Address, place: int) -> Iterator[Database]:
 
 
 def _need_server(address: Address) -> None:
-    from proveout.agent.engines.table import adapter
-    from proveout.agent.errors import TaskFault
-    from proveout.dsl.plan.topology import System
     from proveout.dsl.rules.host_rules import system_problems
 
     engine, version = address.engine, address.version
@@ -297,10 +300,6 @@ def log_in(address: Address, place: int) -> Database:
     """Open a session: with the password of the address, else of the variable of the place, else without; where the
     server requires one it is asked for on a terminal. The password is then in the variable, for the agents. Unusable.
     """
-    from proveout.agent.engines.table import adapter
-    from proveout.agent.errors import TaskFault
-    from proveout.proto.wire.tasks import Endpoint
-
     variable = VARIABLES[place]
 
     def answering(password: str | None) -> Database:

@@ -19,11 +19,10 @@ from proveout.cli.options import (
     parse_overrides,
     runs_dir_option,
 )
+from proveout.core.numbers import number, safe_lines
 
 if TYPE_CHECKING:
     from proveout.coordinator.agents.preflight import HostAnswer
-    from proveout.coordinator.history.power import Foreseen
-    from proveout.coordinator.noise import NoiseRecord
     from proveout.dsl.plan.plan import Plan
 
 EPILOG = """
@@ -68,7 +67,6 @@ def explain(
     from proveout.coordinator import noise as coordinator_noise
     from proveout.coordinator.history import power
     from proveout.coordinator.report import history_documents
-    from proveout.core.numbers import safe_lines
     from proveout.dsl.compile.compiler import compile_plan
     from proveout.dsl.explain.text import render
     from proveout.dsl.explain.timetable import timetable
@@ -87,19 +85,16 @@ def explain(
         document |= {"noise": noise} if (noise := history_documents.explain_data(compiled, records)) else {}
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        typer.echo(
-            safe_lines(
-                "\n".join(
-                    [
-                        render(table),
-                        *_client_lines(compiled),
-                        *_foreseen_lines(foreseen),
-                        *_noise_lines(compiled, records),
-                        *_lines(answers),
-                    ]
-                )
-            )
-        )
+        shown = ["", "changes that the repeats can show (in 80 of 100 runs)"]
+        shown += [f"  {line}" for line in history_documents.explain_lines(compiled, records)]
+        parts = [
+            render(table),
+            *_client_lines(compiled),
+            *(line if place else f"\n{line}" for place, line in enumerate(power.lines(foreseen))),
+            *(shown if shown[2:] else ()),
+            *_lines(answers),
+        ]
+        typer.echo(safe_lines("\n".join(parts)))
     if any(one.problem or any(state.outcome == "refused" for state in one.states) for one in answers):
         raise typer.Exit(4)
 
@@ -129,7 +124,6 @@ def _client_lines(plan: Plan) -> Iterator[str]:
     from proveout.agent.diagnosis import rate_findings
     from proveout.agent.load import ceiling_store
     from proveout.coordinator.schedule.preflight import offered_rates
-    from proveout.core.numbers import number
 
     title = "\nload generator of this machine, by `proveout ceiling`\n"
     for engine in dict.fromkeys(system.engine for system in plan.systems):
@@ -139,21 +133,6 @@ def _client_lines(plan: Plan) -> Iterator[str]:
     for host in (one.name for one in plan.hosts if one.is_local):
         for rate in offered_rates(plan, host):
             yield from (f"  warning: {rate.subject}: {found.message}" for found in rate_findings(rate))
-
-
-def _foreseen_lines(foreseen: Foreseen) -> Iterator[str]:
-    from proveout.coordinator.history.power import lines
-
-    for number, line in enumerate(lines(foreseen)):
-        yield line if number else f"\n{line}"
-
-
-def _noise_lines(plan: Plan, records: Sequence[NoiseRecord]) -> Iterator[str]:
-    from proveout.coordinator.report.history_documents import explain_lines
-
-    if lines := list(explain_lines(plan, records)):
-        yield "\nchanges that the repeats can show (in 80 of 100 runs)"
-        yield from (f"  {line}" for line in lines)
 
 
 def _lines(answers: Sequence[HostAnswer]) -> Iterator[str]:

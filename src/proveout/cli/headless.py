@@ -9,7 +9,7 @@ Colour only on a terminal and without NO_COLOR. Text from outside cannot act on 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from proveout.coordinator.report.summary import untold
@@ -66,10 +66,9 @@ _LADDERS = ("ladder", "tool")
 _COLOURS = {"PASS": "32", "FAIL": "31", "INCONCLUSIVE": "33", "error": "31", "warning": "33"}
 
 
-def wants_colour(stream: TextIO, environment: Mapping[str, str] | None = None) -> bool:
+def wants_colour(stream: TextIO) -> bool:
     """Whether the stream is a terminal that takes colour (https://no-color.org; TERM=dumb has none)."""
-    env = os.environ if environment is None else environment
-    return stream.isatty() and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 class HeadlessPrinter:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli import options
+from proveout.cli import outputs as output_files
 from proveout.cli.options import (
     RUNS,
     Inventory,
@@ -26,6 +27,7 @@ from proveout.cli.options import (
     file_option,
     parse_overrides,
 )
+from proveout.core.numbers import count_of, safe
 
 if TYPE_CHECKING:
     from proveout.coordinator.history.runs import RunFolder, Selection
@@ -57,7 +59,6 @@ def runs(
     ] = None,
 ) -> None:
     """List the runs, newest first: plan, start, end, verdicts and labels; or write their numbers as one table."""
-    from proveout.cli.options import columns
     from proveout.coordinator.storage import run_directory
 
     if parquet is not None:
@@ -73,18 +74,16 @@ def runs(
         typer.echo(f"There is no run in {runs_dir}.")
         return
     shown = len(_HEAD) if any(row[-1] for row in rows) else len(_HEAD) - 1
-    for line in columns([row[:shown] for row in (_HEAD, *rows)]):
+    for line in options.columns([row[:shown] for row in (_HEAD, *rows)]):
         typer.echo(line)
 
 
 def _write_table(folder: Path, file: Path) -> None:
-    from proveout.cli import outputs
     from proveout.coordinator.history.runs import to_parquet
-    from proveout.core.numbers import count_of
 
-    outputs.check_outputs({"parquet": file})
+    output_files.check_outputs({"parquet": file})
     found = _read(folder)
-    outputs.write_document(file, to_parquet(found.runs))
+    output_files.write_document(file, to_parquet(found.runs))
     count = sum(len(run.rungs) for run in found.runs)
     typer.echo(f"{file}: {count} rows of {count_of(len(found.runs), 'run')} in {folder}")
 
@@ -92,7 +91,6 @@ def _write_table(folder: Path, file: Path) -> None:
 def _environment(directory: RunDirectory) -> Iterator[str]:
     """All facts of every host and system, with the digest, and changes during the run."""
     from proveout.coordinator.results.fingerprint import fact_list, fingerprints, outline
-    from proveout.core.numbers import safe
 
     found = fingerprints(directory.results())
     if not found:
@@ -112,7 +110,6 @@ def _environment(directory: RunDirectory) -> Iterator[str]:
 
 def _row(directory: RunDirectory) -> tuple[str, ...]:
     from proveout.cli.screen_services import run_card
-    from proveout.core.numbers import safe
 
     card = run_card(directory.path)
     if card.state == "unreadable":
@@ -192,7 +189,6 @@ def trend(
     on a run does not change when runs are added. Exit codes: 0 success, 1 the --fail-if condition holds, 2 a wrong
     command line or no finished run of the plan, 3 too few runs to show a change, or the newest one lacks a number.
     """
-    from proveout.cli import outputs as output_files
     from proveout.coordinator.history import metric_history
     from proveout.coordinator.report import terminal
     from proveout.coordinator.report.history_documents import Trend, trend_document
@@ -213,11 +209,9 @@ def trend(
 
 
 def _read(folder: Path) -> RunFolder:
-    from proveout.cli.options import counting
     from proveout.coordinator.history.runs import read_folder
-    from proveout.core.numbers import safe
 
-    with counting("runs read") as progress:
+    with options.counting("runs read") as progress:
         found = read_folder(folder, progress)
     for name, fault in found.unreadable:
         typer.echo(safe(f"warning: {name} is left out: {fault}"), err=True)
@@ -253,7 +247,6 @@ def _acknowledge(folder: Path, run: str | None, note: str, metrics: list[str]) -
 
 
 def _write(shown: Trend, outputs: dict[str, str]) -> None:
-    from proveout.cli.outputs import write_documents
     from proveout.coordinator.report import html, markdown
     from proveout.coordinator.report.history_documents import to_json, trend_document
 
@@ -262,7 +255,7 @@ def _write(shown: Trend, outputs: dict[str, str]) -> None:
         "markdown": lambda: markdown.render(trend_document(shown)),
         "html": lambda: html.render(trend_document(shown, figures=True)),
     }
-    write_documents(outputs, writers)
+    output_files.write_documents(outputs, writers)
 
 
 NOISE_EPILOG = """
@@ -298,7 +291,6 @@ def noise(
     verdicts and all other stages are left out. Exit codes: 0 measured, 2 the plan or the command line is wrong, 3 too
     few valid pairs, 4 the infrastructure failed, 130 interrupted.
     """
-    from proveout.cli import outputs as output_files
     from proveout.cli import run_session
     from proveout.coordinator.storage.journal import Journal
     from proveout.dsl.compile.compiler import compile_plan

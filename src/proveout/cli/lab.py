@@ -258,7 +258,7 @@ class _Board:
 
         console = Console(stderr=True)
         if console.is_terminal and not console.is_dumb_terminal:
-            self._live = Live(self._text(), console=console, refresh_per_second=8)
+            self._live = Live(console=console, refresh_per_second=8, get_renderable=self._text)
             self._live.start()
 
     def __exit__(self, *_: object) -> None:
@@ -270,18 +270,14 @@ class _Board:
         """Show the step that a host is at. In a log the numbers of a step are left out."""
         self._lines[host] = text
         step = text.partition(" ")[0]
-        if self._live is not None:
-            self._live.update(self._text())
-        elif self._said.get(host) != step:
+        if self._live is None and self._said.get(host) != step:
             self._said[host] = step
             typer.echo(self._line(host, text if not any(map(str.isdigit, text)) else step), err=True)
 
     def end(self, outcome: Outcome) -> None:
         text = f"{outcome.state}: {outcome.text}" if outcome.text else outcome.state
         self._lines[outcome.host] = text
-        if self._live is not None:
-            self._live.update(self._text())
-        else:
+        if self._live is None:
             typer.echo(self._line(outcome.host, text), err=True)
 
     def _line(self, host: str, text: str) -> str:

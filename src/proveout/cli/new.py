@@ -92,18 +92,17 @@ def new(
         refuse("only together with `own`", write=changes)
     path = file or Path(f"{kind}.yaml")
     what, needs = KINDS.get(kind, OWN[1:])
-    write(path, starter(kind, path.stem) if dsn is None else _own(dsn, path, writes=changes))
+    if dsn is None:
+        text = starter(kind, path.stem)
+    else:
+        from proveout.cli.bench import plan_from
+
+        text = plan_from(dsn, plan_name(path.stem) or "own", writes=changes)
+    write(path, text)
     typer.echo(f"wrote {path}: {what}; a run needs {needs if dsn is None else 'the database'}")
     write_schema(path.with_name(SCHEMA))
     typer.echo(f"  proveout explain {path}    shows its stages and how long they take")
     typer.echo(f"  proveout run {path}")
-
-
-def _own(dsn: str, path: Path, *, writes: bool) -> str:
-    """The text of a plan whose mix is that of a database. Unusable."""
-    from proveout.cli.bench import plan_from
-
-    return plan_from(dsn, plan_name(path.stem) or "own", writes=writes)
 
 
 def starter(kind: str, stem: str) -> str:

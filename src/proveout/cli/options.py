@@ -23,8 +23,6 @@ from proveout.core.data_classes import record
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError
 from proveout.core.numbers import count_of, safe_lines
 
-# Text from files, hosts and databases is untrusted: characters that a terminal would act on are shown as escapes.
-
 WIDTH_MAX = 110
 
 

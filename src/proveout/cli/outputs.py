@@ -43,23 +43,23 @@ def check_outputs(outputs: Mapping[str, Path | None]) -> dict[str, str]:
     return {name: str(path) for name, path in wanted.items()}
 
 
-def wants_github(annotations: Annotations, environment: Mapping[str, str]) -> bool:
+def wants_github(annotations: Annotations) -> bool:
     """Whether the log gets GitHub's workflow commands: on request, or automatically in a GitHub job."""
     asked = annotations is Annotations.github
-    return asked or (annotations is Annotations.auto and environment.get("GITHUB_ACTIONS") == "true")
+    return asked or (annotations is Annotations.auto and os.environ.get("GITHUB_ACTIONS") == "true")
 
 
 def annotate(remarks: Iterable[Remark], annotations: Annotations, stream: TextIO | None = None) -> None:
     """Print the annotations of a GitHub job to `stream`, standard output by default, where they are wanted."""
     from proveout.coordinator.report.ci_reports import to_github
 
-    if wants_github(annotations, os.environ):
-        (stream or sys.stdout).write(to_github(remarks, checkout(os.environ)))
+    if wants_github(annotations):
+        (stream or sys.stdout).write(to_github(remarks, checkout()))
 
 
-def checkout(environment: Mapping[str, str]) -> Path:
+def checkout() -> Path:
     """The directory that file names of a CI job are relative to; outside a job the current one."""
-    return Path(environment.get("GITHUB_WORKSPACE") or environment.get("CI_PROJECT_DIR") or Path.cwd())
+    return Path(os.environ.get("GITHUB_WORKSPACE") or os.environ.get("CI_PROJECT_DIR") or Path.cwd())
 
 
 def write_document(path: Path, content: str | bytes, *, parents: bool = False) -> None:
@@ -150,7 +150,7 @@ def renderers(
         "json": json_documents.result_to_json,
         "summary": summary,
         "markdown": summary,
-        "codequality": lambda results: ci_reports.to_codequality(results, checkout(os.environ)),
+        "codequality": lambda results: ci_reports.to_codequality(results, checkout()),
         "gitlab-metrics": ci_reports.to_metrics,
         "benchstat": ci_reports.to_benchstat,
         "bencher": ci_reports.to_bencher,
@@ -259,7 +259,7 @@ def publish(
     """Write the files of `PLAN_OUTPUTS` among `outputs`, and print the annotations of a GitHub job to `stream`,
     standard output by default. ProveoutError."""
     wanted = {name: path for name, path in outputs.items() if name in PLAN_OUTPUTS}
-    if not wanted and not wants_github(annotations, os.environ):
+    if not wanted and not wants_github(annotations):
         return
     from proveout.coordinator.report import ci_reports as ci
 
@@ -270,7 +270,7 @@ def publish(
     ]
     writers = {
         "junit": lambda: ci.of_plans(plans),
-        "codequality": lambda: ci.codequality(remarks, checkout(os.environ)),
+        "codequality": lambda: ci.codequality(remarks, checkout()),
     }
     write_documents(wanted, writers)
     annotate(remarks, annotations, stream)

@@ -13,7 +13,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from proveout.cli.options import verb_group
+from proveout.cli.options import columns, verb_group
 
 PKI_EPILOG = """
   proveout pki init ~/lab-authority
@@ -157,7 +157,6 @@ def revoke(
 @pki.command("list")
 def list_(directory: Authority) -> None:
     """List the certificates of an authority: role, name, addresses, serial number, how it was issued, time left."""
-    from proveout.cli.options import columns
     from proveout.coordinator.certificates import Ledger, rows
 
     with closing(Ledger.open(directory)) as ledger:

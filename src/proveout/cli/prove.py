@@ -6,12 +6,13 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli.options import refuse
+from proveout.cli.options import columns, refuse
 from proveout.cli.outputs import check_outputs, write_document
 from proveout.core.numbers import safe
 from proveout.dsl import engines
@@ -108,7 +109,9 @@ def _words(dsn: str) -> frozenset[str]:
     import getpass
     import socket
 
-    words = {*re.findall(r"[^\s/@:?&=;,()']{3,}", dsn), dsn, getpass.getuser(), socket.gethostname()}
+    words = {*re.findall(r"[^\s/@:?&=;,()']{3,}", dsn), dsn, socket.gethostname()}
+    with suppress(KeyError, OSError):  # a user without an account, as in containers
+        words.add(getpass.getuser())
     return frozenset(word for word in words if word not in _COMMON)
 
 
@@ -131,8 +134,6 @@ def _end(result: Result) -> None:
 
 def _show(found: list[Result]) -> None:
     """The table, and what to do about what is refused."""
-    from proveout.cli.options import columns
-
     rows = [("question", "answer", "the server's words, or what was found")]
     rows += [(one.name, one.answer, safe(one.words)) for one in found]
     for line in columns(rows):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli import options
+from proveout.cli import options, outputs
 from proveout.cli.options import RUNS, RunsDir, file_option
 
 if TYPE_CHECKING:
@@ -69,7 +69,6 @@ def report(
 
     A missing result.json is written as well when the run has ended.
     """
-    from proveout.cli import options, outputs
     from proveout.coordinator.report import brought_in
     from proveout.coordinator.storage import run_directory
 
@@ -103,22 +102,21 @@ def report(
 
 
 def _show_text(path: Path, results: RunResults, directory: RunDirectory, more: tuple[Section, ...]) -> None:
-    from proveout.cli.outputs import brought_in_by, write_document
     from proveout.coordinator.report import terminal
     from proveout.coordinator.report.run_document import run_document
 
-    document = run_document(results, run_dir=str(directory.path)).extended(brought_in_by(results, directory, more))
+    others = outputs.brought_in_by(results, directory, more)
+    document = run_document(results, run_dir=str(directory.path)).extended(others)
     if str(path) == "-":
         terminal.show(document, sys.stdout)
         return
     printed = io.StringIO()
     terminal.show(document, printed)
-    write_document(path, printed.getvalue())
+    outputs.write_document(path, printed.getvalue())
     typer.echo(str(path))
 
 
 def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Format) -> None:
-    from proveout.cli.outputs import write_document
     from proveout.coordinator.report.figures.figure import picture
     from proveout.coordinator.report.figures.selection import figures as draw
     from proveout.coordinator.report.figures.timeline import read_timeline
@@ -126,7 +124,7 @@ def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Fo
     drawn, missing = draw(results, read_timeline(results, directory.samples))
     for figure in drawn:
         path = folder / f"{figure.slug}.{form.value}"
-        write_document(path, picture(figure, form.value), parents=True)
+        outputs.write_document(path, picture(figure, form.value), parents=True)
         typer.echo(str(path))
     for name, why in missing.items():
         typer.echo(f"no {name}: {why}", err=True)

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from proveout.cli import outputs as output_files
 from proveout.cli.options import (
     RUNS,
     Access,
@@ -36,6 +37,7 @@ from proveout.cli.options import (
     RunsDir,
     Unusable,
     file_option,
+    note_unchecked,
     parse_labels,
     parse_overrides,
     words,
@@ -85,7 +87,7 @@ def need_terminal() -> None:
         )
 
 
-def show(source: Source, services: RunServices | None = None, *, read_only: bool = False) -> str:
+def show(source: Source, services: RunServices, *, read_only: bool = False) -> str:
     """Show the screen until it is left; return how it was left: ended, detached. `read_only`: it cannot stop the
     run."""
     from proveout.tui.run_app import RunApp
@@ -200,7 +202,6 @@ def run(
     Exit codes: 0 no verdict failed or is inconclusive (those of severity `warn` do not count), 1 a verdict failed, 2
     the plan or command line is wrong, 3 inconclusive, 4 the infrastructure failed, 130 interrupted.
     """
-    from proveout.cli import outputs as output_files
     from proveout.cli import run_session
     from proveout.coordinator import exporter
     from proveout.coordinator.storage.journal import Journal
@@ -264,9 +265,7 @@ def resume(
     The plan must be the one of the run. For a run that has finished, missing result files are
     written. Exit codes as of `run`.
     """
-    from proveout.cli import outputs as output_files
     from proveout.cli import run_session
-    from proveout.cli.options import note_unchecked
     from proveout.coordinator import exporter
     from proveout.coordinator.storage import run_directory
     from proveout.coordinator.storage.journal import Journal

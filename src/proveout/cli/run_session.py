@@ -45,7 +45,7 @@ def raise_file_limit(plan: Plan) -> None:
 
     Unusable when the shell's hard limit is below that.
     """
-    needed = files_needed(len(plan.hosts))
+    needed = 256 + 4 * len(plan.hosts)  # a connection to each agent, a few more while connecting, and its own files
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY in {soft, hard} or needed <= soft:
         return
@@ -56,11 +56,6 @@ def raise_file_limit(plan: Plan) -> None:
             way_out="Raise the limit: ulimit -Hn as root, LimitNOFILE= of a systemd unit.",
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
-def files_needed(agents: int) -> int:
-    """Open files of a coordinator: a connection to each agent, a few more while connecting, and its own files."""
-    return 256 + 4 * agents
 
 
 def remote_credentials(plan: Plan, named: Path | str | None) -> Credentials | None:

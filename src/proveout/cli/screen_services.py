@@ -355,13 +355,13 @@ def report_path(directory: RunDirectory) -> Path:
     return directory.path / "report.html"
 
 
-def replay(directory: RunDirectory, speed: float, *, at_end: bool = False) -> Replay:
-    """A replay of the run's journal and samples, from its beginning, or paused at its end. JournalFault."""
+def replay(directory: RunDirectory, speed: float) -> Replay:
+    """A replay of the run's journal and samples. JournalFault."""
     from proveout.coordinator.live.ticks import Moved
     from proveout.coordinator.storage.journal import read
 
     events = read(directory.path)
-    return Replay(events, speed, moving=Moved(events, directory.samples), at_end=at_end)
+    return Replay(events, speed, moving=Moved(events, directory.samples))
 
 
 def run_result(results: RunResults, directory: RunDirectory) -> shown.Result:

@@ -14,6 +14,7 @@ from proveout.cli import options
 from proveout.cli.options import RUNS, RunName, RunsDir
 from proveout.core import errors
 from proveout.core.errors import ProveoutError
+from proveout.core.numbers import safe_lines
 
 if TYPE_CHECKING:
     from proveout.coordinator.storage.run_directory import RunDirectory
@@ -48,7 +49,6 @@ def watch(
     With --web the screen is served to browsers on this machine, until Ctrl-C. The address that is printed has a secret
     token; a browser cannot stop or change the run.
     """
-    from proveout.cli import options
     from proveout.cli import run as cli_run
     from proveout.cli.screen_services import LocalRun
     from proveout.coordinator.storage import run_directory
@@ -78,7 +78,7 @@ def source(directory: RunDirectory, speed: float) -> Source:
 
     if is_driven(directory.path):
         return Tail(directory.path)
-    return replay(directory, speed, at_end=True)
+    return replay(directory, speed)
 
 
 def serve(directory: RunDirectory, speed: float, host: str, port: int) -> None:
@@ -163,7 +163,6 @@ def carried_out(words: list[str], runs: Path) -> str:
 def _run(arguments: list[str]) -> str:
     """Run it with its screen; the error when it did not start, else ""."""
     from proveout.cli import run
-    from proveout.core.numbers import safe_lines
 
     with tempfile.TemporaryFile() as output:
         sys.stdout.write(f"proveout {safe_lines(' '.join(arguments[:2]))} …\n")

@@ -210,15 +210,10 @@ async def _serve(screen: WebScreen, host: str, port: int, told: Callable[[str], 
     try:
         await web.TCPSite(runner, host, port).start()
         at = runner.addresses[0][1]
-        told(f"http://{_named(host)}:{at}/{screen.token}/")
+        told(f"http://{f'[{host}]' if ':' in host else host}:{at}/{screen.token}/")
         await done.wait()
     finally:
         await runner.cleanup()
-
-
-def _named(host: str) -> str:
-    """The host as a part of an address: brackets around one of IPv6."""
-    return f"[{host}]" if ":" in host else host
 
 
 def is_loopback(host: str) -> bool:

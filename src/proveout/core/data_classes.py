@@ -11,8 +11,8 @@ same as those of any dataclass.
 A class that inherits from a dataclass, and one with an argument that is not below, is the standard decorator's alone.
 `record` is the dataclass of most values: frozen, with slots, its fields given by name.
 
-`dataclasses.fields`, `replace`, `asdict` and `inspect.signature` work as for any dataclass, and a standard one may
-inherit from one of these. Type checkers see the standard decorator.
+`dataclasses.fields`, `replace` and `asdict` work as for any dataclass, and a standard one may inherit from one of
+these. Type checkers see the standard decorator.
 
 `replace` copies frozen instances with some fields replaced, for states that change with each message.
 """
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
 import operator
 import reprlib
 from collections.abc import Callable, Mapping
@@ -58,15 +57,11 @@ _KEPT = ("__annotations__", "__doc__", "__module__", "__post_init__")
 
 
 def _made(cls: Any, *, frozen: bool, slots: bool, kw_only: bool) -> type:
-    """The class with its methods. TypeError as from the standard decorator."""
-    cls.__doc__ = cls.__doc__ or cls.__name__  # without it the standard decorator makes a signature
+    """The class with its methods."""
+    cls.__doc__ = cls.__doc__ or cls.__name__  # without it the standard decorator takes one of the signature
     own = dict(cls.__dict__)
-    if frozen and ("__setattr__" in own or "__delattr__" in own):
-        raise TypeError(f"{cls.__qualname__} is frozen and defines __setattr__ or __delattr__")
-    annotations = own.get("__annotations__", {})
-    skeleton = {name: copy.copy(own[name]) for name in annotations if isinstance(own.get(name), dataclasses.Field)}
-    skeleton = {name: own[name] for name in annotations if name in own} | skeleton
-    skeleton |= {name: own[name] for name in _KEPT if name in own}
+    skeleton = {name: own[name] for name in (*own.get("__annotations__", ()), *_KEPT) if name in own}
+    skeleton |= {name: copy.copy(value) for name, value in skeleton.items() if isinstance(value, dataclasses.Field)}
     cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
     parameters = cls.__dataclass_params__
     parameters.init = parameters.repr = parameters.eq = True
@@ -77,46 +72,24 @@ def _made(cls: Any, *, frozen: bool, slots: bool, kw_only: bool) -> type:
     if frozen and slots:
         methods |= {"__getstate__": _getstate, "__setstate__": _setstate}
     if "__init__" not in own:
-        compiled = _Init(cls, skeleton, {"frozen": frozen, "slots": slots, "kw_only": kw_only})
-        methods |= {"__init__": compiled.first(), "__signature__": compiled}
+        methods["__init__"] = _first_init(cls, skeleton, {"frozen": frozen, "slots": slots, "kw_only": kw_only})
     for name, method in methods.items():
         if name not in own or name == "__hash__":
             setattr(cls, name, method)
     return cls  # type: ignore[no-any-return]
 
 
-class _Init:
-    """The `__init__` of a class, not compiled yet; as an attribute of the class its signature."""
+def _first_init(cls: type, skeleton: Mapping[str, Any], arguments: Mapping[str, bool]) -> Callable[..., None]:
+    """The `__init__` for the first instance: that of the standard decorator, from a class with the same fields, takes
+    its place."""
 
-    def __init__(self, cls: type, skeleton: Mapping[str, Any], arguments: Mapping[str, bool]) -> None:
-        self._cls, self._skeleton, self._arguments = cls, skeleton, arguments
+    def __init__(self: object, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        standard = dataclasses.dataclass(repr=False, eq=False, **arguments)
+        made: Any = standard(type(cls.__name__, (), {**skeleton, "__qualname__": cls.__qualname__}))
+        type.__setattr__(cls, "__init__", made.__init__)
+        made.__init__(self, *args, **kwargs)
 
-    def first(self) -> Callable[..., None]:
-        """The function for the first instance."""
-
-        def __init__(self: object, *args: Any, **kwargs: Any) -> None:  # noqa: N807 -- takes its place
-            compile_init()(self, *args, **kwargs)
-
-        compile_init = self._compiled
-        self._placeholder = __init__
-        return __init__
-
-    def __get__(self, _: object, owner: type) -> inspect.Signature:
-        if owner is not self._cls:
-            raise AttributeError("__signature__")  # of a class that inherits from this one
-        signature = inspect.signature(self._compiled())
-        return signature.replace(parameters=list(signature.parameters.values())[1:])
-
-    def _compiled(self) -> Callable[..., None]:
-        """The function of the standard decorator, from a class with the same fields; it takes the place of the first
-        one."""
-        if self._cls.__dict__["__init__"] is self._placeholder:
-            standard = dataclasses.dataclass(repr=False, eq=False, **self._arguments)
-            made: Any = standard(
-                type(self._cls.__name__, (), {**self._skeleton, "__qualname__": self._cls.__qualname__})
-            )
-            type.__setattr__(self._cls, "__init__", made.__init__)
-        return self._cls.__dict__["__init__"]  # type: ignore[no-any-return]
+    return __init__
 
 
 def _comparisons(cls: Any, own: Mapping[str, Any], *, frozen: bool) -> dict[str, Any]:

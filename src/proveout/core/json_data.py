@@ -33,6 +33,12 @@ def at_path(tree: Any, *path: str) -> Any:
     return tree
 
 
+def estimate_at(tree: Any, *path: str) -> dict[str, Any] | None:
+    """The estimate at a path; None where there is none."""
+    found = at_path(tree, *path)
+    return found if isinstance(found, dict) and "mean" in found else None
+
+
 def number_at(tree: Any, *path: str) -> float | None:
     """The number at a path, of an estimate its mean; None where there is none."""
     found = at_path(tree, *path)

@@ -453,6 +453,12 @@ def with_interval(estimate: Estimate, name: str = "") -> tuple[str, str]:
     return same.text(estimate.get("mean"), half_width(estimate)), ends
 
 
+def factor_cells(factor: Estimate) -> tuple[str, str]:
+    """A ratio as two cells of a table, itself and the ends of its interval: `1.3 ×`, `1.2 … 1.4`; `-` without one."""
+    mean, ends = with_interval(factor)
+    return (f"{mean} ×" if factor else "-"), ends
+
+
 def bounds(lower: float | None, upper: float | None, name: str = "") -> str:
     """The ends of an interval: `1,200 … 1,270`; `-` when both are missing."""
     ends: Estimate = {"lower": lower, "upper": upper}

@@ -14,9 +14,8 @@ DAY_S = 86_400.0
 
 _NUMBER = r"\d[\d_]*(?:\.\d+)?"
 _DURATION_UNITS = {"d": DAY_S, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
-_DURATION_PART = re.compile(rf"({_NUMBER})(ms|us|[dhms])", re.ASCII)
-_DURATION = re.compile(rf"(?:{_NUMBER}(?:ms|us|[dhms]))+", re.ASCII)
-_SIZE = re.compile(rf"({_NUMBER})\s?([A-Za-z]+)", re.ASCII)
+_DURATION = re.compile("(?=.)" + "".join(rf"(?:({_NUMBER}){unit})?" for unit in _DURATION_UNITS), re.ASCII)
+_SIZE = re.compile(rf"({_NUMBER})\s?([kmgt](?:i?b)?|b)", re.ASCII | re.IGNORECASE)
 _RATE = re.compile(rf"({_NUMBER})/(s|m|h)", re.ASCII)
 _PERCENTAGE = re.compile(rf"({_NUMBER})%", re.ASCII)
 _SIZE_UNITS: dict[str, int] = {"b": 1} | {
@@ -25,7 +24,7 @@ _SIZE_UNITS: dict[str, int] = {"b": 1} | {
     for name, factor in ((letter, 1024), (f"{letter}ib", 1024), (f"{letter}b", 1000))
 }
 
-DURATION_PATTERN = rf"^{_DURATION.pattern}$"
+DURATION_PATTERN = rf"^(?:{_NUMBER}(?:ms|us|[dhms]))+$"
 SIZE_PATTERN = rf"^{_NUMBER}\s?([kKmMgGtT]([iI]?[bB])?|[bB])$"
 RATE_PATTERN = rf"^{_NUMBER}/[smh]$"
 PERCENTAGE_PATTERN = rf"^{_NUMBER}%$"
@@ -33,39 +32,36 @@ PERCENTAGE_PATTERN = rf"^{_NUMBER}%$"
 
 def duration_s(text: object) -> float:
     """Seconds of `1h30m`; the units come in falling order, each once."""
-    wrong = ValueError(f"expected a duration such as 10s, 500ms or 1h30m, not {shown(text)}{_unit_hint(text, 's')}")
-    if not isinstance(text, str) or not _DURATION.fullmatch(text):
-        raise wrong
-    parts = [(float(number.replace("_", "")), _DURATION_UNITS[unit]) for number, unit in _DURATION_PART.findall(text)]
-    factors = [factor for _, factor in parts]
-    if factors != sorted(set(factors), reverse=True):
-        raise wrong
-    return sum(number * factor for number, factor in parts)
+    numbers = _matched(_DURATION, text, "a duration such as 10s, 500ms or 1h30m", "s").groups("0")
+    return sum(_number(one) * factor for one, factor in zip(numbers, _DURATION_UNITS.values(), strict=True))
 
 
 def size_bytes(text: object) -> int:
     """Bytes of `8k`, `1MiB`, `15GB`."""
-    match = _SIZE.fullmatch(text) if isinstance(text, str) else None
-    factor = _SIZE_UNITS.get(match[2].lower()) if match else None
-    if match is None or factor is None:
-        raise ValueError(f"expected a size such as 8k, 1MiB or 15GB, not {shown(text)}{_unit_hint(text, 'MiB')}")
-    return round(float(match[1].replace("_", "")) * factor)
+    match = _matched(_SIZE, text, "a size such as 8k, 1MiB or 15GB", "MiB")
+    return round(_number(match[1]) * _SIZE_UNITS[match[2].lower()])
 
 
 def rate_per_s(text: object) -> float:
     """Transactions a second of `220_000/s` (or `/m`, `/h`)."""
-    match = _RATE.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        raise ValueError(f"expected a rate such as 500/s, not {shown(text)}{_unit_hint(text, '/s')}")
-    return float(match[1].replace("_", "")) / _DURATION_UNITS[match[2]]
+    match = _matched(_RATE, text, "a rate such as 500/s", "/s")
+    return _number(match[1]) / _DURATION_UNITS[match[2]]
 
 
 def fraction(text: object) -> float:
     """The fraction that `5%` is."""
-    match = _PERCENTAGE.fullmatch(text) if isinstance(text, str) else None
+    return _number(_matched(_PERCENTAGE, text, "a percentage such as 5%", "%")[1]) / 100.0
+
+
+def _matched(pattern: re.Pattern[str], text: object, expected: str, unit: str) -> re.Match[str]:
+    match = pattern.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise ValueError(f"expected a percentage such as 5%, not {shown(text)}{_unit_hint(text, '%')}")
-    return float(match[1].replace("_", "")) / 100.0
+        raise ValueError(f"expected {expected}, not {shown(text)}{_unit_hint(text, unit)}")
+    return match
+
+
+def _number(text: str) -> float:
+    return float(text.replace("_", ""))
 
 
 def format_duration(seconds: float) -> str:
@@ -163,9 +159,7 @@ def _meant_duration(text: str) -> str:
         parts.append(f"{plain_number(match[1])}{unit}")
         at = match.end()
     whole = "".join(parts)
-    units = [unit for _, unit in _DURATION_PART.findall(whole)]
-    falling = units == sorted(set(units), key=lambda unit: -_DURATION_UNITS[unit])
-    return whole if at == len(text) and falling and _DURATION.fullmatch(whole) else ""
+    return whole if at == len(text) and _DURATION.fullmatch(whole) else ""
 
 
 def _meant_rate(text: str) -> str:

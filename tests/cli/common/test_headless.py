@@ -135,8 +135,11 @@ class Terminal(io.StringIO):
         (io.StringIO(), {}, False),
     ],
 )
-def test_colour_by_the_terminal(stream: io.StringIO, environment: dict[str, str], expected: bool) -> None:
-    assert wants_colour(stream, environment) is expected
+def test_colour_by_the_terminal(
+    stream: io.StringIO, environment: dict[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.environ", environment)
+    assert wants_colour(stream) is expected
 
 
 async def test_a_run_under_nohup_takes_no_hangup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -322,6 +323,14 @@ def test_the_script_cannot_end_its_element(cache: Path) -> None:
     kept.write_text("kept")
     assert pictures.javascript() == "kept"
     kept.write_text(made)
+
+
+def test_the_script_is_made_for_a_user_without_an_account_and_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 2**31 - 5)
+    monkeypatch.setattr(pictures, "_converter", lambda: SimpleNamespace(javascript_bundle=lambda _: "made"))
+    assert pictures.javascript() == "made"
 
 
 def test_a_verdict_shows_its_claim_against_its_limit_and_folds_the_evidence() -> None:
