@@ -25,7 +25,14 @@ from proveout.dsl.workloads.base import (
     Table,
 )
 from proveout.dsl.workloads.conformance import Finding, Seen, judge_mix, judge_shares
-from proveout.dsl.workloads.random_streams import iteration_and_terminal, nurand_mask, philox, rows_of_units, words
+from proveout.dsl.workloads.random_streams import (
+    ITERATIONS,
+    iteration_and_terminal,
+    nurand_mask,
+    philox,
+    rows_of_units,
+    words,
+)
 from proveout.dsl.workloads.sql import (
     LETTERS,
     Custom,
@@ -272,8 +279,9 @@ BATCH = 256
 ANY = "O"
 PURPOSE_FIRST = 20_000  # keys apart from those of populations and of the built-in workloads
 
-# Of a sequence's 62 bits: 23 of the iteration's seed, 25 of the count, 14 of the terminal, so that nothing comes twice.
-TERMINAL_BITS, COUNT_BITS, SEED_BITS = 14, 25, 23
+# A value of a sequence has 14 bits of the terminal and, above them, a count. Each iteration counts from a place of its own,
+# its seed times 2^16: two meet only where one counts as far as the place of the other.
+TERMINAL_BITS, COUNT_BITS = 14, 16
 
 Column: TypeAlias = npt.NDArray[Any]
 Next: TypeAlias = Callable[[int], Column]
@@ -440,11 +448,11 @@ def _column(generator: Generator, random: np.random.Philox, stream: int, turn: t
 
 
 def _counting(first: int, stream: int, place: int, places: int) -> Next:
-    """Values that no other transaction, terminal or iteration of the run has: the seed's bits, the count, of which the
-    `place`-th of `places` transactions has every n-th, the terminal's number."""
+    """Values that no other transaction, terminal or iteration of the run has: the iteration's place and the count, of
+    which the `place`-th of `places` transactions has every n-th, and the terminal's number."""
     seed, number = iteration_and_terminal(stream)
     stripe = 2**TERMINAL_BITS
-    at = first + (seed % 2**SEED_BITS << (COUNT_BITS + TERMINAL_BITS)) + place * stripe + number % stripe
+    at = first + ((seed % ITERATIONS << COUNT_BITS) + place) * stripe + number % stripe
     step = places * stripe
 
     def values(count: int) -> Column:
