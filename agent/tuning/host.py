@@ -39,6 +39,7 @@ from proveout.dsl.operations.facts import (
     AddressQuery,
     BusyQuery,
     BytesQuery,
+    ClaimQuery,
     CopyQuery,
     Fact,
     Facts,
@@ -384,6 +385,15 @@ def kept(root: Path, device: str, spans: Spans) -> bytes:
     return b"".join(found)
 
 
+def unclaimable(root: Path, device: str) -> str:
+    """Why the kernel does not let a device be claimed; "" where it does. Source: open(2), O_EXCL."""
+    try:
+        os.close(os.open(_real(root, device), os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
 def put_back(root: Path, device: str, spans: Spans, content: bytes) -> None:
     """Write the bytes from `kept` back; durable on return."""
     try:
@@ -504,6 +514,8 @@ class Host:
                 return self.texts.matching(pattern)
             case LinkQuery(path=path):
                 return self.texts.link(path)
+            case ClaimQuery(device=device):
+                return unclaimable(self.root, device)
             case UnitQuery(unit=unit):
                 return self.manager.fact(unit)
             case PackageQuery(package=package):

@@ -10,13 +10,13 @@ from pydantic import AfterValidator, Field, model_validator
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Command, KeepSpans, UnitAction, around
-from proveout.dsl.operations.facts import Facts, FileFact, Output, OutputQuery
+from proveout.dsl.operations.facts import ClaimQuery, Facts, FileFact, Output, OutputQuery
 from proveout.dsl.operations.operation import AbsolutePath, Found, Operation, Waiting, edited_file, matching
 from proveout.dsl.plan.model_values import Strict
 from proveout.dsl.plan.scalars import custom
 
 BLKID = "/usr/sbin/blkid"
-DISK_MOUNTS, SWAPS = "/proc/self/mountinfo", "/proc/swaps"
+DISK_MOUNTS = "/proc/self/mountinfo"
 SECTOR = 512
 """/sys/block/*/size counts in these, whatever the disk does."""
 NOTHING_FOUND, AMBIVALENT = 2, 8
@@ -28,7 +28,7 @@ Device: TypeAlias = Annotated[
     str, matching(rf"{BY_ID}[A-Za-z0-9][A-Za-z0-9._:+-]*", f"`{{value}}` does not name a device for good: {BY_ID}NAME")
 ]
 """A whole disk or a partition by a lasting name."""
-_KEYS = ("TYPE=", "PTTYPE=", "LABEL=", "USAGE=")
+_KEYS = ("TYPE", "PTTYPE", "LABEL", "USAGE")
 _LASTING = ("wwn-", "nvme-", "scsi-", "dm-uuid-")
 
 
@@ -65,48 +65,35 @@ def probed(device: str, facts: Facts) -> dict[str, str] | None:
 
 
 def in_use(device: str, facts: Facts, tree: str = BLOCK, own: str | None = None, replaces: str = "") -> Iterator[str]:
-    """The reasons why the disk must not be written to: it is read-only, held, mounted, swap, signed or partitioned.
+    """The reasons why the disk must not be written to: it is read-only, held, mounted, claimed, signed or partitioned.
 
-    `own`: the type of a signature that it may have, or "" for none but a partition's entry in its table. `replaces`:
-    the UUID of a filesystem that it must have.
+    `own`: the type of a signature that it may have, whose driver may have claimed it, or "" for none but a partition's
+    entry in its table. `replaces`: the UUID of a filesystem that it must have.
     """
     disk = sys_folder(device, facts, tree)
     if facts.text(f"{disk}/ro") != "0":
         yield f"{device} is read-only"
     holders = (*facts.paths(f"{disk}/holders/*"), *facts.paths(f"{disk}/*/holders/*"))
-    if holders:
-        held_by = ", ".join(sorted({path.rpartition("/")[2] for path in holders}))
-        yield f"{device} is held by {held_by} (LVM, md or device mapper)"
+    held_by = ", ".join(sorted({path.rpartition("/")[2] for path in holders}))
+    known = [f"{device} is held by {held_by} (LVM, md or device mapper)"] if holders else []
     numbers = {facts.text(f"{disk}/dev"), *(facts.text(path) for path in facts.paths(f"{disk}/*/dev"))}
     mounted = [line.split() for line in (facts.text(DISK_MOUNTS) or "").splitlines()]
-    yield from (f"{device} is mounted at {words[4]}" for words in mounted if words[2:3] and words[2] in numbers)
-    if facts.paths(f"/sys/fs/btrfs/*/devices/{disk.rpartition('/')[2]}"):  # mountinfo has another number for these
-        yield f"{device} is mounted (btrfs)"
-    # A device and its partitions: after a name that ends in a number the kernel puts a `p` before the partition's
-    node = facts.link(device) or ""
-    between = "p" if node[-1:].isdigit() else ""
-    own_or_part = re.compile(rf"{re.escape(node)}({between}\d+)?")
-    for line in (facts.text(SWAPS) or "").splitlines():
-        if own_or_part.fullmatch((line.split() or [""])[0]):
-            yield f"{device} is swap"
-    yield from _signature(device, facts, disk, own, replaces)
-
-
-def _signature(device: str, facts: Facts, disk: str, own: str | None, replaces: str) -> Iterator[str]:
-    output = facts.ask(OutputQuery(probe_argv(device)))
+    known += [f"{device} is mounted at {words[4]}" for words in mounted if numbers & {*words[2:3]}]
+    if not (known or own) and (why := facts.ask(ClaimQuery(device))):
+        known = [f"{device} cannot be claimed, as where it is swap, of a pool or mounted in another namespace: {why}"]
+    yield from known
     found = probed(device, facts)
-    words = " ".join(line for line in output.text.split() if line.startswith(_KEYS + (("UUID=",) if replaces else ())))
-    finds = f"blkid finds {words or 'data that it does not recognise'}"
     if found is None or "PTTYPE" in found:
         expected = False
     elif replaces:
         expected = (found.get("UUID"), found.get("USAGE")) == (replaces, "filesystem")
     else:
-        expected = output.code == NOTHING_FOUND or (own is not None and found.get("TYPE", own) == own)
-    if replaces and not expected:
-        yield f"{device} does not have the filesystem {replaces} that the plan gives up: {finds}"
-    elif not expected:
-        yield f"{device} is not empty: {finds}"
+        expected = not found or (own is not None and found.get("TYPE", own) == own)
+    if not expected:
+        keys = (*_KEYS, "UUID") if replaces else _KEYS
+        words = " ".join(f"{key}={value}" for key, value in (found or {}).items() if key in keys)
+        lacks = f"does not have the filesystem {replaces} that the plan gives up" if replaces else "is not empty"
+        yield f"{device} {lacks}: blkid finds {words or 'data that it does not recognise'}"
     if facts.paths(f"{disk}/*/dev"):
         yield f"{device} has partitions"
 
