@@ -1,6 +1,4 @@
-"""Plans that commands write: starters of `new`, settings of other programs by `import`, two databases by `versus`.
-
-`benchmarks/plans/starters.py` runs the starters."""
+"""Plans that commands write: starters of `new`, settings of other programs by `import`, two databases by `versus`."""
 
 from __future__ import annotations
 
