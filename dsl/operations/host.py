@@ -232,10 +232,6 @@ class HostCommand(Operation):
         head = self._check if self.apply else f"must hold, or the run ends: {self._check}"
         return (head, *(f"  by {shlex.join(argv)}" for argv in self.apply))
 
-    @property
-    def _query(self) -> OutputQuery:
-        return OutputQuery(tuple(self.verify.run or ()), of_plan=True, within_s=units.duration_s(self.within))
-
     def steps(self, facts: Facts) -> Iterable[Found]:
         missing = self._missing(facts)
         if not missing or not self.apply:
@@ -252,7 +248,8 @@ class HostCommand(Operation):
         found = [f"{path} is not there" for path in self.verify.exists if facts.link(path) is None]
         if self.verify.run is None:
             return found
-        output, program = facts.ask(self._query), shlex.join(self.verify.run)
+        program, within_s = shlex.join(self.verify.run), units.duration_s(self.within)
+        output = facts.ask(OutputQuery(tuple(self.verify.run), of_plan=True, within_s=within_s))
         if output.code != 0:
             last = (output.text.strip().splitlines() or ["no message"])[-1][:300]
             return [*found, f"{program} ends with exit code {output.code}: {last}"]

@@ -400,12 +400,16 @@ class OracleRedo(SystemOperation):
 
     def steps(self, facts: Facts) -> Iterable[Found]:
         """Add, leave the others, drop them."""
-        ((thread, container),) = ((int(row[0] or 0), int(row[1] or 0)) for row in facts.rows(self.system, THREAD)[:1])
+        thread, container = (int(value or 0) for value in facts.rows(self.system, THREAD)[0])
         if container > ROOT:
             whose = f"the dsn of {self.system} is that of a pluggable database, and redo logs are the container's"
             return (f"{whose} (ORA-65040): name a service of CDB$ROOT, and a common user",)
         every, members = facts.rows(self.system, GROUPS), facts.rows(self.system, MEMBERS)
-        mine = [_group(row, members) for row in every if int(row[1] or 0) == thread]
+        mine = [
+            _Group(int(number or 0), int(size or 0), tuple(str(name) for of, name in members if of == number))
+            for number, of_thread, size, _ in every
+            if int(of_thread or 0) == thread
+        ]
         open_places = [self.disk_groups[index % len(self.disk_groups)] for index in range(self.groups)]
         old = []
         for group in mine:
@@ -432,11 +436,6 @@ class OracleRedo(SystemOperation):
 
     def _statement(self, text: str, undo: str) -> Statement:
         return Statement(system=self.system, text=text, undo=undo, place=f"redo log groups of {self.system}")
-
-
-def _group(row: Sequence[str | None], members: Sequence[Sequence[str | None]]) -> _Group:
-    number = int(row[0] or 0)
-    return _Group(number, int(row[2] or 0), tuple(str(name) for found, name in members if found == row[0]))
 
 
 def _place(member: str) -> str:
