@@ -43,17 +43,13 @@ def draw_nurand(parameters: Hlr, random: np.random.Generator, count: int) -> Int
 
 @lru_cache(maxsize=64)
 def _effective(keys: str, subscribers: int) -> float:
+    """The number of equally likely subscribers that would collide as often as these keys do: 1 / Σ p_i²."""
     if keys == "uniform":
         return float(subscribers)
     drawn = draw_nurand(Hlr.model_validate({"population": subscribers}), np.random.default_rng(1), COLLISION_DRAWS)
     counts = np.unique(drawn, return_counts=True)[1].astype(np.float64)
     pairs = COLLISION_DRAWS * (COLLISION_DRAWS - 1.0)
     return pairs / max(1.0, float(np.sum(counts * (counts - 1.0))))
-
-
-def effective_subscribers(parameters: Hlr) -> float:
-    """The number of equally likely subscribers that would collide as often as this load's keys do: 1 / Σ p_i²."""
-    return _effective(parameters.keys, parameters.last - parameters.first + 1)
 
 
 class HlrWorkload(Declared):
@@ -81,16 +77,12 @@ class HlrWorkload(Declared):
 
     def failures(self, transaction: str) -> tuple[float, float]:
         """See `hlr.shares`."""
-        share = self._shares[transaction]
-        return 1.0 - share.high, 1.0 - share.low
-
-    @cached_property
-    def _shares(self) -> Mapping[str, hlr.Share]:
-        return hlr.shares(self.parameters)
+        share = hlr.shares(self.parameters)[transaction]
+        return 1.0 - max(share), 1.0 - min(share)
 
     @property
     def sample(self) -> float:
-        return effective_subscribers(self.parameters)
+        return _effective(self.parameters.keys, self.parameters.last - self.parameters.first + 1)
 
     @cached_property
     def population(self) -> Population:
