@@ -24,6 +24,7 @@ from proveout.dsl.workloads.base import (
     Statement,
     Step,
     TransactionType,
+    everywhere,
 )
 
 # The requests of a group are executed in their order, in one transaction, and the first that fails ends the group: the
@@ -96,12 +97,8 @@ _LOCKED = f"SELECT commits FROM {TABLE} WHERE {_ROW} FOR UPDATE"  # noqa: S608 -
 _IDS = (int, int)
 
 
-def _everywhere(text: str) -> dict[Dialect, str]:
-    return dict.fromkeys(("postgres", "mysql", "sqlite", "oracle"), text)
-
-
 def _changing(name: str, text: str) -> Statement:
-    return Statement(name=f"proveout_{name}", text=_everywhere(text), arguments=_IDS, reads=False)
+    return Statement(name=f"proveout_{name}", text=everywhere(text), arguments=_IDS, reads=False)
 
 
 COUNT_COMMIT = _changing("count_commit", f"UPDATE {TABLE} SET commits = commits + 1 WHERE {_ROW}")  # noqa: S608
@@ -109,7 +106,7 @@ READ_COMMITS = Statement(
     name="proveout_read_commits",
     # The lock waits for a COMMIT that still runs on the server for a connection that is gone. In SQLite BEGIN IMMEDIATE
     # does that.
-    text={**_everywhere(_LOCKED), "sqlite": _LOCKED.removesuffix(" FOR UPDATE")},
+    text={**everywhere(_LOCKED), "sqlite": _LOCKED.removesuffix(" FOR UPDATE")},
     arguments=_IDS,
     columns=(int,),
     rows_max=1,

@@ -117,13 +117,9 @@ ROWS = {
 """The functions that make the rows, by table."""
 
 
-def opening_total(parameters: Prepaid) -> int:
-    """The sum of all opening balances, cents."""
-    return _total(parameters.seed, parameters.accounts)
-
-
 @lru_cache(maxsize=16)
-def _total(seed: int, accounts_count: int) -> int:
+def opening_total(seed: int, accounts_count: int) -> int:
+    """The sum of all opening balances, cents."""
     firsts = range(1, accounts_count + 1, SLICE)
     slices = ((first, min(SLICE, accounts_count - first + 1)) for first in firsts)
     return sum(int(_opening(words(seed, Purpose.ACCOUNT, first, count, 2)).sum()) for first, count in slices)
@@ -197,7 +193,7 @@ class PrepaidWorkload(Declared):
 
     @cached_property
     def invariants(self) -> tuple[Invariant, ...]:
-        return prepaid.invariants(opening_total(self.parameters))
+        return prepaid.invariants(opening_total(self.parameters.seed, self.parameters.accounts))
 
 
 build = PrepaidWorkload

@@ -137,14 +137,9 @@ class RowDraw:
         return out
 
 
-def row(*arguments: str) -> np.dtype[np.void]:
-    """The dtype of a statement's drawn values, from numpy's names of theirs."""
-    return np.dtype([(f"{number}", kind) for number, kind in enumerate(arguments)])
-
-
-def steps(*rows: np.dtype[np.void]) -> np.dtype[np.void]:
-    """The dtype of the drawn values of each step."""
-    return np.dtype([(f"{number}", of_step) for number, of_step in enumerate(rows)])
+def row(*of: str | np.dtype[np.void]) -> np.dtype[np.void]:
+    """The dtype of a statement's drawn values, from numpy's names of theirs; or of those of each step, from theirs."""
+    return np.dtype([(f"{number}", one) for number, one in enumerate(of)])
 
 
 def batch_of(share: float) -> int:

@@ -364,9 +364,7 @@ class Custom(Strict):
     binds: dict[Name, Generator] = Field(
         default_factory=dict, max_length=200, description="Generators that all transactions can use."
     )
-    transactions: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")], TransactionEntry] = Field(
-        min_length=1, max_length=100, description="The mix."
-    )
+    transactions: dict[Name, TransactionEntry] = Field(min_length=1, max_length=100, description="The mix.")
     in_order: bool = Field(
         False,
         description="A set of queries instead of a mix: each terminal runs all transactions in order, repeatedly; the "

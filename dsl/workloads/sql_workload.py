@@ -6,7 +6,7 @@ import math
 import sys
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache, cached_property, partial
 from itertools import chain, repeat
@@ -219,13 +219,19 @@ Fill = Callable[[int, int], Values]
 
 def population(parameters: Custom) -> Population:
     """Tables, DDL and exact cardinalities; a dialect that lacks a `create` has no entries."""
-    units = max((table.rows for table in parameters.tables.values()), default=0)
+    every, gathered = parameters.tables.values(), ddl.gathering(tuple(parameters.tables))
+    units = max((table.rows for table in every), default=0)
     dialects = [dialect for dialect in DIALECTS if missing_table(parameters, dialect) is None]
     return Population(
         units=units,
         tables=tuple(_table(parameters.seed, units, name, entry) for name, entry in parameters.tables.items()),
-        before={dialect: _before(parameters.tables, dialect) for dialect in dialects},
-        after={dialect: _after(parameters.tables, dialect) for dialect in dialects},
+        before={dialect: _scripts([one.create for one in every], dialect) for dialect in dialects},
+        # one statement at a time, in the plan's order, then statistics; PostgreSQL's tables are vacuumed, so that no
+        # measured transaction pays for hint bits
+        after={
+            dialect: (*((text,) for text in _scripts([one.after for one in every], dialect)), gathered[dialect])
+            for dialect in dialects
+        },
         drop={dialect: ddl.drop(tuple(parameters.tables))[dialect] for dialect in dialects},
         expected={name: (entry.rows, entry.rows) for name, entry in parameters.tables.items()},
     )
@@ -258,19 +264,8 @@ def _sequence(generator: Generator, first: int, count: int) -> Values:
     return start + step * turns
 
 
-def _scripts(texts: Scripts, dialect: Dialect) -> tuple[str, ...]:
-    return tuple(text.strip().removesuffix(";") for text in text_for(texts, dialect) or ())
-
-
-def _before(tables: Mapping[str, TableEntry], dialect: Dialect) -> tuple[str, ...]:
-    return tuple(text for entry in tables.values() for text in _scripts(entry.create, dialect))
-
-
-def _after(tables: Mapping[str, TableEntry], dialect: Dialect) -> tuple[tuple[str, ...], ...]:
-    """One statement at a time, in the plan's order, then statistics; PostgreSQL's tables are vacuumed, so that no
-    measured transaction pays for hint bits."""
-    own = tuple((text,) for entry in tables.values() for text in _scripts(entry.after, dialect))
-    return (*own, ddl.gathering(tuple(tables))[dialect])
+def _scripts(each: Iterable[Scripts], dialect: Dialect) -> tuple[str, ...]:
+    return tuple(text.strip().removesuffix(";") for texts in each for text in text_for(texts, dialect) or ())
 
 
 # Names of prepared statements are `<transaction>.<statement>`, so that two transactions may call theirs alike.
@@ -279,8 +274,8 @@ BATCH = 256
 ANY = "O"
 PURPOSE_FIRST = 20_000  # keys apart from those of populations and of the built-in workloads
 
-# A value of a sequence has 14 bits of the terminal and, above them, a count. Each iteration counts from a place of its own,
-# its seed times 2^16: two meet only where one counts as far as the place of the other.
+# A value of a sequence has 14 bits of the terminal and, above them, a count. Each iteration counts from a place of its
+# own, its seed times 2^16: two meet only where one counts as far as the place of the other.
 TERMINAL_BITS, COUNT_BITS = 14, 16
 
 Column: TypeAlias = npt.NDArray[Any]
@@ -377,13 +372,9 @@ def _parts(transaction: str, entry: TransactionEntry, generators: dict[str, Gene
 
 def _bound(name: str, one: StatementEntry, generators: dict[str, Generator]) -> BoundStatement:
     binds, (least, most) = binds_of(one), one.expect_rows
-    return _statement(name, one, binds, generators), binds, least, sys.maxsize if most is None else most
-
-
-def _statement(name: str, one: StatementEntry, binds: tuple[str, ...], generators: dict[str, Generator]) -> Statement:
     texts = {dialect: text for dialect in DIALECTS if (text := text_for(one.sql, dialect)) is not None}
     tokens = sql_text.scan(next(iter(texts.values())))
-    return Statement(
+    statement = Statement(
         name=name,
         text={dialect: sql_text.positional(text, binds)[0] for dialect, text in texts.items()},
         arguments=tuple(generators[bind].type for bind in binds),
@@ -392,6 +383,7 @@ def _statement(name: str, one: StatementEntry, binds: tuple[str, ...], generator
         logical_errors=frozenset().union(*(VIOLATIONS.get(error, {error}) for error in one.logical_errors)),
         ranges=tuple(generators[bind].bounds for bind in binds),
     )
+    return statement, binds, least, sys.maxsize if most is None else most
 
 
 def _taken(source: str, names: list[str], entry: TransactionEntry) -> tuple[int, int]:

@@ -32,7 +32,7 @@ from proveout.dsl.workloads.base import (
     single_body,
     walk,
 )
-from proveout.dsl.workloads.random_streams import Ints, RowDraw, batch_of, endless, row, steps
+from proveout.dsl.workloads.random_streams import Ints, RowDraw, batch_of, endless, row
 
 Column: TypeAlias = npt.NDArray[Any]
 BoundStatement: TypeAlias = tuple[Statement, tuple[str, ...], int, int]
@@ -111,7 +111,7 @@ def row_draw(
 
     if len(parts) == 1:
         return RowDraw(of_parts[0], columns, parts[0].step.statement)
-    return RowDraw(steps(*of_parts), columns)
+    return RowDraw(row(*of_parts), columns)
 
 
 # ---- of the built-in kinds ------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Generator as Steps
 from functools import cached_property, partial
 from importlib.util import find_spec
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -387,19 +388,11 @@ def _delete(table: str, key: str) -> Statement:
     return Statement(name=f"delete-{table}", text=everywhere(text), arguments=(int,) * BATCH, reads=False)
 
 
-def _taken(column: str) -> Statement:
-    text = f"UPDATE {STATE} SET {column} = {column} + 1 WHERE id = 1"  # noqa: S608 - names of ours
-    return Statement(name=f"take-{column}", text=everywhere(text), reads=False)
-
-
-def _number(column: str) -> Statement:
-    return numbers(f"number-{column}", f"SELECT {column} FROM {STATE} WHERE id = 1", 1, rows_max=1)  # noqa: S608
-
-
 INSERTS = {(table, rows): _insert(table, rows) for table in ("orders", "lineitem") for rows in (BATCH, 1)}
 DELETES = (_delete("lineitem", "l_orderkey"), _delete("orders", "o_orderkey"))
-TAKE = {column: _taken(column) for column in ("inserted", "deleted")}
-NUMBER = {column: _number(column) for column in TAKE}
+COUNTED = {one: f"UPDATE {STATE} SET {one} = {one} + 1 WHERE id = 1" for one in ("inserted", "deleted")}  # noqa: S608
+TAKE = {one: Statement(name=f"take-{one}", text=everywhere(text), reads=False) for one, text in COUNTED.items()}
+NUMBER = {one: numbers(f"number-{one}", f"SELECT {one} FROM {STATE} WHERE id = 1", 1, rows_max=1) for one in TAKE}  # noqa: S608
 INSERT_STATEMENTS = (TAKE["inserted"], NUMBER["inserted"], *INSERTS.values())
 DELETE_STATEMENTS = (TAKE["deleted"], NUMBER["deleted"], *DELETES)
 
@@ -412,7 +405,11 @@ def insert_set(parameters: Tproch) -> Body:
     number = yield from _next_set("inserted")
     orders, lines = RefreshSet(parameters, number).rows()
     for table, rows in (("orders", orders), ("lineitem", lines)):
-        yield from _inserts(table, rows)
+        whole = len(rows) // BATCH * BATCH
+        for first in range(0, whole, BATCH):
+            yield INSERTS[table, BATCH], tuple(chain.from_iterable(rows[first : first + BATCH]))
+        for row in rows[whole:]:
+            yield INSERTS[table, 1], row
     return Outcome.COMMIT
 
 
@@ -432,14 +429,6 @@ def _next_set(column: str) -> Steps[Request, Result, int]:
     yield TAKE[column], ()
     result = yield NUMBER[column], ()
     return int(result.rows()[0][0])
-
-
-def _inserts(table: str, rows: Sequence[Row]) -> Steps[Request, Result, None]:
-    whole = len(rows) // BATCH * BATCH
-    for first in range(0, whole, BATCH):
-        yield INSERTS[table, BATCH], tuple(value for row in rows[first : first + BATCH] for value in row)
-    for row in rows[whole:]:
-        yield INSERTS[table, 1], row
 
 
 # A query is a transaction of one statement, outside BEGIN; where it finds no row it counts as a logical failure, so
@@ -470,7 +459,7 @@ class TprochWorkload:
         return TransactionType(
             name=name,
             weight=1.0,
-            inputs=lambda _: partial(_same, self.parameters),
+            inputs=lambda _: lambda: self.parameters,  # its rows follow from the number of the set
             body=body,
             statements=statements,
             logical_failure=(0.0, 0.0),
@@ -543,11 +532,6 @@ def _query(number: int) -> TransactionType:
 
 def _request(drawn: Parameters, number: int) -> Request:
     return STATEMENTS[number], drawn.arguments(number)
-
-
-def _same(parameters: Tproch) -> Tproch:
-    """The inputs of a refresh function: its rows follow from the number of the set."""
-    return parameters
 
 
 build = TprochWorkload
