@@ -23,6 +23,7 @@ from pydantic_core import CoreSchema
 from proveout.core import units
 from proveout.dsl.operations.change import Command, UnitAction, UnitVerb
 from proveout.dsl.operations.facts import Facts, OutputQuery, PackageQuery, UnitFact, UnitQuery
+from proveout.dsl.operations.kernel import SETTING_SCHEMA
 from proveout.dsl.operations.operation import (
     ACCOUNT,
     CONF_NAME,
@@ -142,8 +143,6 @@ class File(Operation):
 # must list each of them under `tools` with a reason. What applies and reverts may run twice (after a crash it is
 # unknown whether it ran), so both have to be written that way.
 
-DAY_S = 86_400.0
-
 
 def _argv(words: list[str]) -> list[str]:
     if words[0].rpartition("/")[0] == "" or not words[0].startswith("/"):
@@ -156,7 +155,7 @@ def _argv(words: list[str]) -> list[str]:
 
 
 def _within(value: str) -> str:
-    if not 0.0 < units.duration_s(value) <= DAY_S:
+    if not 0.0 < units.duration_s(value) <= units.DAY_S:
         raise custom(f"{value} is out of bounds: a program runs for more than 0s and at most 1d")
     return value
 
@@ -291,9 +290,7 @@ Name: TypeAlias = Annotated[
 Section: TypeAlias = Annotated[
     str, matching(r"[A-Za-z0-9]([A-Za-z0-9 _.:-]{0,78}[A-Za-z0-9_.:-])?", "`{value}` is not the name of a section")
 ]
-Text: TypeAlias = Annotated[
-    str, BeforeValidator(_value), WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}]})
-]
+Text: TypeAlias = Annotated[str, BeforeValidator(_value), WithJsonSchema(SETTING_SCHEMA)]
 
 
 class IniSection(Operation):

@@ -328,7 +328,6 @@ class CpuGovernor(Operation):
             if self.governor not in there:
                 yield f"{path} cannot be {self.governor}: there are {', '.join(there) or 'none'}"
                 return
-        for path in paths:
             yield from differing(path, facts.text(path) or "", self.governor)
 
 
