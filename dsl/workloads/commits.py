@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
@@ -24,6 +24,7 @@ from proveout.dsl.workloads.base import (
     Statement,
     Step,
     TransactionType,
+    arguments,
     everywhere,
 )
 
@@ -137,7 +138,8 @@ def tracked(kind: TransactionType, row: tuple[int, int]) -> TransactionType:
     step = Step(COUNT_COMMIT, most=1)
     steps, inputs = kind.steps, kind.inputs
     if kind.bare:  # its inputs are its request
-        steps, inputs = (Step(kind.statements[0], least=kind.least, most=kind.most),), partial(_arguments, kind.inputs)
+        one = Step(kind.statements[0], least=kind.least, most=kind.most)
+        steps, inputs = (one,), lambda keys: arguments(kind.inputs(keys))
     if steps:
         inputs = partial(_with_row, inputs, (row,))
         request = kind.statements[0] if kind.bare else None
@@ -153,17 +155,6 @@ def tracked(kind: TransactionType, row: tuple[int, int]) -> TransactionType:
         bare=False,
         steps=(*steps, step) if steps else (),
     )
-
-
-def _arguments(source: Callable[[Any], Source], keys: Any) -> Source:
-    """The drawn values of the one step of a bare transaction."""
-    draw = source(keys)
-    return _requests(draw).__next__
-
-
-def _requests(draw: Source) -> Iterator[tuple[Any, ...]]:
-    while True:
-        yield (draw()[1],)
 
 
 def _with_row(source: Callable[[Any], Source], row: tuple[Any, ...], keys: Any) -> Source:

@@ -125,7 +125,7 @@ def subscriber(parameters: Hlr, first: int, count: int) -> Rows:
     one, two, three, four = np.ascontiguousarray(word.T)
     bits, halves = fields(one, range(10), 1), fields(one, range(10, 50, 4), 4)
     octets = [*fields(two, range(0, 64, 8), 8), *fields(three, range(0, 16, 8), 8)]
-    locations = [1 + choice(column >> np.uint64(32), 2**32 - 1, 32) for column in (three, four)]
+    locations = [1 + choice(column, 2**32 - 1) for column in (three, four)]
     return [ids, digits15(ids), *bits, *halves, *octets, *locations]
 
 
@@ -173,7 +173,7 @@ def call_forwarding(parameters: Hlr, first: int, count: int) -> Rows:
     types, starts = types_of(parameters), len(START_TIMES)
     owned = _owned_types(parameters, Purpose.FACILITY_TYPES, first, count)
     times = words(parameters.seed, Purpose.FORWARDING_TIMES, first, count, types).ravel()
-    chosen = _START_MASKS.take(choice(times >> np.uint64(32), len(_START_MASKS), 32), axis=0)
+    chosen = _START_MASKS.take(choice(times, len(_START_MASKS)), axis=0)
     chosen &= owned.reshape(-1, 1)
     full = np.flatnonzero(chosen)
     facility, slot = _divided(full, starts)
@@ -189,7 +189,7 @@ def _call_forwarding_lab(parameters: Hlr, first: int, count: int) -> Rows:
     row = np.nonzero((word[:, 0] >> np.uint64(32)) < np.uint64(round(LAB_FORWARDINGS * 2**32)))[0]
     low = word[row, 0] & np.uint64(0xFFFFFFFF)
     slots = types_of(parameters) * len(START_TIMES)
-    kind, slot = _divided(choice(low >> np.uint64(3), slots, 29), len(START_TIMES))
+    kind, slot = _divided(choice(low << np.uint64(32), slots, 29), len(START_TIMES))
     start = _STARTS[slot]
     return [first + row, 1 + kind, start, start + 1 + field(low, 0, 3), _number(word[row, 1])]
 
@@ -200,7 +200,7 @@ def _owned_types(parameters: Hlr, purpose: Purpose, first: int, count: int) -> n
     if parameters.cardinality == "lab":
         return np.ones((count, types_of(parameters)), dtype=np.bool_)
     drawn = words(parameters.seed, purpose, first, count, 1)[:, 0]
-    return _TYPE_MASKS.take(choice(drawn >> np.uint64(32), len(_TYPE_MASKS), 32), axis=0)
+    return _TYPE_MASKS.take(choice(drawn, len(_TYPE_MASKS)), axis=0)
 
 
 def _divided(numbers: Ints, by: int) -> tuple[Ints, Ints]:

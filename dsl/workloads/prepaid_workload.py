@@ -79,7 +79,7 @@ def customers(parameters: Prepaid, first: int, count: int) -> Rows:
         letters(word[:, 0] % np.uint64(26**8), 8),
         letters(word[:, 1] % np.uint64(26**10), 10),
         digits15((word[:, 2] % np.uint64(10**15)).astype(np.int64)),
-        five_digits()[choice(word[:, 3] >> np.uint64(32), 10**5, 32)],
+        five_digits()[choice(word[:, 3], 10**5)],
         _date(word[:, 3]),
     ]
 
@@ -94,7 +94,7 @@ def accounts(parameters: Prepaid, first: int, count: int) -> Rows:
     return [
         ids,
         digits15(ids),
-        codes[choice(word[:, 1] >> np.uint64(48), len(codes), 16)],
+        codes[choice(word[:, 1], len(codes), 16)],
         _status(field(word[:, 1], 32, 16)),
         balance,
         balance,
@@ -126,7 +126,7 @@ def opening_total(seed: int, accounts_count: int) -> int:
 
 
 def _opening(word: Words) -> Ints:
-    return choice(word[:, 0] >> np.uint64(32), OPENING_MAX + 1, 32)
+    return choice(word[:, 0], OPENING_MAX + 1)
 
 
 def _status(drawn: Ints) -> Ints:
@@ -138,7 +138,7 @@ def _status(drawn: Ints) -> Ints:
 
 def _date(word: Words) -> Ints:
     """yyyymmdd of twenty years' days, from the low 32 bits."""
-    year = FIRST_YEAR + choice(word & np.uint64(0xFFFF), YEARS, 16)
+    year = FIRST_YEAR + choice(word << np.uint64(48), YEARS, 16)
     return year * 10_000 + (1 + field(word, 16, 8) % 12) * 100 + 1 + field(word, 24, 8) % 28
 
 

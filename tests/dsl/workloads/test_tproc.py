@@ -320,7 +320,7 @@ def test_values_follow_the_rules_of_their_queries() -> None:
 
 def keys(number: int) -> tuple[list[int], list[int]]:
     one = workload.RefreshSet(SMALL, number)
-    return one.inserted_keys, one.deleted_keys
+    return one.keys(1), one.keys(0)
 
 
 def test_sets_replace_the_population_once_and_then_again() -> None:
