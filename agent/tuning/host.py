@@ -386,7 +386,7 @@ def kept(root: Path, device: str, spans: Spans) -> bytes:
 
 
 def unclaimable(root: Path, device: str) -> str:
-    """Why the kernel does not let a device be claimed; "" where it does. Source: open(2), O_EXCL."""
+    """Return why the kernel does not let a device be claimed; "" where it does. Source: open(2), O_EXCL."""
     try:
         os.close(os.open(_real(root, device), os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
     except OSError as error:
@@ -500,7 +500,7 @@ class Host:
         """The host as it is now: each query is answered when it is first asked. TaskFault if that is not possible."""
         return Facts(read=self.answer)
 
-    def answer(self, query: Query) -> Fact:  # noqa: PLR0911 - one per kind of query
+    def answer(self, query: Query) -> Fact:  # noqa: PLR0911, PLR0912 - one per kind of query
         """Answer one query. Files appear in diffs, so only files that the policy allows to change are read."""
         match query:
             case FileQuery(path=path):

@@ -67,7 +67,7 @@ class ClaimQuery(Question[str]):
     device: str
 
 
-(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class UnitQuery(Question["UnitFact | None"]):
     """A systemd unit; answered by a `UnitFact`, None when there is no such unit."""
 

@@ -113,8 +113,8 @@ class Terminal(TerminalState):
         return self.left > 0
 
     def deal(self, ages_ns: Iterable[Int64s]) -> Iterator[tuple[int, Int64s]]:
-        """Divide the ages, in batches, of transactions that never began by the weights of the mix, as none was drawn; by
-        number."""
+        """Divide the ages, in batches, of transactions that never began by the weights of the mix, as none was drawn;
+        by number."""
         weights = np.array([self._weights[kind.number] for kind in self._kinds])
         random = np.random.Generator(np.random.Philox(self.number))
         for batch in ages_ns:

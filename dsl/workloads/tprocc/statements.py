@@ -11,8 +11,8 @@ from proveout.dsl.workloads.tprocc.tables import LINES_MAX, LINES_MIN
 
 # One text serves all dialects but for what they write differently: row locks (SQLite has one lock, which its writers
 # take first), a row as it is now (MySQL reads it as it was when the transaction first read, unless it locks it), whole
-# cents, one row of many, and rows of several values. A New Order reads its items and its stock rows in one statement each
-# and inserts its lines in one, so there is a statement for every number of rows.
+# cents, one row of many, and rows of several values. A New Order reads its items and its stock rows in one statement
+# each and inserts its lines in one, so there is a statement for every number of rows.
 
 # ruff: noqa: S608 - the texts are put together from our own constants
 

@@ -452,7 +452,9 @@ def test_transactions_without_an_answer_and_arrivals_that_never_began_have_their
 def test_each_arrival_that_never_began_has_a_draw_of_its_own() -> None:
     recorder = Recorder(len(HLR.transactions))
     terminal = Terminal(0, workload=HLR, pacing=OPEN, recorder=recorder, seed=1, session=None, prepared={})
-    dealt = {age: number for number, ages in terminal.deal([np.arange(900), np.arange(900, 1_800)]) for age in ages.tolist()}
+    dealt = {
+        age: number for number, ages in terminal.deal([np.arange(900), np.arange(900, 1_800)]) for age in ages.tolist()
+    }
     assert sorted(dealt) == list(range(1_800))
     assert [dealt[age] for age in range(900)] != [dealt[age] for age in range(900, 1_800)]
 

@@ -266,7 +266,8 @@ def test_a_filesystem_is_made_once_mounted_and_never_lost_unawares(
         assert (place / "data").read_text() == "precious"
     finally:
         subprocess.run(["umount", str(place)], check=True, timeout=60)
-    argv = ["unshare", "--mount", "sh", "-c", 'mount "$0" "$1" && echo there && read -r _ && umount "$1"', os.path.realpath(disk), str(place)]
+    script = 'mount "$0" "$1" && echo there && read -r _ && umount "$1"'
+    argv = ["unshare", "--mount", "sh", "-c", script, os.path.realpath(disk), str(place)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as elsewhere:
         assert elsewhere.stdout is not None and elsewhere.stdout.readline() == "there\n"
         zeros = new("zero_blocks", disk, size="1MiB", replaces=uuid)
