@@ -433,7 +433,7 @@ class _Check:
     def of_key(self, at: Sequence[str], message: str, hint: str = "") -> None:
         """A problem at the key that `at` ends with."""
         _, key = locate(self.node, at)
-        self.add(at, message, hint, key and key.where)
+        self.add(at, message, hint, None if key is None else key.where)
 
     def text_at(self, at: Sequence[str], text: str, offset: int) -> Where:
         """The position of a character of a text below `at`: to the column where the text stands as it is, else its

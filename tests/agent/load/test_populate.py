@@ -370,7 +370,7 @@ async def test_every_row_is_inserted(task_context: Any, endpoint: Endpoint, tns_
             plain = [tuple(value if isinstance(value, str) else int(value) for value in row) for row in found]
             assert sorted(plain) == sorted(made(task, table))
         keys = connection.execute("SELECT conname FROM pg_constraint WHERE contype IN ('p', 'f') ORDER BY 1").fetchall()
-        assert {"subscriber_pk", "access_info_fk", "call_forwarding_fk"} <= {name for (name,) in keys}
+        assert {"subscriber_pk", "access_info_fk1", "call_forwarding_fk1"} <= {name for (name,) in keys}
 
 
 def test_rows_that_are_refused_are_named(loader: OracleLoader) -> None:
