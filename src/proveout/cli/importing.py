@@ -239,8 +239,8 @@ def _digits(text: str) -> str:
 
 
 def _size(text: str) -> str:
-    """fio's 4k, 4KB, 4096 as a plan's, and its 4Ki as 4kB: with its default `kb_base` units with an `i` are the decimal
-    ones; "" for others."""
+    """fio's 4k, 4KB, 4096 as a plan's, and its 4Ki as 4kB: by default its units with an `i` are the decimal ones; "" for
+    others."""
     found = re.fullmatch(r"(\d+)\s*([kmgt]?)(i?)b?", text.strip(), re.IGNORECASE)
     if found is None:
         return ""
