@@ -39,6 +39,7 @@ from proveout.dsl.operations.facts import (
     AddressQuery,
     BusyQuery,
     BytesQuery,
+    ClaimQuery,
     CopyQuery,
     Fact,
     Facts,
@@ -379,6 +380,15 @@ def kept(root: Path, device: str, spans: Spans) -> bytes:
     return b"".join(found)
 
 
+def unclaimable(root: Path, device: str) -> str:
+    """Return why the kernel does not let a device be claimed; "" where it does. Source: open(2), O_EXCL."""
+    try:
+        os.close(os.open(_real(root, device), os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
 def put_back(root: Path, device: str, spans: Spans, content: bytes) -> None:
     """Write the bytes from `kept` back; durable on return."""
     try:
@@ -483,7 +493,7 @@ class Host:
         """The host as it is now: each query is answered when it is first asked. TaskFault if that is not possible."""
         return Facts(read=self.answer)
 
-    def answer(self, query: Query) -> Fact:  # noqa: PLR0911 - one per kind of query
+    def answer(self, query: Query) -> Fact:  # noqa: PLR0911, PLR0912 - one per kind of query
         """Answer one query. Files appear in diffs, so only files that the policy allows to change are read."""
         match query:
             case FileQuery(path=path):
@@ -497,6 +507,8 @@ class Host:
                 return self.texts.matching(pattern)
             case LinkQuery(path=path):
                 return self.texts.link(path)
+            case ClaimQuery(device=device):
+                return unclaimable(self.root, device)
             case UnitQuery(unit=unit):
                 return self.manager.fact(unit)
             case PackageQuery(package=package):

@@ -38,6 +38,7 @@ from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLo
 
 RAMP_S = 0.5
 T0_S = 0.2
+TNS_SERVER = Path(__file__).resolve().parents[2] / "tests" / "wire" / "tns_server.py"
 WORKERS = 2
 """Processes or threads of a client, unless `--workers` says otherwise; never more than connections."""
 
@@ -164,6 +165,21 @@ async def postgres(
             yield context, started.endpoint
         finally:
             await asyncio.shield(context.close())
+
+
+@contextmanager
+def tns_server() -> Iterator[str]:
+    """Yield the dsn of the TNS server of the tests in front of a PostgreSQL. The password is `hlr`."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, TNS_SERVER], stdin=pipe, stdout=pipe, text=True) as server:
+        assert server.stdin is not None and server.stdout is not None
+        try:
+            line = server.stdout.readline()
+            if not line.startswith("dsn "):
+                sys.exit("the TNS server did not come up; its words are above")
+            yield line.removeprefix("dsn ").strip()
+        finally:
+            server.stdin.close()
 
 
 def tls_programs() -> Path | None:

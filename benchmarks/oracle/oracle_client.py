@@ -46,11 +46,9 @@ from proveout.dsl.workloads.hlr import HLR_WEIGHTS
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
-sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in ("load", "plans")]
+sys.path.append(str(Path(__file__).resolve().parents[1] / "load"))
 
-from harness import Context, workload
-
-from plans import tns_server
+from harness import Context, tns_server, workload
 
 SUBSCRIBERS = 1_000
 RAMP_S = 0.1

@@ -36,10 +36,11 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import mysql_load_data
 from psql_copy import Context, Timings, report, workload_of
 
-from proveout.agent.engines.mysql.populate import MysqlLoader
+from proveout.agent.engines.mysql import dsn as mysql_dsn
+from proveout.agent.engines.mysql.populate import CHUNK_UNITS as CHUNK_OF_MYSQL
+from proveout.agent.engines.mysql.populate import SETTINGS, MysqlLoader, as_csv
 from proveout.agent.engines.mysql.provision import Server
 from proveout.agent.engines.oracle.driver import open_connection
 from proveout.agent.engines.oracle.populate import CHUNK_UNITS, OracleLoader
@@ -52,9 +53,9 @@ from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "plans"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "load"))
 
-from plans import tns_server
+from harness import tns_server
 
 UNPRIVILEGED = 65534
 UNITS = {"sqlite": 100_000, "mysql": 100_000, "oracle": 2_000}
@@ -102,17 +103,35 @@ def sqlite(folder: Path, population: Population) -> Iterator[Peer]:
 @contextmanager
 def mysql(folder: Path, population: Population) -> Iterator[Peer]:
     """Yield an embedded MariaDB with its client."""
-    client = str(shutil.which("mariadb"))
-    mysql_load_data.write_files(population, folder)
+    for table in population.tables:
+        with (folder / table.name).open("wb") as file:
+            for first in range(1, population.units + 1, CHUNK_OF_MYSQL):
+                rows = table.rows(first, min(CHUNK_OF_MYSQL, population.units - first + 1))
+                file.write(as_csv(table.columns, rows))
     settings = (("innodb_buffer_pool_size", "512M"),)
     system = System(name="db", engine="mysql", host="local", provision="embedded", settings=settings)
     server = Server(system, folder / "data")
     try:
         dsn = server.start().dsn
-        load = lambda: mysql_load_data.by_client(client, dsn, population, folder)  # noqa: E731
-        yield Peer(dsn, "mariadb LOAD DATA", load, MysqlLoader)
+        yield Peer(dsn, "mariadb LOAD DATA", lambda: load_data(dsn, population, folder), MysqlLoader)
     finally:
         server.close(keep_data=False)
+
+
+def load_data(dsn: str, population: Population, folder: Path) -> None:
+    """Load the files of a folder with the mariadb client, table after table on one connection."""
+    address = mysql_dsn.parse(dsn)
+    statements = [
+        *SETTINGS,
+        *(
+            f"LOAD DATA LOCAL INFILE '{folder / table.name}' INTO TABLE {table.name} CHARACTER SET utf8mb4"
+            " FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"' ESCAPED BY ''"
+            for table in population.tables
+        ),
+    ]
+    argv = ["mariadb", "--no-defaults", "--local-infile=1", f"--socket={address.unix_socket}", f"--user={address.user}"]
+    environment = os.environ | {"MYSQL_PWD": address.password}
+    subprocess.run([*argv, str(address.database)], input=";\n".join(statements), text=True, check=True, env=environment)
 
 
 @contextmanager

@@ -351,11 +351,8 @@ def receive_answer(turn: Turn, step: Batch, message: AgentMessage) -> None:
 def receive_late(turn: Turn, key: str, result: TaskResult) -> None:
     """Record what the statements or the program of a batch that was given up have done: they must not run again."""
     _, stage, *_, host = key.split("/")
-    match result:
-        case SqlDone():
-            _values_taken(turn, stage, result)
-        case CommandDone():
-            _command_done(turn, stage, host, result)
+    if isinstance(result, SqlDone | CommandDone):
+        _values_taken(turn, stage, host, result)
 
 
 def _step_on(turn: Turn, step: Batch, key: str) -> None:

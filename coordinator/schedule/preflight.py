@@ -12,7 +12,7 @@ from proveout.core.data_classes import record
 from proveout.core.numbers import count_of
 from proveout.dsl import engines
 from proveout.dsl.operations.sql import Sql as SqlTuning
-from proveout.dsl.operations.sql import copies_after
+from proveout.dsl.operations.sql import database_copies
 from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.loads import Part, connections, parts
 from proveout.dsl.plan.plan import Plan
@@ -139,7 +139,7 @@ def _connections(plan: Plan, system: System, moment: Moment) -> Iterator[tuple[s
 def tuning_checks(plan: Plan, moment: Moment) -> Iterator[tuple[str, ApplyTuning]]:
     """Whether the tunings of running systems could be applied. Those of hosts may need each other's effects."""
     later = [one for stage in plan.stages if isinstance(stage, Tune) for one in stage.tunings]
-    later += [one for stage in plan.stages if isinstance(stage, Populate) for one in copies_after(plan, stage)]
+    later += [one for stage in plan.stages if isinstance(stage, Populate) for one in database_copies(plan, stage)]
     tunings = [*(() if moment.again else plan.tunings), *later]
     due = [one for one in tunings if one.system in moment.endpoints and one.operation not in STATEMENTS]
     for host in (one.name for one in plan.hosts if one.name in moment.hosts):

@@ -37,7 +37,7 @@ from proveout.coordinator.schedule.tasks import (
     tuning_endpoints,
 )
 from proveout.dsl import engines
-from proveout.dsl.operations.sql import copies_after
+from proveout.dsl.operations.sql import database_copies
 from proveout.dsl.plan.iteration_order import ladder_of_step
 from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.plan import Plan
@@ -290,7 +290,7 @@ def _established(turn: Turn) -> Iterator[tuple[str, tuple[Tuning, ...]]]:
         if isinstance(stage, Tune) and progress.has_run(stage.id) and stage.id not in back and not step:
             yield stage.id, stage.tunings
         if isinstance(stage, Populate) and progress.finished(stage.id):  # or left out
-            yield stage.id, copies_after(turn.state.plan, stage)
+            yield stage.id, database_copies(turn.state.plan, stage)
 
 
 def _send(turn: Turn, stage: str, tunings: Iterable[Tuning], *, systems: bool) -> bool:
@@ -377,7 +377,7 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
         for one in snapshots_after_populate(state.plan, stage)
     ]
     # then the copies of the running systems that it has populated
-    return next_task(turn, stage, copies) or _send(turn, stage.id, copies_after(state.plan, stage), systems=True)
+    return next_task(turn, stage, copies) or _send(turn, stage.id, database_copies(state.plan, stage), systems=True)
 
 
 def _populate(turn: Turn, stage: Populate, system: str) -> bool:

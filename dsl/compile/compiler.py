@@ -32,7 +32,7 @@ from proveout.dsl.compile.tuning import check_tunings, compile_tunings, one_agen
 from proveout.dsl.expr.checking import NO_RUNG, Expected, Group, check_expression
 from proveout.dsl.expr.result_paths import lay_out
 from proveout.dsl.expr.syntax import Binary, Call, ExpressionFault, Member, Name, Number, parse
-from proveout.dsl.operations.sql import commit_tables, copies_before
+from proveout.dsl.operations.sql import commit_tables, database_copies
 from proveout.dsl.plan.keys import made
 from proveout.dsl.plan.loads import alone_ladders
 from proveout.dsl.plan.model_values import Strict
@@ -113,7 +113,7 @@ def _compile(
         written = sum(len(section.items) if isinstance(section, Seq) else 1 for section in lists)
         check_repeats(problems, stages, verdicts, whole=len(verdicts) + len(published) - len(compared) == written)
     check_slopes(problems, stages, verdicts, draft.captures)
-    implied = (*commit_tables(draft), *copies_before(draft)) if not problems.found else ()
+    implied = (*commit_tables(draft), *database_copies(draft)) if not problems.found else ()
     whole = dataclasses.replace(
         draft,
         tunings=(*tunings, *implied),

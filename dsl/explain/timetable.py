@@ -11,7 +11,7 @@ from proveout.core.numbers import count_of
 from proveout.dsl import engines
 from proveout.dsl.compile.stage_rules import left_out
 from proveout.dsl.explain.outlines import outline, times
-from proveout.dsl.operations.sql import copies_after
+from proveout.dsl.operations.sql import database_copies
 from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Chart, Parameter, Plan, relation
@@ -410,7 +410,7 @@ def _of_stage(plan: Plan, stage: Stage) -> tuple[Tuning, ...]:
     """The tunings that a stage applies: its own, or the copies of the systems that it has populated."""
     if isinstance(stage, Tune):
         return stage.tunings
-    return copies_after(plan, stage) if isinstance(stage, Populate) else ()
+    return database_copies(plan, stage) if isinstance(stage, Populate) else ()
 
 
 def _line(tuning: Tuning, host: str, stage: str, machine: str, reverted: str) -> TuningLine:

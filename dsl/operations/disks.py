@@ -8,15 +8,16 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
+from proveout.core import units
 from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Command, KeepSpans, UnitAction, around
-from proveout.dsl.operations.facts import Facts, FileFact, Output, OutputQuery
+from proveout.dsl.operations.facts import ClaimQuery, Facts, FileFact, Output, OutputQuery
 from proveout.dsl.operations.operation import AbsolutePath, Found, Operation, Waiting, edited_file, matching
 from proveout.dsl.plan.model_values import Strict
 from proveout.dsl.plan.scalars import custom
 
 BLKID = "/usr/sbin/blkid"
-DISK_MOUNTS, SWAPS = "/proc/self/mountinfo", "/proc/swaps"
+DISK_MOUNTS = "/proc/self/mountinfo"
 SECTOR = 512
 """/sys/block/*/size counts in these, whatever the disk does."""
 NOTHING_FOUND, AMBIVALENT = 2, 8
@@ -28,7 +29,7 @@ Device: TypeAlias = Annotated[
     str, matching(rf"{BY_ID}[A-Za-z0-9][A-Za-z0-9._:+-]*", f"`{{value}}` does not name a device for good: {BY_ID}NAME")
 ]
 """A whole disk or a partition by a lasting name."""
-_KEYS = ("TYPE=", "PTTYPE=", "LABEL=", "USAGE=")
+_KEYS = ("TYPE", "PTTYPE", "LABEL", "USAGE")
 _LASTING = ("wwn-", "nvme-", "scsi-", "dm-uuid-")
 
 
@@ -65,48 +66,35 @@ def probed(device: str, facts: Facts) -> dict[str, str] | None:
 
 
 def in_use(device: str, facts: Facts, tree: str = BLOCK, own: str | None = None, replaces: str = "") -> Iterator[str]:
-    """The reasons why the disk must not be written to: it is read-only, held, mounted, swap, signed or partitioned.
+    """The reasons why the disk must not be written to: it is read-only, held, mounted, claimed, signed or partitioned.
 
-    `own`: the type of a signature that it may have, or "" for none but a partition's entry in its table. `replaces`:
-    the UUID of a filesystem that it must have.
+    `own`: the type of a signature that it may have, whose driver may have claimed it, or "" for none but a partition's
+    entry in its table. `replaces`: the UUID of a filesystem that it must have.
     """
     disk = sys_folder(device, facts, tree)
     if facts.text(f"{disk}/ro") != "0":
         yield f"{device} is read-only"
     holders = (*facts.paths(f"{disk}/holders/*"), *facts.paths(f"{disk}/*/holders/*"))
-    if holders:
-        held_by = ", ".join(sorted({path.rpartition("/")[2] for path in holders}))
-        yield f"{device} is held by {held_by} (LVM, md or device mapper)"
+    held_by = ", ".join(sorted({path.rpartition("/")[2] for path in holders}))
+    known = [f"{device} is held by {held_by} (LVM, md or device mapper)"] if holders else []
     numbers = {facts.text(f"{disk}/dev"), *(facts.text(path) for path in facts.paths(f"{disk}/*/dev"))}
     mounted = [line.split() for line in (facts.text(DISK_MOUNTS) or "").splitlines()]
-    yield from (f"{device} is mounted at {words[4]}" for words in mounted if words[2:3] and words[2] in numbers)
-    if facts.paths(f"/sys/fs/btrfs/*/devices/{disk.rpartition('/')[2]}"):  # mountinfo has another number for these
-        yield f"{device} is mounted (btrfs)"
-    # A device and its partitions: after a name that ends in a number the kernel puts a `p` before the partition's
-    node = facts.link(device) or ""
-    between = "p" if node[-1:].isdigit() else ""
-    own_or_part = re.compile(rf"{re.escape(node)}({between}\d+)?")
-    for line in (facts.text(SWAPS) or "").splitlines():
-        if own_or_part.fullmatch((line.split() or [""])[0]):
-            yield f"{device} is swap"
-    yield from _signature(device, facts, disk, own, replaces)
-
-
-def _signature(device: str, facts: Facts, disk: str, own: str | None, replaces: str) -> Iterator[str]:
-    output = facts.ask(OutputQuery(probe_argv(device)))
+    known += [f"{device} is mounted at {words[4]}" for words in mounted if numbers & {*words[2:3]}]
+    if not (known or own) and (why := facts.ask(ClaimQuery(device))):
+        known = [f"{device} cannot be claimed, as where it is swap, of a pool or mounted in another namespace: {why}"]
+    yield from known
     found = probed(device, facts)
-    words = " ".join(line for line in output.text.split() if line.startswith(_KEYS + (("UUID=",) if replaces else ())))
-    finds = f"blkid finds {words or 'data that it does not recognise'}"
     if found is None or "PTTYPE" in found:
         expected = False
     elif replaces:
         expected = (found.get("UUID"), found.get("USAGE")) == (replaces, "filesystem")
     else:
-        expected = output.code == NOTHING_FOUND or (own is not None and found.get("TYPE", own) == own)
-    if replaces and not expected:
-        yield f"{device} does not have the filesystem {replaces} that the plan gives up: {finds}"
-    elif not expected:
-        yield f"{device} is not empty: {finds}"
+        expected = not found or (own is not None and found.get("TYPE", own) == own)
+    if not expected:
+        keys = (*_KEYS, "UUID") if replaces else _KEYS
+        words = " ".join(f"{key}={value}" for key, value in (found or {}).items() if key in keys)
+        lacks = f"does not have the filesystem {replaces} that the plan gives up" if replaces else "is not empty"
+        yield f"{device} {lacks}: blkid finds {words or 'data that it does not recognise'}"
     if facts.paths(f"{disk}/*/dev"):
         yield f"{device} has partitions"
 
@@ -117,11 +105,9 @@ def _signature(device: str, facts: Facts, disk: str, own: str | None, replaces: 
 # back what the table has taken.
 
 PARTED, WIPEFS, PARTPROBE = "/usr/sbin/parted", "/usr/sbin/wipefs", "/usr/sbin/partprobe"
-ALIGN = 1024 * 1024
+MIB = 1024 * 1024
 ENTRIES = 128 * 128
 """Bytes: as many entries as every GPT has room for. Source: UEFI Specification, 5.3."""
-_SIZE = re.compile(r"([1-9][0-9]{0,8})(MiB|GiB|TiB)")
-_MIB = {"MiB": 1, "GiB": 1024, "TiB": 1024 * 1024}
 WholeDisk: TypeAlias = Annotated[
     str,
     matching(
@@ -130,7 +116,7 @@ WholeDisk: TypeAlias = Annotated[
     ),
 ]
 PartSize: TypeAlias = Annotated[
-    str, matching(_SIZE.pattern, "`{value}` is not a size of a partition, as 15GiB or 512MiB")
+    str, matching(r"[1-9][0-9]{0,8}[MGT]iB", "`{value}` is not a size of a partition, as 15GiB or 512MiB")
 ]
 PartName: TypeAlias = Annotated[
     str,
@@ -146,12 +132,6 @@ class Part(Strict):
 
     name: PartName = Field(description="Its name in the table.")
     size: PartSize | None = Field(None, description="15GiB; the last one's may be left out: the rest.")
-
-    @property
-    def mib(self) -> int | None:
-        """Its size; None is the rest."""
-        found = _SIZE.fullmatch(self.size or "")
-        return int(found[1]) * _MIB[found[2]] if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,12 +195,12 @@ class Partition(Operation):
     def _spans(self, facts: Facts, disk: str) -> list[_Span] | str:
         """The spans of the partitions; or, as text, the reason why they do not fit."""
         block = _block(facts, disk)
-        mib = ALIGN // block
-        whole = int(facts.text(f"{disk}/size") or 0) * SECTOR // ALIGN
+        mib = MIB // block
+        whole = _size(facts, disk) // MIB
         at, last = 1, whole - 1  # MiB; the second copy of the table lies at the end
         spans: list[_Span] = []
         for part in self.partitions:
-            end = last if part.mib is None else at + part.mib
+            end = last if part.size is None else at + units.size_bytes(part.size) // MIB
             if end > last or end <= at:
                 return f"{self.device} has {whole} MiB, too little for {', '.join(self._words())}"
             spans.append(_Span(part.name, at * mib, end * mib - 1))
@@ -236,10 +216,14 @@ def _block(facts: Facts, disk: str) -> int:
     return int(facts.text(f"{disk}/queue/logical_block_size") or SECTOR)
 
 
+def _size(facts: Facts, disk: str) -> int:
+    return int(facts.text(f"{disk}/size") or 0) * SECTOR
+
+
 def _ends(facts: Facts, disk: str) -> tuple[tuple[int, int], ...]:
     """The space of a GPT: a protective MBR and the header, a block each, with the entries; and at the end the entries
     and the header again."""
-    block, size = _block(facts, disk), int(facts.text(f"{disk}/size") or 0) * SECTOR
+    block, size = _block(facts, disk), _size(facts, disk)
     return (0, 2 * block + ENTRIES), (size - ENTRIES - block, ENTRIES + block)
 
 
@@ -335,31 +319,21 @@ class Filesystem(Operation):
 # it.
 
 DD, CMP = "/usr/bin/dd", "/usr/bin/cmp"
-MIB = 1024 * 1024
-MIB_MAX = 16 * 1024
 WITHIN_S = 900.0
-_ZERO_BLOCKS_SIZE = re.compile(r"([1-9][0-9]{0,4})(MiB|GiB)")
+ZEROS_MAX = 16 * 1024 * MIB
 
 
-def _zero_blocks_size(value: str) -> str:
-    found = _ZERO_BLOCKS_SIZE.fullmatch(value)
-    if found is None or _mib(value) > MIB_MAX:
-        raise custom(f"`{value}` is not a size to be zeroed, as 16MiB: at most {MIB_MAX // 1024}GiB")
+def _of_zeros(value: str) -> str:
+    if not re.fullmatch(r"[1-9][0-9]{0,4}[MG]iB", value) or units.size_bytes(value) > ZEROS_MAX:
+        raise custom(f"`{value}` is not a size to be zeroed, as 16MiB: at most 16GiB")
     return value
-
-
-def _mib(size: str) -> int:
-    found = _ZERO_BLOCKS_SIZE.fullmatch(size)
-    return int(found[1]) * (1024 if found[2] == "GiB" else 1) if found else 0
 
 
 class ZeroBlocks(Operation):
     """Zeros over the first part of an empty device: `{device: /dev/disk/by-id/…, size: 16MiB}`."""
 
     device: Device = Field(description="The disk or partition, by /dev/disk/by-id.")
-    size: Annotated[str, AfterValidator(_zero_blocks_size)] = Field(
-        description="The part of it, from its beginning: 16MiB."
-    )
+    size: Annotated[str, AfterValidator(_of_zeros)] = Field(description="The part of it, from its beginning: 16MiB.")
     replaces: Uuid | None = REPLACES
 
     privileges = "root: writes to disks"
@@ -384,13 +358,13 @@ class ZeroBlocks(Operation):
         if facts.link(self.device) is None:
             yield f"{self.device} is not there"
             return
-        wanted, has = _mib(self.size), int(facts.text(f"{sys_folder(self.device, facts, VOLUMES)}/size") or 0) * SECTOR
-        if has < wanted * MIB:
+        wanted, has = units.size_bytes(self.size), _size(facts, sys_folder(self.device, facts, VOLUMES))
+        if has < wanted:
             yield f"{self.device} has {has / MIB:,.1f} MiB, less than {self.size}"
             return
-        zeros = OutputQuery((CMP, f"--bytes={wanted * MIB}", self.device, "/dev/zero"), within_s=WITHIN_S)
+        zeros = OutputQuery((CMP, f"--bytes={wanted}", self.device, "/dev/zero"), within_s=WITHIN_S)
         if facts.ask(zeros).code != 0:
-            argv = (DD, "if=/dev/zero", f"of={self.device}", "bs=1M", f"count={wanted}", "conv=notrunc,fsync")
+            argv = (DD, "if=/dev/zero", f"of={self.device}", "bs=1M", f"count={wanted // MIB}", "conv=notrunc,fsync")
             yield from _overwritten(self.device, self.replaces, argv, facts)
 
 
@@ -413,16 +387,11 @@ _ON_DISKS = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "gfs
 _ON_SERVERS = frozenset({"nfs", "nfs4"})
 MOUNT_NFS = "/usr/sbin/mount.nfs"
 _EXPORT = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]):(/[A-Za-z0-9._+@=,-]+)+")
-_NFS_WORDS = frozenset(
-    re.split(
-        " ",
-        "ac acl bg cto defaults dirsync fg fsc hard intr lock noac noacl noatime noauto nocto nodev nodiratime noexec "
-        "nofail nointr nolock nordirplus noresvport nosharecache nosuid rdirplus relatime resvport ro rw sharecache "
-        "soft softerr sync tcp udp _netdev",
-    )
-)
-_NFS_VALUES = re.compile(
-    r"(acdirmax|acdirmin|acregmax|acregmin|actimeo|nconnect|namlen|port|retrans|retry|rsize|timeo|wsize)=[0-9]{1,8}"
+_NFS = re.compile(
+    r"ac|acl|bg|cto|defaults|dirsync|fg|fsc|hard|intr|lock|noac|noacl|noatime|noauto|nocto|nodev|nodiratime|noexec"
+    r"|nofail|nointr|nolock|nordirplus|noresvport|nosharecache|nosuid|rdirplus|relatime|resvport|ro|rw|sharecache"
+    r"|soft|softerr|sync|tcp|udp|_netdev"
+    r"|(acdirmax|acdirmin|acregmax|acregmin|actimeo|nconnect|namlen|port|retrans|retry|rsize|timeo|wsize)=[0-9]{1,8}"
     r"|(nfsvers|vers)=(2|3|4(\.[0-2])?)|proto=(tcp6?|udp6?|rdma6?)|mountproto=(tcp6?|udp6?)"
     r"|sec=(sys|krb5|krb5i|krb5p)|lookupcache=(all|none|pos|positive)|local_lock=(all|flock|posix|none)"
 )
@@ -457,10 +426,6 @@ def _type(value: str) -> str:
     return value
 
 
-def _is_of_nfs(option: str) -> bool:
-    return option in _NFS_WORDS or _NFS_VALUES.fullmatch(option) is not None
-
-
 Option: TypeAlias = Annotated[
     str,
     matching(
@@ -472,16 +437,8 @@ Option: TypeAlias = Annotated[
 
 def unit_of(path: str) -> str:
     """The mount unit of a folder: `/u01/app-x` is `u01-app\\x2dx.mount`. Source: systemd.unit(5), string escaping."""
-    escaped = "".join(
-        "-"
-        if one == "/"
-        else one
-        if one.isalnum() or one in ":_."
-        else "".join(f"\\x{byte:02x}" for byte in one.encode())
-        for one in path.strip("/")
-    )
-    hidden = escaped.startswith(".")
-    return f"\\x2e{escaped[1:]}.mount" if hidden else f"{escaped}.mount"
+    escaped = re.sub(r"^\.|[^A-Za-z0-9:_./]", lambda found: f"\\x{ord(found[0]):02x}", path.strip("/"))
+    return f"{escaped.replace('/', '-')}.mount"
 
 
 class Mount(Operation):
@@ -503,7 +460,7 @@ class Mount(Operation):
             raise custom(f"`{self.device}` and the type {self.type} do not belong together")
         if not self._is_nfs:
             return self
-        if unknown := next((one for one in self.options if not _is_of_nfs(one)), None):
+        if unknown := next((one for one in self.options if not _NFS.fullmatch(one)), None):
             raise custom(f"`{unknown}` is not an option of NFS that a plan sets (nfs(5))")
         if missing := [one for one in _NFS_NEEDED if one not in self.options]:
             raise custom(

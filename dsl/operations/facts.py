@@ -60,6 +60,14 @@ class LinkQuery(Question[str | None]):
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimQuery(Question[str]):
+    """Whether the kernel lets a process claim a block device, as it does for one at a time: not while it, its disk or a
+    partition of it is mounted in any namespace, swap, or a part of another device or of a pool; "", or why not."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
 class UnitQuery(Question["UnitFact | None"]):
     """A systemd unit; answered by a `UnitFact`, None when there is no such unit."""
 
@@ -146,6 +154,7 @@ Query: TypeAlias = (
     | BytesQuery
     | PathsQuery
     | LinkQuery
+    | ClaimQuery
     | UnitQuery
     | PackageQuery
     | RowsQuery

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import re
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, cast
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
@@ -57,7 +56,7 @@ class CpuPressure(Operation):
     )
 
     privileges = "processes of the agent's user"
-    of_fault: ClassVar[bool] = True
+    of_fault = True
 
     def targets(self) -> Mapping[str, str]:
         return {"CPUs kept busy": f"{self.cpus or 'all'} at {self.share}"}
@@ -102,8 +101,8 @@ class FillDisk(Operation):
     )
 
     privileges = "a file in the folder"
-    of_fault: ClassVar[bool] = True
-    destructive: ClassVar[bool] = True
+    of_fault = True
+    destructive = True
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
@@ -112,10 +111,6 @@ class FillDisk(Operation):
         if (self.leave is None) == (self.up_to is None):
             raise custom("either `leave`, what stays free, or `up_to`, the size of the file")
         return self
-
-    @property
-    def of_system(self) -> str | None:
-        return self.system
 
     def placed(self, groups: Sequence[Sequence[Host]], systems: Mapping[str, System]) -> Self | Misfit:
         """Only systems whose data directory proveout has made."""
@@ -138,17 +133,14 @@ class FillDisk(Operation):
         where = f"the disk of {self.system}'s data" if self.system else self.folder
         return (f"{where}: {self._room}, by one file, which healing removes",)
 
-    def _where(self, facts: Facts) -> str | None:
-        if self.system is None:
-            return self.folder
-        server = facts.ask(ServerQuery(self.system))
-        return None if server is None else server.data.rpartition("/")[0]
-
     def steps(self, facts: Facts) -> Iterator[Found]:
-        folder = self._where(facts)
-        if folder is None:
-            yield f"the agent has not started a server of {self.system}"
-            return
+        folder = self.folder
+        if self.system is not None:
+            server = facts.ask(ServerQuery(self.system))
+            if server is None:
+                yield f"the agent has not started a server of {self.system}"
+                return
+            folder = server.data.rpartition("/")[0]
         digest = hashlib.sha256(repr((self.system, self.folder)).encode()).hexdigest()
         path = f"{folder}/.proveout-fill-{digest[:12]}"
         space = facts.ask(SpaceQuery(path))
@@ -211,8 +203,9 @@ class End(Strict):
     loopback: list[Port] = Field(max_length=1000, description="Ports of systems on the loopback of the machine.")
 
 
-class BetweenHosts(Operation):
-    """Packets between two groups of hosts."""
+class NetworkPartition(Operation):
+    """Drop all packets between two groups of hosts: `{between: [role:client, role:server]}`. Connections hang, as when
+    a network fails. Hosts on one machine are cut at the ports of their systems."""
 
     between: Annotated[list[Selector], Field(min_length=2, max_length=2)] = Field(
         description="The two groups of hosts, each `role:…`, a name or a list of them: `[role:client, role:server]`."
@@ -226,8 +219,8 @@ class BetweenHosts(Operation):
     )
 
     privileges = "root: a table of its own in nftables"
-    of_fault: ClassVar[bool] = True
-    kind: ClassVar[str]
+    of_fault = True
+    kind: ClassVar[str] = "partition"
 
     @property
     def selectors(self) -> Sequence[Sequence[str]]:
@@ -260,14 +253,14 @@ class BetweenHosts(Operation):
         return f"proveout_{self.kind}_{digest[:12]}"
 
     @property
-    @abstractmethod
     def dropped(self) -> str:
         """The end of a rule that drops packets."""
+        return "drop"
 
     @property
-    @abstractmethod
     def part(self) -> str:
         """The part of the packets, for people."""
+        return "all packets"
 
     def targets(self) -> Mapping[str, str]:
         one, other = (" ".join(words) for words in self.between)
@@ -335,22 +328,7 @@ class BetweenHosts(Operation):
                         yield f'add rule inet {self.table} input iif "lo" tcp {side} {ports} {self.dropped}'
 
 
-class NetworkPartition(BetweenHosts):
-    """Drop all packets between two groups of hosts: `{between: [role:client, role:server]}`. Connections hang, as when
-    a network fails. Hosts on one machine are cut at the ports of their systems."""
-
-    kind: ClassVar[str] = "partition"
-
-    @property
-    def dropped(self) -> str:
-        return "drop"
-
-    @property
-    def part(self) -> str:
-        return "all packets"
-
-
-class Loss(BetweenHosts):
+class Loss(NetworkPartition):
     """Drop a random share of the packets between two groups of hosts: `{between: [role:client, role:server], share:
     2%}`."""
 
@@ -362,7 +340,7 @@ class Loss(BetweenHosts):
         ),
     ] = Field(description="The part of the packets that is dropped, as `2%` or `0.5%`.")
 
-    kind: ClassVar[str] = "loss"
+    kind = "loss"
 
     @property
     def dropped(self) -> str:
@@ -382,7 +360,7 @@ class Delay(Operation):
     jitter: str = Field("0ms", description="The random part of the delay: up to that much more or less.")
 
     privileges = "root: a queueing discipline of the interface (tc netem)"
-    of_fault: ClassVar[bool] = True
+    of_fault = True
 
     @field_validator("time", "jitter")
     @classmethod
@@ -433,30 +411,22 @@ class Delay(Operation):
 
 def _end(hosts: Sequence[Host], systems: Iterable[System]) -> End:
     names = {host.name for host in hosts}
-    remote = [host.address for host in hosts if not host.is_local]
-    addresses = {destinations.place(address).host for address in remote}
-    agents = {destinations.place(address).port or AGENT_PORT for address in remote}
+    places = [destinations.place(host.address) for host in hosts if not host.is_local]
+    addresses, agents = {place.host for place in places}, {place.port or AGENT_PORT for place in places}
     loopback: set[int] = set()
     for system in (one for one in systems if one.host in names):
-        for dsn in dict.fromkeys(dsn for dsn in (system.dsn, *system.instances) if dsn):
-            reached = _places(system.engine, dsn)
+        for dsn in filter(None, (system.dsn, *system.instances)):
+            try:
+                reached = destinations.of_dsn(system.engine, dsn)
+            except destinations.Unclear:  # an alias of the host's own configuration, for example
+                continue
             addresses |= {place.host for place in reached if place.host != destinations.HERE}
-            if any(place.host == destinations.HERE for place in reached) and _LOOPBACK_NAMES.search(dsn):
-                loopback.add(_port(system.engine, dsn, reached))
+            ports = [place.port for place in reached if place.host == destinations.HERE]
+            if ports and _LOOPBACK_NAMES.search(dsn):
+                written = _PORT.search(dsn)
+                usual = int(written[1]) if written else PORTS.get(system.engine, 1)
+                loopback.add(next(filter(None, ports), usual))
     return End(hosts=sorted(names), addresses=sorted(addresses), agents=sorted(agents), loopback=sorted(loopback))
-
-
-def _places(engine: str, dsn: str) -> Sequence[destinations.Place]:
-    try:
-        return destinations.of_dsn(engine, dsn)
-    except destinations.Unclear:  # an alias of the host's own configuration, for example
-        return ()
-
-
-def _port(engine: str, dsn: str, reached: Sequence[destinations.Place]) -> int:
-    written = [place.port for place in reached if place.host == destinations.HERE and place.port]
-    found = _PORT.search(dsn)
-    return written[0] if written else int(found[1]) if found else PORTS.get(engine, 1)
 
 
 def _named(hosts: Sequence[Host]) -> str:
@@ -486,17 +456,11 @@ class ServerFault(Operation):
     system: Name = Field(description="The system, which the run has provisioned.")
 
     privileges = "signals to a server that the agent has started"
-    of_fault: ClassVar[bool] = True
+    of_fault = True
     verb: ClassVar[str]
     """The action, for people."""
-    does: ClassVar[ServerVerb]
-    """The action on the server."""
     state: ClassVar[ServerState] = "down"
     """The state of the server while the fault is in place."""
-
-    @property
-    def of_system(self) -> str | None:
-        return self.system
 
     @property
     def longest_s(self) -> float:
@@ -505,8 +469,8 @@ class ServerFault(Operation):
 
     @property
     def action(self) -> ServerVerb:
-        """The action on the server, where it depends on what the plan gives."""
-        return self.does
+        """The action on the server."""
+        return cast("ServerVerb", self.verb)
 
     def placed(self, groups: Sequence[Sequence[Host]], systems: Mapping[str, System]) -> Self | Misfit:
         """Only servers that proveout starts; files have none."""
@@ -540,9 +504,8 @@ class Kill(ServerFault):
     """Kill a server at once, all its processes, as if its host had lost power (SIGKILL): `{system: db}`. It is healed
     by starting it on its data, where it recovers."""
 
-    verb: ClassVar[str] = "kill"
-    does: ClassVar[ServerVerb] = "kill"
-    destructive: ClassVar[bool] = True
+    verb = "kill"
+    destructive = True
 
     def wanted(self) -> tuple[str, ...]:
         return (f"all processes of {self.system} are killed (SIGKILL); healed by its start, with recovery",)
@@ -552,9 +515,8 @@ class Stop(ServerFault):
     """Stop all processes of a server for a time, as if its host hung (SIGSTOP): `{system: db}`. Connections stay open
     without an answer; it is healed by continuing them (SIGCONT)."""
 
-    verb: ClassVar[str] = "stop"
-    does: ClassVar[ServerVerb] = "stop"
-    state: ClassVar[ServerState] = "stopped"
+    verb = "stop"
+    state = "stopped"
 
     def wanted(self) -> tuple[str, ...]:
         return (f"all processes of {self.system} are stopped (SIGSTOP); healed by SIGCONT",)
@@ -569,7 +531,8 @@ class ServerRestart(ServerFault):
         "ends it at once, and it recovers at its start.",
     )
 
-    verb: ClassVar[str] = "restart"
+    verb = "restart"
+    ends_by_itself = True
 
     def placed(self, groups: Sequence[Sequence[Host]], systems: Mapping[str, System]) -> Self | Misfit:
         """`immediate` only where the server has such a shutdown."""
@@ -578,10 +541,6 @@ class ServerRestart(ServerFault):
             message = f"a server of {system.engine} has no immediate shutdown"
             return Misfit(message=message, way_out="`kill` with `for: 1s`, or `mode: fast`")
         return super().placed(groups, systems)
-
-    @property
-    def ends_by_itself(self) -> bool:
-        return True
 
     @property
     def action(self) -> ServerVerb:
@@ -602,15 +561,10 @@ class Promote(ServerFault):
     """Promote a standby of a provisioned system: `{system: standby}`. It is in place when the standby accepts writes;
     it stays so until the load has ended, and then the roles are as declared again, with the promoted standby's data."""
 
-    verb: ClassVar[str] = "promote"
-    does: ClassVar[ServerVerb] = "promote"
-    state: ClassVar[ServerState] = "promoted"
-    destructive: ClassVar[bool] = True
-
-    @property
-    def outlasts(self) -> bool:
-        """Roles are restored after the load."""
-        return True
+    verb = "promote"
+    state = "promoted"
+    destructive = True
+    outlasts = True
 
     @property
     def longest_s(self) -> float:

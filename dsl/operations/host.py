@@ -23,6 +23,7 @@ from pydantic_core import CoreSchema
 from proveout.core import units
 from proveout.dsl.operations.change import Command, UnitAction, UnitVerb
 from proveout.dsl.operations.facts import Facts, OutputQuery, PackageQuery, UnitFact, UnitQuery
+from proveout.dsl.operations.kernel import SETTING_SCHEMA
 from proveout.dsl.operations.operation import (
     ACCOUNT,
     CONF_NAME,
@@ -142,8 +143,6 @@ class File(Operation):
 # must list each of them under `tools` with a reason. What applies and reverts may run twice (after a crash it is
 # unknown whether it ran), so both have to be written that way.
 
-DAY_S = 86_400.0
-
 
 def _argv(words: list[str]) -> list[str]:
     if words[0].rpartition("/")[0] == "" or not words[0].startswith("/"):
@@ -156,7 +155,7 @@ def _argv(words: list[str]) -> list[str]:
 
 
 def _within(value: str) -> str:
-    if not 0.0 < units.duration_s(value) <= DAY_S:
+    if not 0.0 < units.duration_s(value) <= units.DAY_S:
         raise custom(f"{value} is out of bounds: a program runs for more than 0s and at most 1d")
     return value
 
@@ -232,10 +231,6 @@ class HostCommand(Operation):
         head = self._check if self.apply else f"must hold, or the run ends: {self._check}"
         return (head, *(f"  by {shlex.join(argv)}" for argv in self.apply))
 
-    @property
-    def _query(self) -> OutputQuery:
-        return OutputQuery(tuple(self.verify.run or ()), of_plan=True, within_s=units.duration_s(self.within))
-
     def steps(self, facts: Facts) -> Iterable[Found]:
         missing = self._missing(facts)
         if not missing or not self.apply:
@@ -252,7 +247,8 @@ class HostCommand(Operation):
         found = [f"{path} is not there" for path in self.verify.exists if facts.link(path) is None]
         if self.verify.run is None:
             return found
-        output, program = facts.ask(self._query), shlex.join(self.verify.run)
+        program, within_s = shlex.join(self.verify.run), units.duration_s(self.within)
+        output = facts.ask(OutputQuery(tuple(self.verify.run), of_plan=True, within_s=within_s))
         if output.code != 0:
             last = (output.text.strip().splitlines() or ["no message"])[-1][:300]
             return [*found, f"{program} ends with exit code {output.code}: {last}"]
@@ -294,9 +290,7 @@ Name: TypeAlias = Annotated[
 Section: TypeAlias = Annotated[
     str, matching(r"[A-Za-z0-9]([A-Za-z0-9 _.:-]{0,78}[A-Za-z0-9_.:-])?", "`{value}` is not the name of a section")
 ]
-Text: TypeAlias = Annotated[
-    str, BeforeValidator(_value), WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}]})
-]
+Text: TypeAlias = Annotated[str, BeforeValidator(_value), WithJsonSchema(SETTING_SCHEMA)]
 
 
 class IniSection(Operation):

@@ -32,7 +32,7 @@ from proveout.dsl.source.nodes import Map
 
 NAME_PATTERN = r"^[a-z0-9_]+(\.[A-Za-z0-9_/:@-]+)+$"
 SETTING_SCHEMA: dict[str, Any] = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
-_NAME = re.compile(NAME_PATTERN.strip("^$"))
+_NAME = re.compile(NAME_PATTERN)
 _VALUE = re.compile(r"[A-Za-z0-9_.:,/%+-]+( [A-Za-z0-9_.:,/%+-]+)*")
 _NO_WAY_BACK = (
     "kernel.kexec_load_disabled",
@@ -82,14 +82,17 @@ _REFUSED = (
 )
 
 
+_SWAPPED = str.maketrans("./", "/.")
+
+
 def path_of(name: str) -> str:
     """The file of a parameter; as in sysctl(8), `/` in a name stands for a `.` in it (`net.ipv4.conf.eth0/100.mtu`)."""
-    return "/proc/sys/" + name.translate(str.maketrans("./", "/."))
+    return f"/proc/sys/{name.translate(_SWAPPED)}"
 
 
 def name_of(path: str) -> str:
     """The parameter of a file below /proc/sys."""
-    return path.removeprefix("/proc/sys/").translate(str.maketrans("./", "/."))
+    return path.removeprefix("/proc/sys/").translate(_SWAPPED)
 
 
 def normal(value: str) -> str:
@@ -239,24 +242,21 @@ class BlockQueue(Operation):
 
     @model_validator(mode="after")
     def _sets_something(self) -> BlockQueue:
-        if not any(True for _ in self._settings()):
+        if not self._settings:
             raise custom(f"nothing is to be set: give {SCHEDULER}, {', '.join(NUMBERS)}")
         return self
 
     def targets(self) -> Mapping[str, str]:
-        return {f"{name} of {device}": value for device in self.devices for name, value in self._settings()}
+        return {f"{name} of {device}": value for device in self.devices for name, value in self._settings.items()}
 
     def wanted(self) -> tuple[str, ...]:
-        settings = ", ".join(f"{name} {value}" for name, value in self._settings()) or "nothing is set"
+        settings = ", ".join(f"{name} {value}" for name, value in self._settings.items())
         return (f"{', '.join(self.devices)}: {settings}",)
 
-    def _settings(self) -> Iterator[tuple[str, str]]:
-        if self.scheduler:
-            yield SCHEDULER, ", else ".join(self.scheduler)
-        for name in NUMBERS:
-            value = getattr(self, name)
-            if value is not None:
-                yield name, str(value)
+    @property
+    def _settings(self) -> Mapping[str, str]:
+        numbers = {name: str(value) for name in NUMBERS if (value := getattr(self, name)) is not None}
+        return {SCHEDULER: ", else ".join(self.scheduler), **numbers} if self.scheduler else numbers
 
     def steps(self, facts: Facts) -> Iterator[Found]:
         """The attributes that differ, disk by disk; a pattern that matches nothing is refused."""
@@ -281,7 +281,7 @@ class BlockQueue(Operation):
         for path in undone:
             if text := facts.text(path):
                 yield SetText(path=path, before=text, after="", part="undo", only_if=only_if)
-        for name, wanted in self._settings():
+        for name, wanted in self._settings.items():
             path = f"{queue}/{name}"
             text = facts.text(path)
             if text is None:
@@ -328,7 +328,6 @@ class CpuGovernor(Operation):
             if self.governor not in there:
                 yield f"{path} cannot be {self.governor}: there are {', '.join(there) or 'none'}"
                 return
-        for path in paths:
             yield from differing(path, facts.text(path) or "", self.governor)
 
 
@@ -398,21 +397,24 @@ class Thp(Operation):
 
     @model_validator(mode="after")
     def _something(self) -> Self:
-        if self.enabled is None and self.defrag is None:
+        if not self._given:
             raise ValueError("this does nothing: give `enabled`, `defrag` or both")
         return self
 
+    @property
+    def _given(self) -> Mapping[str, str]:
+        return self.model_dump(exclude_none=True)
+
     def targets(self) -> Mapping[str, str]:
-        given = {"enabled": self.enabled, "defrag": self.defrag}
-        return {f"thp {name}": value for name, value in given.items() if value is not None}
+        return {f"thp {name}": value for name, value in self._given.items()}
 
     def wanted(self) -> tuple[str, ...]:
-        return tuple(f"transparent huge pages: {name[4:]} = {value}" for name, value in self.targets().items())
+        return tuple(f"transparent huge pages: {name} = {value}" for name, value in self._given.items())
 
     def steps(self, facts: Facts) -> Iterator[Found]:
         """Refused where the kernel does not offer the choice."""
-        for name, value in self.targets().items():
-            path = f"{FOLDER}/{name[4:]}"
+        for name, value in self._given.items():
+            path = f"{FOLDER}/{name}"
             now = facts.text(path)
             if now is not None and value in choices(now):
                 yield from differing(path, now, value)

@@ -76,9 +76,6 @@ class Paths(Strict):
     fast_io_fail_tmo: Seconds | None = None
     dev_loss_tmo: Seconds | None = None
     detect_prio: bool | None = Field(None, description="Whether the kind of an array decides how paths are rated.")
-    detect_checker: bool | None = Field(None, description="Whether the kind of an array decides how paths are checked.")
-    flush_on_last_del: bool | None = Field(None, description="Whether waiting I/O fails when the last path is removed.")
-    retain_attached_hw_handler: bool | None = Field(None, description="Whether the kernel's own handler stays.")
 
     def settings(self) -> Iterator[str]:
         """The keys that are given, as the file has them."""
@@ -107,20 +104,12 @@ class Defaults(Paths):
     polling_interval: Annotated[int, Field(ge=1, le=3600)] | None = Field(
         None, description="Seconds between two checks of a path."
     )
-    max_polling_interval: Annotated[int, Field(ge=1, le=3600)] | None = Field(
-        None, description="Seconds, for paths that have been good for long."
-    )
-    checker_timeout: Annotated[int, Field(ge=1, le=3600)] | None = Field(None, description="Seconds, of a check.")
     user_friendly_names: bool | None = Field(
         None, description="Whether maps without an alias are called mpatha, mpathb …"
     )
     find_multipaths: bool | Literal["strict", "greedy", "smart"] | None = Field(
         None, description="For which disks maps are made."
     )
-    max_fds: Annotated[int, Field(ge=1024, le=1_048_576)] | Literal["max"] | None = Field(
-        None, description="Open files of multipathd."
-    )
-    queue_without_daemon: bool | None = Field(None, description="Whether I/O waits while multipathd does not run.")
 
 
 class Disks(Strict):
@@ -249,8 +238,14 @@ class Multipath(Operation):
             return
         made = tuple(whole_file(facts, self.file, self._text(aliases).encode()))
         yield from around(made, UnitAction(unit=UNIT, verb="", undo="reload"), UnitAction(unit=UNIT, verb="reload"))
-        if not made:
-            yield from _misnamed(aliases, facts)
+        if made:
+            return
+        names = {facts.text(uuid): facts.text(f"{uuid.removesuffix('uuid')}name") for uuid in facts.paths(MAPS)}
+        for alias, disk in aliases.items():
+            if (now := names.get(f"mpath-{disk}")) not in (None, alias):
+                yield Waiting(
+                    text=f"{disk} is still called {now}: multipathd names it {alias} once no program has it open"
+                )
 
     def _text(self, aliases: Mapping[str, str]) -> str:
         lines = [*self._sections()]
@@ -263,14 +258,6 @@ class Multipath(Operation):
             )
             lines += _section("multipaths", chain.from_iterable(sections))
         return "".join(f"{line}\n" for line in lines)
-
-
-def _misnamed(aliases: Mapping[str, str], facts: Facts) -> Iterator[Waiting]:
-    names = {facts.text(uuid): facts.text(f"{uuid.removesuffix('uuid')}name") for uuid in facts.paths(MAPS)}
-    for alias, disk in aliases.items():
-        now = names.get(f"mpath-{disk}")
-        if now is not None and now != alias:
-            yield Waiting(text=f"{disk} is still called {now}: multipathd names it {alias} once no program has it open")
 
 
 PAGE = 0x83
@@ -286,28 +273,22 @@ def wwid(page: bytes) -> str | None:
 
 
 def _names(page: bytes) -> Iterator[tuple[int, str]]:
-    for code_set, association, kind, value in _designators(page):
-        if code_set != _BINARY or association != _OF_THE_UNIT or not value:
-            continue
-        if kind == _NAA and len(value) == _NAA_LENGTHS.get(value[0] >> 4):
-            yield 10 + (value[0] >> 4), f"3{value.hex()}"
-        elif kind == _EUI64 and len(value) in (8, 12, 16):
-            yield 1, f"2{value.hex()}"
-
-
-def _designators(page: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """(code set, association, type, bytes); nothing of a page that is another or is cut short."""
+    """The names with their ranks; nothing of a page that is another, or from where it is cut short."""
     if len(page) < HEAD or page[1] != PAGE:
         return
-    end = HEAD + int.from_bytes(page[2:4], "big")
-    at = HEAD
-    while at + HEAD <= min(end, len(page)):
-        length = page[at + 3]
-        value = page[at + HEAD : at + HEAD + length]
+    at, end = HEAD, min(HEAD + int.from_bytes(page[2:4], "big"), len(page))
+    while at + HEAD <= end:
+        code_set, kind, _, length = page[at : at + HEAD]
+        at += HEAD + length
+        value = page[at - length : at]
         if len(value) < length:
             return
-        yield page[at] & 0x0F, (page[at + 1] >> 4) & 0x03, page[at + 1] & 0x0F, value
-        at += HEAD + length
+        if code_set & 0x0F != _BINARY or kind & 0x30 != _OF_THE_UNIT or not value:
+            continue
+        if kind & 0x0F == _NAA and length == _NAA_LENGTHS.get(value[0] >> 4):
+            yield 10 + (value[0] >> 4), f"3{value.hex()}"
+        elif kind & 0x0F == _EUI64 and length in (8, 12, 16):
+            yield 1, f"2{value.hex()}"
 
 
 # A rule is made of keys listed here, with quoted values that cannot end early: there is no way to RUN or IMPORT

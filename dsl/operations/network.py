@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
@@ -159,20 +159,16 @@ class BondPresent(Operation):
             yield "ports", ", ".join(sorted(self.ports))
         yield "ports with a link", "all" if self.ports_up_min is None else f"at least {self.ports_up_min}"
 
-    def _path(self, name: str) -> str:
-        return f"{NET}/{self.bond}/bonding/{name}"
-
-    def steps(self, facts: Facts) -> Iterable[Found]:
-        if facts.text(self._path("slaves")) is None:
-            return (f"this host has no bond {self.bond} ({NET}/{self.bond}/bonding)",)
-        return self._differences(facts)
-
-    def _differences(self, facts: Facts) -> Iterator[str]:
+    def steps(self, facts: Facts) -> Iterator[Found]:
+        made_of = facts.text(_ports_path(self.bond))
+        if made_of is None:
+            yield f"this host has no bond {self.bond} ({NET}/{self.bond}/bonding)"
+            return
         for name in SETTINGS:
-            value, words = getattr(self, name), (facts.text(self._path(name)) or "").split()
+            value, words = getattr(self, name), (facts.text(f"{NET}/{self.bond}/bonding/{name}") or "").split()
             if value is not None and words[:1] != [str(value)]:
                 yield f"{name} of {self.bond} is {words[0] if words else 'not there'}, not {value}"
-        ports = sorted((facts.text(self._path("slaves")) or "").split())
+        ports = sorted(made_of.split())
         if self.ports and set(ports) != set(self.ports):
             yield f"{self.bond} is made of {', '.join(ports) or 'nothing'}, not of {', '.join(sorted(self.ports))}"
         down = [port for port in ports if facts.text(f"{NET}/{port}/bonding_slave/mii_status") != "up"]

@@ -66,17 +66,14 @@ def in_folder(folder: str, pattern: str, example: str = "NAME.conf") -> AfterVal
     return matching(f"{re.escape(folder)}/{pattern}", f"`{{value}}` is not a file of {folder}: {folder}/{example}")
 
 
+_NOT_PLAIN = re.compile(r"[\0-\x1f\x7f-\x9f\u2028\u2029\ufeff\u202a-\u202e\u2066-\u2069]")
+"""Control characters, separators of lines and paragraphs, and marks of direction."""
+
+
 def no_control(value: str) -> str:
-    """Text on one line: no control characters, no line or paragraph separators, no surrogates."""
-    for character in value:
-        if (
-            ord(character) < 32
-            or 127 <= ord(character) < 160
-            or character in "\u2028\u2029\ufeff"
-            or "\u202a" <= character <= "\u202e"  # bidirectional
-            or "\u2066" <= character <= "\u2069"
-        ):
-            raise custom(f"{character!r} cannot stand here: one line of plain text")
+    """Text on one line."""
+    if found := _NOT_PLAIN.search(value):
+        raise custom(f"{found[0]!r} cannot stand here: one line of plain text")
     return value
 
 
@@ -171,9 +168,12 @@ class Operation(Strict, ABC):
     """Whether it can destroy data: the tuning then needs `destructive: true`."""
     of_fault: ClassVar[bool] = False
     """Whether it is only for `faults:`."""
-
     implied: ClassVar[bool] = False
     """Whether only the compiler adds it, for another key of a plan."""
+    ends_by_itself: ClassVar[bool] = False
+    """Whether, as a fault, it is over as soon as it is done (a restart): such a fault has no `for`."""
+    outlasts: ClassVar[bool] = False
+    """Whether, as a fault, it stays in place until the load has ended, and the run then restores the roles."""
 
     @classmethod
     def reshape(cls, block: Map) -> Map:
@@ -187,16 +187,6 @@ class Operation(Strict, ABC):
         return True
 
     @property
-    def ends_by_itself(self) -> bool:
-        """Whether, as a fault, it is over as soon as it is done (a restart): such a fault has no `for`."""
-        return False
-
-    @property
-    def outlasts(self) -> bool:
-        """Whether, as a fault, it stays in place until the load has ended, and the run then restores the roles."""
-        return False
-
-    @property
     def longest_s(self) -> float:
         """The time limit of its own programs together where they may take long, seconds, for the deadline of a task."""
         return 0.0
@@ -204,7 +194,7 @@ class Operation(Strict, ABC):
     @property
     def of_system(self) -> str | None:
         """The system of the plan that it tunes, which must run then; None when it tunes the host."""
-        return None
+        return getattr(self, "system", None)
 
     @property
     def selectors(self) -> Sequence[Sequence[str]]:
@@ -251,7 +241,7 @@ class Operation(Strict, ABC):
 
 def choices(text: str) -> tuple[str, ...]:
     """All choices of an attribute that lists them: `always [madvise] never`."""
-    return tuple(text.replace("[", " ").replace("]", " ").split())
+    return tuple(re.findall(r"[^\s\[\]]+", text))
 
 
 def chosen(text: str) -> str:

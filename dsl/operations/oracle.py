@@ -229,10 +229,11 @@ class OracleParameters(SystemOperation):
             yield reason
             return
         is_running = bool(now.running) and _same(now.running[0], value)
-        if not (_same(now.stored, value) if now.stored is not None else is_running):
-            yield from self._statements(name, value, now)
-        elif not is_running and now.is_immediate:
-            yield self._in_memory(name, value, now)
+        is_stored = is_running if now.stored is None else _same(now.stored, value)
+        if not is_stored:
+            yield self._set(name, value, "SPFILE", now.stored)
+        if now.is_immediate and not (is_stored and is_running):
+            yield self._set(name, value, "MEMORY", now.running[0])
         if not is_running and not now.is_immediate:
             who, runs, are = (
                 ("the instances", "run", "they are")
@@ -271,22 +272,16 @@ class OracleParameters(SystemOperation):
         )
         return (*(undo if changes else ()), *changes, *after)
 
-    def _statements(self, name: str, value: str, now: _Now) -> Iterator[Statement]:
+    def _set(self, name: str, value: str, scope: str, before: str | None) -> Statement:
         """The file and the instances are undone by themselves: they need not have had the same value."""
         sid = self._sid
-        undo = reset(name, sid) if now.stored is None else alter(name, now.stored, "SPFILE", sid)
-        yield self._statement(name, alter(name, value, "SPFILE", sid), undo, "SPFILE")
-        if now.is_immediate:
-            yield self._in_memory(name, value, now)
-
-    def _in_memory(self, name: str, value: str, now: _Now) -> Statement:
-        undo = alter(name, now.running[0], "MEMORY", self._sid)
-        return self._statement(name, alter(name, value, "MEMORY", self._sid), undo, "MEMORY")
-
-    def _statement(self, name: str, text: str, undo: str, scope: str) -> Statement:
-        consents = (name,) if needs_consent(name) else ()
-        place = f"{scope} {name} of {self.system}"
-        return Statement(system=self.system, text=text, undo=undo, consents=consents, place=place)
+        return Statement(
+            system=self.system,
+            text=alter(name, value, scope, sid),
+            undo=reset(name, sid) if before is None else alter(name, before, scope, sid),
+            consents=(name,) if needs_consent(name) else (),
+            place=f"{scope} {name} of {self.system}",
+        )
 
     def _refusal(self, name: str, value: str, now: _Now) -> str:
         if not now.running and not is_hidden(name):
@@ -400,12 +395,16 @@ class OracleRedo(SystemOperation):
 
     def steps(self, facts: Facts) -> Iterable[Found]:
         """Add, leave the others, drop them."""
-        ((thread, container),) = ((int(row[0] or 0), int(row[1] or 0)) for row in facts.rows(self.system, THREAD)[:1])
+        thread, container = (int(value or 0) for value in facts.rows(self.system, THREAD)[0])
         if container > ROOT:
             whose = f"the dsn of {self.system} is that of a pluggable database, and redo logs are the container's"
             return (f"{whose} (ORA-65040): name a service of CDB$ROOT, and a common user",)
         every, members = facts.rows(self.system, GROUPS), facts.rows(self.system, MEMBERS)
-        mine = [_group(row, members) for row in every if int(row[1] or 0) == thread]
+        mine = [
+            _Group(int(number or 0), int(size or 0), tuple(str(name) for of, name in members if of == number))
+            for number, of_thread, size, _ in every
+            if int(of_thread or 0) == thread
+        ]
         open_places = [self.disk_groups[index % len(self.disk_groups)] for index in range(self.groups)]
         old = []
         for group in mine:
@@ -432,11 +431,6 @@ class OracleRedo(SystemOperation):
 
     def _statement(self, text: str, undo: str) -> Statement:
         return Statement(system=self.system, text=text, undo=undo, place=f"redo log groups of {self.system}")
-
-
-def _group(row: Sequence[str | None], members: Sequence[Sequence[str | None]]) -> _Group:
-    number = int(row[0] or 0)
-    return _Group(number, int(row[2] or 0), tuple(str(name) for found, name in members if found == row[0]))
 
 
 def _place(member: str) -> str:

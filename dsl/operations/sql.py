@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
@@ -30,7 +30,6 @@ from proveout.dsl.plan.model_values import Strict, to_values
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.scalars import Form, Name, Statements, Text, custom
 from proveout.dsl.plan.stages import Ladder, Populate, Search, Tuning
-from proveout.dsl.plan.topology import System
 from proveout.dsl.source.nodes import Map
 from proveout.dsl.workloads.commits import table_operation
 
@@ -46,10 +45,6 @@ class SystemOperation(Operation):
     """An operation on a system of the plan, once it is up."""
 
     system: Name = Field(description="The system that is tuned.")
-
-    @property
-    def of_system(self) -> str | None:
-        return self.system
 
 
 def literal(text: str) -> str:
@@ -209,7 +204,7 @@ LONGEST_S = 4 * 3600.0
 class DatabaseCopy(SystemOperation):
     """Work on a copy of the database of a system: `{system: db}`."""
 
-    implied: ClassVar[bool] = True
+    implied = True
     privileges = (
         "in the database: CREATEDB, the ownership of the copied database, a connection to the database postgres or "
         "template1"
@@ -235,33 +230,24 @@ class DatabaseCopy(SystemOperation):
             yield from found.objections or (CopyData(system=self.system, text=found.text),)
 
 
-def copies_before(plan: Plan) -> tuple[Tuning, ...]:
-    """The copies that are made before the first stage: of systems that no stage populates."""
-    return tuple(_tuning(system) for system in _copied(plan) if _populate_of(plan, system) is None)
+def database_copies(plan: Plan, after: Populate | None = None) -> tuple[Tuning, ...]:
+    """The copies that are made after a populate, with the rows that it has loaded; by default those that are made
+    before the first stage, of systems that no stage populates."""
 
+    def populate_of(system: str) -> Populate | None:
+        return next((one for one in plan.stages if isinstance(one, Populate) and system in one.into), None)
 
-def copies_after(plan: Plan, stage: Populate) -> tuple[Tuning, ...]:
-    """The copies that are made after a populate, with the rows that it has loaded."""
-    return tuple(_tuning(system) for system in _copied(plan) if _populate_of(plan, system) == stage)
-
-
-def _copied(plan: Plan) -> tuple[System, ...]:
-    return tuple(system for system in plan.systems if system.restore)
-
-
-def _populate_of(plan: Plan, system: System) -> Populate | None:
-    populates = (stage for stage in plan.stages if isinstance(stage, Populate) and system.name in stage.into)
-    return next(populates, None)
-
-
-def _tuning(system: System) -> Tuning:
-    return Tuning(
-        name=f"the copy of {system.name}",
-        operation=NAME,
-        hosts=(system.host,),
-        parameters=to_values(DatabaseCopy(system=system.name)),
-        system=system.name,
-        where=system.where,
+    return tuple(
+        Tuning(
+            name=f"the copy of {system.name}",
+            operation=NAME,
+            hosts=(system.host,),
+            parameters=to_values(DatabaseCopy(system=system.name)),
+            system=system.name,
+            where=system.where,
+        )
+        for system in plan.systems
+        if system.restore and populate_of(system.name) == after
     )
 
 
@@ -302,7 +288,7 @@ _ANY_CASE = ("timezone", "log_timezone")
 
 
 def _name(value: str) -> str:
-    if not re.fullmatch(NAME_PATTERN.strip("^$"), value):
+    if not re.fullmatch(NAME_PATTERN, value):
         raise custom(f"`{value}` is not the name of a setting, as work_mem")
     if reason := objection(value):
         raise custom(reason)
@@ -332,14 +318,17 @@ class _Now:
         return self._normal(text) == self._normal(other)
 
     def _normal(self, text: str) -> object:
-        if self.kind == "enum":
-            word = str(normal(text, "enum", ""))
+        """A value as it is compared: numbers as the server rounds them, words in lower case, texts as they are."""
+        if self.kind in ("bool", "enum"):
+            word = text.strip().lower()
+            word = "on" if word in _TRUE else "off" if word in _FALSE else word
             return _OTHER_WORDS.get(self.name, {}).get(word, word)
-        if self.kind == "string" and self.name in _LISTS:
+        if self.kind in ("integer", "real"):
+            amount = _amount(text, self.unit)
+            return amount if isinstance(amount, str) else round(amount) if self.kind == "integer" else f"{amount:g}"
+        if self.name in _LISTS:
             return _names(text)
-        if self.kind == "string" and self.name in _ANY_CASE:
-            return text.lower()
-        return normal(text, self.kind, self.unit)
+        return text.lower() if self.name in _ANY_CASE else text
 
 
 class PostgresSettings(SystemOperation):
@@ -469,20 +458,6 @@ def _is_stored(now: _Now, value: str) -> bool:
 
 def _shown(now: _Now) -> str:
     return f"{now.setting} x {now.unit}" if now.unit[:1].isdigit() else f"{now.setting}{now.unit}"
-
-
-def normal(text: str, kind: str, unit: str) -> object:
-    """A value as it is compared: numbers as the server rounds them, on and off as booleans, words in lower case, texts
-    as they are."""
-    word = text.strip().lower()
-    if kind == "bool":
-        return True if word in _TRUE else False if word in _FALSE else word
-    if kind in ("integer", "real"):
-        amount = _amount(text, unit)
-        return amount if not isinstance(amount, float) else round(amount) if kind == "integer" else f"{amount:g}"
-    if kind == "enum":
-        return "on" if word in _TRUE else "off" if word in _FALSE else word
-    return text
 
 
 def _amount(text: str, unit: str) -> float | str:

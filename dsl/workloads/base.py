@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import enum
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from proveout.core.data_classes import dataclass, field, record
@@ -168,6 +169,7 @@ class Step:
     `places`: where each argument is, counted through the values kept of earlier steps and then this step's drawn ones;
     None: the drawn values are the arguments. Of its first row the leading `keeps` values are kept for later steps.
     Unless it finds or changes `least` … `most` rows, and one where values are kept, the transaction fails logically.
+    `drawn`: the binds whose values are drawn, where the kind names them.
     """
 
     statement: Statement
@@ -175,6 +177,7 @@ class Step:
     keeps: int = 0
     least: int = 1
     most: int = sys.maxsize
+    drawn: tuple[str, ...] = ()
 
 
 def walk(steps: Sequence[Step], inputs: Sequence[Row]) -> Body:
@@ -190,6 +193,12 @@ def walk(steps: Sequence[Step], inputs: Sequence[Row]) -> Body:
                 return Outcome.LOGICAL_FAILURE
             kept += rows[0][: step.keeps]
     return Outcome.COMMIT
+
+
+def arguments(source: Source, count: int = 1) -> Source:
+    """A source of the arguments of `count` requests of a source; without a call of Python code."""
+    each: Iterator[Row] = map(itemgetter(1), iter(source, None))
+    return zip(*[each] * count, strict=True).__next__
 
 
 def single_body(request: Request, least: int = 1, most: int = sys.maxsize) -> Body:

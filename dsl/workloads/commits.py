@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
@@ -24,6 +24,8 @@ from proveout.dsl.workloads.base import (
     Statement,
     Step,
     TransactionType,
+    arguments,
+    everywhere,
 )
 
 # The requests of a group are executed in their order, in one transaction, and the first that fails ends the group: the
@@ -96,12 +98,8 @@ _LOCKED = f"SELECT commits FROM {TABLE} WHERE {_ROW} FOR UPDATE"  # noqa: S608 -
 _IDS = (int, int)
 
 
-def _everywhere(text: str) -> dict[Dialect, str]:
-    return dict.fromkeys(("postgres", "mysql", "sqlite", "oracle"), text)
-
-
 def _changing(name: str, text: str) -> Statement:
-    return Statement(name=f"proveout_{name}", text=_everywhere(text), arguments=_IDS, reads=False)
+    return Statement(name=f"proveout_{name}", text=everywhere(text), arguments=_IDS, reads=False)
 
 
 COUNT_COMMIT = _changing("count_commit", f"UPDATE {TABLE} SET commits = commits + 1 WHERE {_ROW}")  # noqa: S608
@@ -109,7 +107,7 @@ READ_COMMITS = Statement(
     name="proveout_read_commits",
     # The lock waits for a COMMIT that still runs on the server for a connection that is gone. In SQLite BEGIN IMMEDIATE
     # does that.
-    text={**_everywhere(_LOCKED), "sqlite": _LOCKED.removesuffix(" FOR UPDATE")},
+    text={**everywhere(_LOCKED), "sqlite": _LOCKED.removesuffix(" FOR UPDATE")},
     arguments=_IDS,
     columns=(int,),
     rows_max=1,
@@ -140,7 +138,8 @@ def tracked(kind: TransactionType, row: tuple[int, int]) -> TransactionType:
     step = Step(COUNT_COMMIT, most=1)
     steps, inputs = kind.steps, kind.inputs
     if kind.bare:  # its inputs are its request
-        steps, inputs = (Step(kind.statements[0], least=kind.least, most=kind.most),), partial(_arguments, kind.inputs)
+        one = Step(kind.statements[0], least=kind.least, most=kind.most)
+        steps, inputs = (one,), lambda keys: arguments(kind.inputs(keys))
     if steps:
         inputs = partial(_with_row, inputs, (row,))
         request = kind.statements[0] if kind.bare else None
@@ -156,17 +155,6 @@ def tracked(kind: TransactionType, row: tuple[int, int]) -> TransactionType:
         bare=False,
         steps=(*steps, step) if steps else (),
     )
-
-
-def _arguments(source: Callable[[Any], Source], keys: Any) -> Source:
-    """The drawn values of the one step of a bare transaction."""
-    draw = source(keys)
-    return _requests(draw).__next__
-
-
-def _requests(draw: Source) -> Iterator[tuple[Any, ...]]:
-    while True:
-        yield (draw()[1],)
 
 
 def _with_row(source: Callable[[Any], Source], row: tuple[Any, ...], keys: Any) -> Source:

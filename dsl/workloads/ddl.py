@@ -102,23 +102,21 @@ def before(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[str, ...]]:
     }
 
 
-def after(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
-    """Statements that make the loaded tables ready, in phases; see `base.Population.after`."""
+def after(
+    shapes: Sequence[TableShape], oracle_parts: tuple[str, str] = ("", "")
+) -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
+    """Statements that make the loaded tables ready, in phases; see `base.Population.after`. `oracle_parts`: the clauses
+    of partitions of Oracle's keys and of its other indexes."""
     foreign = tuple(statement for shape in shapes for statement in _foreign(shape))
     singly = [(statement,) for statement in foreign]  # there, two on one table at a time get in each other's way
-    keys = tuple(
-        f"ALTER TABLE {s.name} ADD CONSTRAINT {s.name}_pk PRIMARY KEY ({s.primary_key})"
-        for s in shapes
-        if s.primary_key
-    )
+    keys = tuple(f"ALTER TABLE {one.name} ADD PRIMARY KEY ({one.primary_key})" for one in shapes if one.primary_key)
     indexes = tuple(f"CREATE {index} ON {shape.name} ({key})" for shape in shapes for index, key in shape.indexes)
-    names = [shape.name for shape in shapes]
-    gathered = gathering(names)
+    gathered = gathering([shape.name for shape in shapes])
     return {
         "postgres": _phases((*keys, *indexes), foreign, gathered["postgres"]),
         "sqlite": _phases(indexes, gathered["sqlite"]),
         "duckdb": _phases(*[(one,) for one in indexes], gathered["duckdb"]),
-        "oracle": oracle_after((*keys, *indexes), singly, names),
+        "oracle": _oracle_after(shapes, singly, oracle_parts, gathered["oracle"]),
         "mysql": _phases(*singly, indexes, gathered["mysql"]),
     }
 
@@ -147,37 +145,32 @@ def drop(names: Sequence[str]) -> Mapping[Dialect, tuple[str, ...]]:
 # PL/SQL Packages and Types Reference, DBMS_STATS (AUTO_DEGREE: serial for small tables).
 
 _PARALLEL = " PARALLEL NOLOGGING"
-_INDEXED = re.compile(r"(ALTER TABLE (\w+) ADD CONSTRAINT (\w+) PRIMARY KEY \(([^)]*)\))(?: USING INDEX( LOCAL))?")
-_INDEX = re.compile(r"CREATE (?:UNIQUE )?INDEX (\w+) .*")
 _ALTERED = re.compile(r"ALTER (?:TABLE \w+ (?:NO)?PARALLEL|INDEX \w+ NOPARALLEL LOGGING)")
 
 
-def oracle_after(
-    keys: Sequence[str], foreign: Sequence[tuple[str, ...]], names: Sequence[str]
+def _oracle_after(
+    shapes: Sequence[TableShape], foreign: Sequence[tuple[str, ...]], parts: tuple[str, str], gathered: tuple[str, ...]
 ) -> tuple[tuple[str, ...], ...]:
-    """Phases after the load: the primary keys and indexes `keys` and the phases of foreign keys `foreign`, in parallel;
-    statistics of the tables `names`."""
-    indexes = [found[3] if (found := _INDEXED.fullmatch(text)) else _INDEX.sub(r"\1", text) for text in keys]
-    referring = tuple(dict.fromkeys(text.split()[2] for phase in foreign for text in phase))
+    """Phases after the load: primary keys and indexes, and the phases of foreign keys, in parallel; statistics."""
+    of_keys, of_indexes = (f"{part}{_PARALLEL}" for part in parts)
+    made: dict[str, str] = {}  # by their indexes
+    for one in shapes:
+        if key := one.primary_key:
+            name = f"{one.name}_pk"
+            index = f"CREATE UNIQUE INDEX {name} ON {one.name} ({key}){of_keys}"
+            made[name] = f"ALTER TABLE {one.name} ADD CONSTRAINT {name} PRIMARY KEY ({key}) USING INDEX ({index})"
+    made |= {
+        index.split()[-1]: f"CREATE {index} ON {one.name} ({key}){of_indexes}"
+        for one in shapes
+        for index, key in one.indexes
+    }
+    referring = [one.name for one in shapes if one.foreign_keys]
+    parallel = tuple(f"ALTER TABLE {name} PARALLEL" for name in referring)
     serial = (
         *(f"ALTER TABLE {name} NOPARALLEL" for name in referring),
-        *(f"ALTER INDEX {name} NOPARALLEL LOGGING" for name in indexes),
+        *(f"ALTER INDEX {name} NOPARALLEL LOGGING" for name in made),
     )
-    parallel = tuple(f"ALTER TABLE {name} PARALLEL" for name in referring)
-    made, gathered = map(_in_parallel, keys), map(statistics, names)
-    return _phases(tuple(made), parallel, *foreign, serial, tuple(gathered))
-
-
-def _in_parallel(key: str) -> str:
-    """
-    >>> _in_parallel("ALTER TABLE t ADD CONSTRAINT t_pk PRIMARY KEY (a, b) USING INDEX LOCAL")
-    'ALTER TABLE t ADD CONSTRAINT t_pk PRIMARY KEY (a, b) USING INDEX (CREATE UNIQUE INDEX t_pk ON t (a, b) LOCAL PARALLEL NOLOGGING)'
-    """  # noqa: E501
-    found = _INDEXED.fullmatch(key)
-    if found is None:
-        return key + _PARALLEL
-    index = f"CREATE UNIQUE INDEX {found[3]} ON {found[2]} ({found[4]}){found[5] or ''}"
-    return f"{found[1]} USING INDEX ({index}{_PARALLEL})"
+    return _phases(tuple(made.values()), parallel, *foreign, serial, gathered)
 
 
 def statistics(table: str) -> str:
@@ -197,7 +190,7 @@ def for_timesten(statement: str) -> str:
     'DROP TABLE t'
     >>> for_timesten(statistics("t"))
     "CALL ttOptUpdateStats('T', 1)"
-    >>> for_timesten(_in_parallel("ALTER TABLE t ADD CONSTRAINT t_pk PRIMARY KEY (a)"))
+    >>> for_timesten(after([table("t", "a int4", "a")])["oracle"][0][0])
     'ALTER TABLE t ADD CONSTRAINT t_pk PRIMARY KEY (a)'
     """
     if _ALTERED.fullmatch(statement):

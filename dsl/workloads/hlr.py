@@ -11,13 +11,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from proveout.core.data_classes import record
 from proveout.dsl import engines
 from proveout.dsl.engines import Dialect
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.workloads import ddl
 from proveout.dsl.workloads.base import VIOLATIONS, Sql
-from proveout.dsl.workloads.mix import Range, Ranged, division_problem, mix, part, runs_any, writers
+from proveout.dsl.workloads.mix import Range, Ranged, division_problem, mix, part, run_of, runs_any, writers
 
 # ---- tables ---------------------------------------------------------------------------------------------------------
 #
@@ -44,7 +43,12 @@ def shapes(population: int) -> tuple[ddl.TableShape, ...]:
     tens = ", ".join(f"{name}_{i} int2" for name in ("bit", "hex", "byte2") for i in range(1, 11))
     of_subscriber = (("s_id", "subscriber"),)
     return (
-        ddl.table("subscriber", f"{s_id}, sub_nbr varchar(15), {tens}, msc_location int8, vlr_location int8", "s_id"),
+        ddl.table(
+            "subscriber",
+            f"{s_id}, sub_nbr varchar(15), {tens}, msc_location int8, vlr_location int8",
+            "s_id",
+            indexes=(("UNIQUE INDEX subscriber_sub_nbr", "sub_nbr"),),
+        ),
         ddl.table(
             "access_info",
             f"{s_id}, ai_type int2, data1 int2, data2 int2, data3 char(3), data4 char(5)",
@@ -66,8 +70,7 @@ def shapes(population: int) -> tuple[ddl.TableShape, ...]:
     )
 
 
-PRIMARY_KEYS: Mapping[str, str] = {shape.name: shape.primary_key for shape in shapes(1)}
-NAMES: tuple[str, ...] = tuple(PRIMARY_KEYS)
+NAMES: tuple[str, ...] = tuple(shape.name for shape in shapes(1))
 
 
 def before(parameters: Hlr) -> Mapping[Dialect, tuple[str, ...]]:
@@ -89,39 +92,27 @@ def before(parameters: Hlr) -> Mapping[Dialect, tuple[str, ...]]:
 
 
 def after(parameters: Hlr) -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
-    """Statements that make the loaded tables ready, in phases: keys and indexes, foreign keys, statistics."""
-    edges, statistics = bounds(parameters), ddl.gathering(NAMES)
-    local, parts = "", ""
+    """Statements that make the loaded tables ready, in phases: keys and indexes, foreign keys, statistics; MySQL has
+    the keys already."""
+    edges = bounds(parameters)
+    of_numbers = _partitions("sub_nbr", (f"'{edge:015d}'" for edge in edges))
+    parts = (" LOCAL", f" GLOBAL{of_numbers}") if edges else ("", "")
+    made = dict(ddl.after(shapes(parameters.population), parts))
+    made["mysql"] = made["mysql"][-2:]
     if edges:
-        local, parts = " USING INDEX LOCAL", " GLOBAL" + _partitions("sub_nbr", (f"'{edge:015d}'" for edge in edges))
-    foreign = [(shape.name, key, to) for shape in shapes(1) for key, to in shape.foreign_keys]
-    # A unique index over all partitions would have to contain s_id; as sub_nbr is s_id in 15 digits, uniqueness within
-    # each range of s_id is uniqueness over all
-    leaves = [f"subscriber_p{part}" for part in range(1, parameters.partitions + 1)] if edges else ["subscriber"]
-    number = "CREATE UNIQUE INDEX subscriber_sub_nbr ON subscriber (sub_nbr)"
-    keys = tuple(f"ALTER TABLE {name} ADD PRIMARY KEY ({key})" for name, key in PRIMARY_KEYS.items())
-    numbers = tuple(f"CREATE UNIQUE INDEX {leaf}_sub_nbr ON {leaf} (sub_nbr)" for leaf in leaves)
-    named = tuple(
-        f"ALTER TABLE {name} ADD CONSTRAINT {name}_pk PRIMARY KEY ({key}){local}" for name, key in PRIMARY_KEYS.items()
-    )
-    referring = tuple(
-        f"ALTER TABLE {name} ADD CONSTRAINT {name}_fk FOREIGN KEY ({key}) REFERENCES {to}" for name, key, to in foreign
-    )
-    return {
-        **{dialect: ((number,), gathered) for dialect, gathered in statistics.items()},
-        "postgres": (
-            (*keys, *numbers),
-            tuple(f"ALTER TABLE {name} ADD FOREIGN KEY ({key}) REFERENCES {to}" for name, key, to in foreign),
-            statistics["postgres"],
-        ),
-        "oracle": ddl.oracle_after((*named, number + parts), [referring], NAMES),
-    }
+        # A unique index over all partitions would have to contain s_id; as sub_nbr is s_id in 15 digits, uniqueness
+        # within each range of s_id is uniqueness over all
+        (*keys, _), *later = made["postgres"]
+        leaves = (f"subscriber_p{part}" for part in range(1, parameters.partitions + 1))
+        numbers = (f"CREATE UNIQUE INDEX {leaf}_sub_nbr ON {leaf} (sub_nbr)" for leaf in leaves)
+        made["postgres"] = ((*keys, *numbers), *later)
+    return made
 
 
 def bounds(parameters: Hlr) -> tuple[int, ...]:
     """Lower bounds of partitions: the first s_id of partitions 2 … k; sizes differ by one at most."""
-    size, rest = divmod(parameters.population, parameters.partitions)
-    return tuple(1 + part * size + min(part, rest) for part in range(1, parameters.partitions))
+    parts = (run_of(1, parameters.population, part, parameters.partitions) for part in range(1, parameters.partitions))
+    return tuple(low for low, _ in parts)
 
 
 def _partitions(column: str, edges: Iterable[str]) -> str:
@@ -277,7 +268,7 @@ def _engine_problem(model: Hlr, engine: str) -> str | None:
 # Keys: the rows of a subscriber do not depend on its number, so `keys` and `range` leave every expectation as it is.
 # They do change how far a load may be off it: few hot subscribers are a small sample of the population (see
 # `conformance`), and hot slots age sooner. A load over subscribers of many ages is a mixture of ages, so it lies
-# between `low` and `high`.
+# between the extremes.
 
 START_TIMES: tuple[int, ...] = (0, 8, 16)
 END_TIMES = range(1, 25)
@@ -290,23 +281,14 @@ Slots = frozenset[int]
 FullAndAfter = Callable[[int, int, bool], float]
 
 
-@record
-class Share:
-    """Success fractions of one transaction: on a fresh load, after long ageing, and the extremes of any age between."""
-
-    fresh: float
-    steady: float
-    low: float
-    high: float
-
-
 def types_of(parameters: Hlr) -> int:
     """The number of types of access information and of special facility: types are 1 … this."""
     return 4 if parameters.cardinality == "tatp" else LAB_TYPES
 
 
-def shares(parameters: Hlr) -> Mapping[str, Share]:
-    """Expected success fractions of each of the seven transactions under these parameters."""
+def shares(parameters: Hlr) -> Mapping[str, Sequence[float]]:
+    """Expected success fractions of each of the seven transactions under these parameters, from a fresh load to one
+    that has aged for ever; at any age between, they lie between the least and the largest of these."""
     exists = 0.625 if parameters.cardinality == "tatp" else 1.0
     insert, delete = parameters.weights["InsertCallForwarding"], parameters.weights["DeleteCallForwarding"]
     slots = _loaded_slots(parameters.cardinality)
@@ -314,19 +296,14 @@ def shares(parameters: Hlr) -> Mapping[str, Share]:
     full_steady = insert / (insert + delete) if insert + delete else full
     found = [exists * ACTIVE * part for part in _found_by_age(parameters.cardinality, insert, delete)]
     return {
-        "GetBasicSubscriberData": _between(1.0, 1.0),
-        "GetAccessData": _between(exists, exists),
-        "GetNewDestination": Share(fresh=found[0], steady=found[-1], low=min(found), high=max(found)),
-        "UpdateSubscriberData": _between(exists, exists),
-        "UpdateLocation": _between(1.0, 1.0),
-        "InsertCallForwarding": _between(exists * (1.0 - full), exists * (1.0 - full_steady)),
-        "DeleteCallForwarding": _between(exists * full, exists * full_steady),
+        "GetBasicSubscriberData": (1.0,),
+        "GetAccessData": (exists,),
+        "GetNewDestination": found,
+        "UpdateSubscriberData": (exists,),
+        "UpdateLocation": (1.0,),
+        "InsertCallForwarding": (exists * (1.0 - full), exists * (1.0 - full_steady)),
+        "DeleteCallForwarding": (exists * full, exists * full_steady),
     }
-
-
-def _between(fresh: float, steady: float) -> Share:
-    """A share that goes straight from fresh to steady as the data ages."""
-    return Share(fresh=fresh, steady=steady, low=min(fresh, steady), high=max(fresh, steady))
 
 
 @lru_cache(maxsize=256)

@@ -43,17 +43,13 @@ def draw_nurand(parameters: Hlr, random: np.random.Generator, count: int) -> Int
 
 @lru_cache(maxsize=64)
 def _effective(keys: str, subscribers: int) -> float:
+    """The number of equally likely subscribers that would collide as often as these keys do: 1 / Σ p_i²."""
     if keys == "uniform":
         return float(subscribers)
     drawn = draw_nurand(Hlr.model_validate({"population": subscribers}), np.random.default_rng(1), COLLISION_DRAWS)
     counts = np.unique(drawn, return_counts=True)[1].astype(np.float64)
     pairs = COLLISION_DRAWS * (COLLISION_DRAWS - 1.0)
     return pairs / max(1.0, float(np.sum(counts * (counts - 1.0))))
-
-
-def effective_subscribers(parameters: Hlr) -> float:
-    """The number of equally likely subscribers that would collide as often as this load's keys do: 1 / Σ p_i²."""
-    return _effective(parameters.keys, parameters.last - parameters.first + 1)
 
 
 class HlrWorkload(Declared):
@@ -81,16 +77,12 @@ class HlrWorkload(Declared):
 
     def failures(self, transaction: str) -> tuple[float, float]:
         """See `hlr.shares`."""
-        share = self._shares[transaction]
-        return 1.0 - share.high, 1.0 - share.low
-
-    @cached_property
-    def _shares(self) -> Mapping[str, hlr.Share]:
-        return hlr.shares(self.parameters)
+        share = hlr.shares(self.parameters)[transaction]
+        return 1.0 - max(share), 1.0 - min(share)
 
     @property
     def sample(self) -> float:
-        return effective_subscribers(self.parameters)
+        return _effective(self.parameters.keys, self.parameters.last - self.parameters.first + 1)
 
     @cached_property
     def population(self) -> Population:
@@ -133,7 +125,7 @@ def subscriber(parameters: Hlr, first: int, count: int) -> Rows:
     one, two, three, four = np.ascontiguousarray(word.T)
     bits, halves = fields(one, range(10), 1), fields(one, range(10, 50, 4), 4)
     octets = [*fields(two, range(0, 64, 8), 8), *fields(three, range(0, 16, 8), 8)]
-    locations = [1 + choice(column >> np.uint64(32), 2**32 - 1, 32) for column in (three, four)]
+    locations = [1 + choice(column, 2**32 - 1) for column in (three, four)]
     return [ids, digits15(ids), *bits, *halves, *octets, *locations]
 
 
@@ -181,7 +173,7 @@ def call_forwarding(parameters: Hlr, first: int, count: int) -> Rows:
     types, starts = types_of(parameters), len(START_TIMES)
     owned = _owned_types(parameters, Purpose.FACILITY_TYPES, first, count)
     times = words(parameters.seed, Purpose.FORWARDING_TIMES, first, count, types).ravel()
-    chosen = _START_MASKS.take(choice(times >> np.uint64(32), len(_START_MASKS), 32), axis=0)
+    chosen = _START_MASKS.take(choice(times, len(_START_MASKS)), axis=0)
     chosen &= owned.reshape(-1, 1)
     full = np.flatnonzero(chosen)
     facility, slot = _divided(full, starts)
@@ -197,7 +189,7 @@ def _call_forwarding_lab(parameters: Hlr, first: int, count: int) -> Rows:
     row = np.nonzero((word[:, 0] >> np.uint64(32)) < np.uint64(round(LAB_FORWARDINGS * 2**32)))[0]
     low = word[row, 0] & np.uint64(0xFFFFFFFF)
     slots = types_of(parameters) * len(START_TIMES)
-    kind, slot = _divided(choice(low >> np.uint64(3), slots, 29), len(START_TIMES))
+    kind, slot = _divided(choice(low << np.uint64(32), slots, 29), len(START_TIMES))
     start = _STARTS[slot]
     return [first + row, 1 + kind, start, start + 1 + field(low, 0, 3), _number(word[row, 1])]
 
@@ -208,7 +200,7 @@ def _owned_types(parameters: Hlr, purpose: Purpose, first: int, count: int) -> n
     if parameters.cardinality == "lab":
         return np.ones((count, types_of(parameters)), dtype=np.bool_)
     drawn = words(parameters.seed, purpose, first, count, 1)[:, 0]
-    return _TYPE_MASKS.take(choice(drawn >> np.uint64(32), len(_TYPE_MASKS), 32), axis=0)
+    return _TYPE_MASKS.take(choice(drawn, len(_TYPE_MASKS)), axis=0)
 
 
 def _divided(numbers: Ints, by: int) -> tuple[Ints, Ints]:

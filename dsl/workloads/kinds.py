@@ -9,10 +9,10 @@ when a load is built. `proveout check` therefore never imports numpy.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -31,6 +31,8 @@ from proveout.dsl.workloads.base import (
     single_body,
 )
 
+T = TypeVar("T")
+
 # It has no tables, no keys and no parameters, and a plan cannot name it: it does not measure a database.
 
 KIND = "noop"
@@ -39,16 +41,18 @@ SELECT_ONE = numbers("select_one", {**everywhere("SELECT 1"), "oracle": "SELECT 
 _REQUEST: Request = (SELECT_ONE, ())
 
 
-def _inputs(keys: Any) -> Callable[[], Request]:
-    return lambda: _REQUEST
-
-
 class Noop:
     """The workload kind."""
 
     transactions = (
         TransactionType(
-            name="Noop", weight=1.0, inputs=_inputs, body=single_body, statements=(SELECT_ONE,), single=True, bare=True
+            name="Noop",
+            weight=1.0,
+            inputs=lambda _: lambda: _REQUEST,
+            body=single_body,
+            statements=(SELECT_ONE,),
+            single=True,
+            bare=True,
         ),
     )
     population = Population()
@@ -101,19 +105,25 @@ def of_workload(workload: Workload) -> BaseModel:
     return _kind(workload)[1]
 
 
-def transactions(workload: Workload) -> tuple[str, ...]:
-    kind, model = _kind(workload)
-    return tuple(kind.transactions(model))
+def _asked(of: Callable[[WorkloadExtension], Callable[[Any], T]]) -> Callable[[Workload], T]:
+    """The question that a field of the description answers."""
+
+    def ask(workload: Workload) -> T:
+        kind, model = _kind(workload)
+        return of(kind)(model)
+
+    return ask
 
 
-def writes(workload: Workload) -> bool:
-    kind, model = _kind(workload)
-    return kind.writes(model)
-
-
-def expected_rows(workload: Workload) -> float:
-    kind, model = _kind(workload)
-    return float(kind.rows(model))
+transactions = _asked(lambda kind: kind.transactions)
+writes = _asked(lambda kind: kind.writes)
+expected_rows = _asked(lambda kind: kind.rows)
+is_in_order = _asked(lambda kind: kind.in_order)
+updates = _asked(lambda kind: kind.updates)
+has_tables = _asked(lambda kind: kind.populates)
+own_values = _asked(lambda kind: kind.values)
+table_names = _asked(lambda kind: kind.tables)
+"""The names of the tables of the population; () when the kind does not give them."""
 
 
 def part_of(workload: Workload, index: int, count: int) -> Workload:
@@ -161,26 +171,9 @@ def division_problem(workload: Workload, instances: int) -> str | None:
     return kind.division_problem(model, instances)
 
 
-def is_in_order(workload: Workload) -> bool:
-    kind, model = _kind(workload)
-    return kind.in_order(model)
-
-
-def updates(workload: Workload) -> tuple[str, ...]:
-    kind, model = _kind(workload)
-    return tuple(kind.updates(model))
-
-
-def table_names(workload: Workload) -> tuple[str, ...]:
-    """The names of the tables of the population; () when the kind does not give them."""
-    kind, model = _kind(workload)
-    return tuple(kind.tables(model))
-
-
 def tables_in_plan(workload: Workload) -> tuple[str, ...]:
     """The tables that the plan itself names; () for every kind that brings its own."""
-    kind, model = _kind(workload)
-    return tuple(kind.tables(model)) if kind.tables_in_plan else ()
+    return table_names(workload) if _kind(workload)[0].tables_in_plan else ()
 
 
 def same_rows(one: Workload, other: Workload) -> bool:
@@ -188,11 +181,6 @@ def same_rows(one: Workload, other: Workload) -> bool:
     load_only = _kind(one)[0].load_only
     rows = [{n: v for n, v in workload.parameters if n not in load_only} for workload in (one, other)]
     return one.kind == other.kind and rows[0] == rows[1]
-
-
-def has_tables(workload: Workload) -> bool:
-    kind, model = _kind(workload)
-    return kind.populates(model)
 
 
 def population_problem(workload: Workload, engine: str) -> str | None:
@@ -215,11 +203,6 @@ def has_own_arrival(workload: Workload) -> bool:
     """Whether an outside program makes the load, with its own arrival and connections."""
     kind = extension(workload.kind)
     return kind is not None and kind.own_arrival
-
-
-def own_values(workload: Workload) -> Mapping[str, str]:
-    kind, model = _kind(workload)
-    return kind.values(model)
 
 
 def stage_problems(

@@ -41,7 +41,9 @@ def mix(names: Sequence[str], *, empty: bool = False) -> WrapValidator:
     def read(value: object, handler: ValidatorFunctionWrapHandler) -> dict[str, float]:
         if empty and value == {}:
             return {}
-        return _checked(handler(_in_order(value, names)), names)
+        if isinstance(value, Mapping):  # unknown names stay last, for `_checked` to report
+            value = {**dict.fromkeys(names, 0.0), **value}
+        return _checked(handler(value), names)
 
     return WrapValidator(read)
 
@@ -55,14 +57,6 @@ def runs_any(transactions: Iterable[str]) -> Callable[[Any], bool]:
 def writers(declared: Mapping[str, Sequence[Sql]]) -> tuple[str, ...]:
     """The transactions of which a statement changes rows."""
     return tuple(name for name, every in declared.items() if any(sql_text.changes(one.text) for one in every))
-
-
-def _in_order(value: object, names: Sequence[str]) -> object:
-    """All transactions in the kind's order; unknown names stay last, for `_checked` to report."""
-    if not isinstance(value, Mapping):
-        return value
-    known = {name: value.get(name, 0.0) for name in names}
-    return known | {name: weight for name, weight in value.items() if name not in known}
 
 
 def _checked(value: dict[str, float], names: Sequence[str]) -> dict[str, float]:

@@ -79,7 +79,7 @@ def customers(parameters: Prepaid, first: int, count: int) -> Rows:
         letters(word[:, 0] % np.uint64(26**8), 8),
         letters(word[:, 1] % np.uint64(26**10), 10),
         digits15((word[:, 2] % np.uint64(10**15)).astype(np.int64)),
-        five_digits()[choice(word[:, 3] >> np.uint64(32), 10**5, 32)],
+        five_digits()[choice(word[:, 3], 10**5)],
         _date(word[:, 3]),
     ]
 
@@ -94,7 +94,7 @@ def accounts(parameters: Prepaid, first: int, count: int) -> Rows:
     return [
         ids,
         digits15(ids),
-        codes[choice(word[:, 1] >> np.uint64(48), len(codes), 16)],
+        codes[choice(word[:, 1], len(codes), 16)],
         _status(field(word[:, 1], 32, 16)),
         balance,
         balance,
@@ -117,20 +117,16 @@ ROWS = {
 """The functions that make the rows, by table."""
 
 
-def opening_total(parameters: Prepaid) -> int:
-    """The sum of all opening balances, cents."""
-    return _total(parameters.seed, parameters.accounts)
-
-
 @lru_cache(maxsize=16)
-def _total(seed: int, accounts_count: int) -> int:
+def opening_total(seed: int, accounts_count: int) -> int:
+    """The sum of all opening balances, cents."""
     firsts = range(1, accounts_count + 1, SLICE)
     slices = ((first, min(SLICE, accounts_count - first + 1)) for first in firsts)
     return sum(int(_opening(words(seed, Purpose.ACCOUNT, first, count, 2)).sum()) for first, count in slices)
 
 
 def _opening(word: Words) -> Ints:
-    return choice(word[:, 0] >> np.uint64(32), OPENING_MAX + 1, 32)
+    return choice(word[:, 0], OPENING_MAX + 1)
 
 
 def _status(drawn: Ints) -> Ints:
@@ -142,7 +138,7 @@ def _status(drawn: Ints) -> Ints:
 
 def _date(word: Words) -> Ints:
     """yyyymmdd of twenty years' days, from the low 32 bits."""
-    year = FIRST_YEAR + choice(word & np.uint64(0xFFFF), YEARS, 16)
+    year = FIRST_YEAR + choice(word << np.uint64(48), YEARS, 16)
     return year * 10_000 + (1 + field(word, 16, 8) % 12) * 100 + 1 + field(word, 24, 8) % 28
 
 
@@ -197,7 +193,7 @@ class PrepaidWorkload(Declared):
 
     @cached_property
     def invariants(self) -> tuple[Invariant, ...]:
-        return prepaid.invariants(opening_total(self.parameters))
+        return prepaid.invariants(opening_total(self.parameters.seed, self.parameters.accounts))
 
 
 build = PrepaidWorkload

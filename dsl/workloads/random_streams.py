@@ -58,9 +58,12 @@ def fields(source: Words, shifts: range, bits: int) -> Ints:
     return (source >> places & np.uint64((1 << bits) - 1)).view(np.int64)
 
 
-def choice(source: Words, out_of: int, bits: int) -> Ints:
-    """Values of `bits` random bits (at most 32) mapped to 0 … out_of - 1."""
-    return (source * np.uint64(out_of) >> np.uint64(bits)).view(np.int64)
+def choice(source: Words, out_of: int, bits: int = 32) -> Ints:
+    """The upper `bits` (at most 32) of each word mapped to 0 … out_of - 1; all 64 where more than 2^32 are to choose
+    from."""
+    if out_of > 2**32:
+        return (source % np.uint64(out_of)).view(np.int64)
+    return ((source >> np.uint64(64 - bits)) * np.uint64(out_of) >> np.uint64(bits)).view(np.int64)
 
 
 @cache
@@ -138,14 +141,9 @@ class RowDraw:
         return out
 
 
-def row(*arguments: str) -> np.dtype[np.void]:
-    """The dtype of a statement's drawn values, from numpy's names of theirs."""
-    return np.dtype([(f"{number}", kind) for number, kind in enumerate(arguments)])
-
-
-def steps(*rows: np.dtype[np.void]) -> np.dtype[np.void]:
-    """The dtype of the drawn values of each step."""
-    return np.dtype([(f"{number}", of_step) for number, of_step in enumerate(rows)])
+def row(*of: str | np.dtype[np.void]) -> np.dtype[np.void]:
+    """The dtype of a statement's drawn values, from numpy's names of theirs; or of those of each step, from theirs."""
+    return np.dtype([(f"{number}", one) for number, one in enumerate(of)])
 
 
 def batch_of(share: float) -> int:

@@ -364,9 +364,7 @@ class Custom(Strict):
     binds: dict[Name, Generator] = Field(
         default_factory=dict, max_length=200, description="Generators that all transactions can use."
     )
-    transactions: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")], TransactionEntry] = Field(
-        min_length=1, max_length=100, description="The mix."
-    )
+    transactions: dict[Name, TransactionEntry] = Field(min_length=1, max_length=100, description="The mix.")
     in_order: bool = Field(
         False,
         description="A set of queries instead of a mix: each terminal runs all transactions in order, repeatedly; the "
@@ -429,13 +427,13 @@ class _Check:
     problems: Problems
     used: set[str] = field(default_factory=set)
 
-    def add(self, where: Where, message: str, at: Sequence[str], hint: str = "") -> None:
-        self.problems.add(where, message, key=".".join((self.path, *at)), hint=hint)
+    def add(self, at: Sequence[str], message: str, hint: str = "", where: Where | None = None) -> None:
+        self.problems.add(where or where_of(self.node, *at), message, key=".".join((self.path, *at)), hint=hint)
 
-    def at_key(self, *at: str) -> Where:
-        """The position of the key that `at` ends with."""
+    def of_key(self, at: Sequence[str], message: str, hint: str = "") -> None:
+        """A problem at the key that `at` ends with."""
         _, key = locate(self.node, at)
-        return key.where if key is not None else where_of(self.node, *at)
+        self.add(at, message, hint, None if key is None else key.where)
 
     def text_at(self, at: Sequence[str], text: str, offset: int) -> Where:
         """The position of a character of a text below `at`: to the column where the text stands as it is, else its
@@ -446,7 +444,7 @@ class _Check:
         return node.at(offset) if node is not None else where_of(self.node, *at)
 
     def fault(self, at: Sequence[str], text: str, fault: Fault) -> None:
-        self.add(self.text_at(at, text, fault.offset), fault.message, at)
+        self.add(at, fault.message, where=self.text_at(at, text, fault.offset))
 
     # ---- tables -----------------------------------------------------------------------------------------------------
 
@@ -454,8 +452,7 @@ class _Check:
         at = ("tables", name)
         for column, generator in entry.columns.items():
             if generator.from_ is not None:
-                message = "a population has no results to take values from"
-                self.add(where_of(self.node, *at, "columns", column), message, (*at, "columns", column))
+                self.add((*at, "columns", column), "a population has no results to take values from")
         for key, scripts in (("create", entry.create), ("after", entry.after)):
             for engine, texts in scripts.items():
                 for text in texts:
@@ -471,17 +468,18 @@ class _Check:
     def columns(self, name: str, entry: TableEntry, engine: str, made: str, columns: Sequence[sql_text.Column]) -> None:
         """Check the generators against the columns of CREATE TABLE."""
         if made.lower() != name.lower():
+            at = ("tables", name, "create")
             message = f"it creates `{made}`, but the table is called `{name}`"
-            self.add(where_of(self.node, "tables", name, "create", engine), message, ("tables", name, "create"))
+            self.add(at, message, where=where_of(self.node, *at, engine))
             return
         known = {column.name.lower(): column for column in columns}
         for column, generator in entry.columns.items():
-            at = ("tables", name, "columns", column)
+            place = ("tables", name, "columns", column)
             if column.lower() not in known:
-                message = f"CREATE TABLE {name} has no column `{column}`"
-                self.add(self.at_key(*at), message, at, did_you_mean(column, [c.name for c in columns]))
+                hint = did_you_mean(column, [c.name for c in columns])
+                self.of_key(place, f"CREATE TABLE {name} has no column `{column}`", hint)
             elif generator.from_ is None and (mismatch := _mismatch(known[column.lower()], generator)):
-                self.add(where_of(self.node, *at), mismatch, at)
+                self.add(place, mismatch)
 
     # ---- transactions -----------------------------------------------------------------------------------------------
 
@@ -494,8 +492,8 @@ class _Check:
         for bind, generator in own.items():
             at = ("transactions", name, "binds", bind)
             if bind not in needed:
-                unused = f"no statement of {name} has a bind `:{bind}`"
-                self.add(self.at_key(*at), unused, at, did_you_mean(bind, needed - set(own)))
+                hint = did_you_mean(bind, needed - set(own))
+                self.of_key(at, f"no statement of {name} has a bind `:{bind}`", hint)
             elif generator.from_ is not None:
                 self.origin(name, entry, bind, generator.from_)
         self.used |= needed - set(own)
@@ -515,21 +513,19 @@ class _Check:
             self.unknown((*at, "sql", engine), text, sql_text.binds(tokens), generators)
         engines = list(binds)
         for other in engines[1:]:
-            differ = sorted(binds[other] ^ binds[engines[0]])
-            where = where_of(self.node, *at, "sql", other)
+            differ, place = sorted(binds[other] ^ binds[engines[0]]), (*at, "sql", other)
             if differ:
                 message = f"`:{differ[0]}` is in the text for {engines[0]} or in that for {other}, but not in both"
-                self.add(where, message, (*at, "sql", other), "all texts of a statement have the same binds")
+                self.add(place, message, "all texts of a statement have the same binds")
             if reads[other] != reads[engines[0]]:
-                message = f"for {other} and for {engines[0]} one gives rows and the other does not"
-                self.add(where, message, (*at, "sql", other))
+                self.add(place, f"for {other} and for {engines[0]} one gives rows and the other does not")
         return set().union(*binds.values()) if binds else set(generators)
 
     def unknown(self, at: tuple[str, ...], text: str, binds: Sequence[Token], generators: dict[str, Generator]) -> None:
         for name in dict.fromkeys(token.text[1:] for token in binds if token.text[1:] not in generators):
             first = next(token for token in binds if token.text[1:] == name)
             hint = did_you_mean(name, generators) if generators else f"binds: {{{name}: {{uniform: [1, 100]}}}}"
-            self.add(self.text_at(at, text, first.start), f"the bind `:{name}` has no generator", at, hint)
+            self.add(at, f"the bind `:{name}` has no generator", hint, self.text_at(at, text, first.start))
 
     def origin(self, transaction: str, entry: TransactionEntry, bind: str, source: str) -> None:
         """A `from:`: the statement must give rows, and stand before the statement that uses the bind; its column must
@@ -539,17 +535,15 @@ class _Check:
         names = list(entry.statements)
         name, _, column = source.partition(".")
         if name not in names:
-            self.add(where, f"{transaction} has no statement `{name}`", at, did_you_mean(name, names))
+            self.add(at, f"{transaction} has no statement `{name}`", did_you_mean(name, names), where)
             return
-        early = next(
-            (user for user in names[: names.index(name) + 1] if bind in binds_of(entry.statements[user])), None
-        )
-        if early is not None:
+        users = (user for user in names[: names.index(name) + 1] if bind in binds_of(entry.statements[user]))
+        if (early := next(users, None)) is not None:
             late = "gives it itself" if early == name else f"runs before `{name}`, which gives it"
-            self.add(where, f"`{early}` uses `:{bind}`, but {late}", at)
+            self.add(at, f"`{early}` uses `:{bind}`, but {late}", where=where)
         for text in entry.statements[name].sql.values():
             if (problem := _no_column(text, name, column)) is not None:
-                self.add(where, problem[0], at, problem[1])
+                self.add(at, *problem, where)
                 return
 
     def shared(self) -> None:
@@ -557,11 +551,9 @@ class _Check:
         for bind, generator in self.model.binds.items():
             at = ("binds", bind)
             if generator.from_ is not None:
-                hint = "put it into the transaction"
-                message = "a bind of all transactions cannot come from a statement"
-                self.add(where_of(self.node, *at), message, at, hint)
+                self.add(at, "a bind of all transactions cannot come from a statement", "put it into the transaction")
             elif bind not in self.used:
-                self.add(self.at_key(*at), f"no statement has a bind `:{bind}`", at)
+                self.of_key(at, f"no statement has a bind `:{bind}`")
 
 
 def _no_column(text: str, statement: str, column: str) -> tuple[str, str] | None:

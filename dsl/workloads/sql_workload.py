@@ -6,7 +6,7 @@ import math
 import sys
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache, cached_property, partial
 from itertools import chain, repeat
@@ -25,7 +25,16 @@ from proveout.dsl.workloads.base import (
     Table,
 )
 from proveout.dsl.workloads.conformance import Finding, Seen, judge_mix, judge_shares
-from proveout.dsl.workloads.random_streams import iteration_and_terminal, nurand_mask, philox, rows_of_units, words
+from proveout.dsl.workloads.random_streams import (
+    ITERATIONS,
+    Words,
+    choice,
+    iteration_and_terminal,
+    nurand_mask,
+    philox,
+    rows_of_units,
+    words,
+)
 from proveout.dsl.workloads.sql import (
     LETTERS,
     Custom,
@@ -38,7 +47,7 @@ from proveout.dsl.workloads.sql import (
     missing_table,
     text_for,
 )
-from proveout.dsl.workloads.transactions import BoundStatement, Part, Stepped, parts_of, row_draw
+from proveout.dsl.workloads.transactions import BoundStatement, Stepped, row_draw, steps_of
 
 # A generator takes a fixed number of words per value, so a row of a population finds its words in a counter-based
 # stream at once (`random_streams.words`), and a terminal draws a batch at a time from its own. Only raw Philox words
@@ -46,7 +55,6 @@ from proveout.dsl.workloads.transactions import BoundStatement, Part, Stepped, p
 # value is favoured by more than 2^-24 of its probability for ranges up to 2^8 … 2^40 and similar ones, far below what a
 # test could detect.
 
-Words: TypeAlias = npt.NDArray[np.uint64]
 Values: TypeAlias = npt.NDArray[Any]
 Make: TypeAlias = Callable[[Words], Values]
 
@@ -61,33 +69,9 @@ class Draw(NamedTuple):
     make: Make
 
 
-def draw(generator: Generator) -> Draw:  # noqa: PLR0911 - one per source
-    """The arithmetic of a generator; ValueError for the two that are none: `sequence` and `from`."""
-    if generator.uniform is not None:
-        return _uniform(generator)
-    if generator.nurand is not None:
-        return _nurand(*generator.nurand, generator.a)
-    if generator.zipf is not None:
-        low, high = generator.zipf
-        return Draw(
-            1, lambda words: low - 1 + zipf_ranks(_fraction(words[:, 0]), high - low + 1, generator.theta or THETA)
-        )
-    if generator.pick is not None:
-        return _pick(generator)
-    if generator.text is not None:
-        return _text(*generator.text, generator.alphabet or LETTERS)
-    if generator.uuid is not None:
-        return Draw(2, _uuids)
-    if generator.timestamp is not None:
-        return _timestamp(*generator.timestamp)
-    raise ValueError(f"{generator.source} is not drawn")
-
-
-def choice(words: Words, out_of: int) -> npt.NDArray[np.int64]:
-    """Each word as one of 0 … out_of - 1."""
-    if out_of <= 2**32:
-        return ((words >> np.uint64(32)) * np.uint64(out_of) >> np.uint64(32)).astype(np.int64)
-    return (words % np.uint64(out_of)).astype(np.int64)
+def draw(generator: Generator) -> Draw:
+    """The arithmetic of a generator of any source but `sequence` and `from`, which are not drawn."""
+    return _DRAWS[generator.source](generator)
 
 
 def zipf_ranks(fractions: npt.NDArray[np.float64], ranks: int, theta: float) -> npt.NDArray[np.int64]:
@@ -132,7 +116,7 @@ def _fraction(words: Words) -> npt.NDArray[np.float64]:
 
 
 def _uniform(generator: Generator) -> Draw:
-    low, high = generator.uniform or (0, 0)
+    low, high = generator.ends
     if generator.type is int:
         first, span = int(low), int(high) - int(low) + 1
         return Draw(1, lambda words: first + choice(words[:, 0], span))
@@ -144,11 +128,18 @@ def _uniform(generator: Generator) -> Draw:
     return Draw(1, lambda words: (bottom + choice(words[:, 0], steps)) / scale)
 
 
-def _nurand(low: int, high: int, constant: int | None) -> Draw:
+def _nurand(generator: Generator) -> Draw:
     """((U(0, A) | U(1, P)) mod P) + low over the P values of the range: TATP's non-uniform keys."""
+    low, high = map(int, generator.ends)
     span = high - low + 1
-    mask = nurand_mask(span) if constant is None else constant
+    mask = nurand_mask(span) if generator.a is None else generator.a
     return Draw(2, lambda w: (choice(w[:, 0], mask + 1) | (1 + choice(w[:, 1], span))) % span + low)
+
+
+def _zipf(generator: Generator) -> Draw:
+    low, high = map(int, generator.ends)
+    theta = generator.theta or THETA
+    return Draw(1, lambda words: low - 1 + zipf_ranks(_fraction(words[:, 0]), high - low + 1, theta))
 
 
 def _pick(generator: Generator) -> Draw:
@@ -161,10 +152,11 @@ def _pick(generator: Generator) -> Draw:
     return Draw(1, lambda words: values[np.searchsorted(edges, _fraction(words[:, 0]), side="right")])
 
 
-def _text(shortest: int, longest: int, alphabet: str) -> Draw:
+def _text(generator: Generator) -> Draw:
     """Half a word for each character, one more where the length is drawn too. numpy drops the zeros after a short
     text."""
-    letters = np.array(list(alphabet)).view(np.uint32)
+    shortest, longest = generator.text or (0, 0)
+    letters = np.array(list(generator.alphabet or LETTERS)).view(np.uint32)
     if longest == 0:
         return Draw(0, lambda words: np.full(len(words), ""))
     extra = int(longest > shortest)
@@ -187,9 +179,9 @@ def _uuids(words: Words) -> Values:
     return np.array([str(uuid.UUID(int=high << 64 | low, version=4)) for high, low in pairs], dtype="U36")
 
 
-def _timestamp(first: str, last: str) -> Draw:
-    begin = np.datetime64(datetime.fromisoformat(first), "s")
-    span = int((np.datetime64(datetime.fromisoformat(last), "s") - begin).astype(np.int64)) + 1
+def _timestamp(generator: Generator) -> Draw:
+    begin, end = (np.datetime64(datetime.fromisoformat(one), "s") for one in generator.timestamp or ())
+    span = int((end - begin).astype(np.int64)) + 1
 
     def make(words: Words) -> Values:
         moments = begin + choice(words[:, 0], span).astype("timedelta64[s]")
@@ -198,6 +190,17 @@ def _timestamp(first: str, last: str) -> Draw:
         return texts
 
     return Draw(1, make)
+
+
+_DRAWS: Mapping[str, Callable[[Generator], Draw]] = {
+    "uniform": _uniform,
+    "nurand": _nurand,
+    "zipf": _zipf,
+    "pick": _pick,
+    "text": _text,
+    "uuid": lambda _: Draw(2, _uuids),
+    "timestamp": _timestamp,
+}
 
 
 # Every column owns a fixed run of words per row in a Philox stream of its own (`random_streams.words`, keyed by seed
@@ -212,13 +215,19 @@ Fill = Callable[[int, int], Values]
 
 def population(parameters: Custom) -> Population:
     """Tables, DDL and exact cardinalities; a dialect that lacks a `create` has no entries."""
-    units = max((table.rows for table in parameters.tables.values()), default=0)
+    every, gathered = parameters.tables.values(), ddl.gathering(tuple(parameters.tables))
+    units = max((table.rows for table in every), default=0)
     dialects = [dialect for dialect in DIALECTS if missing_table(parameters, dialect) is None]
     return Population(
         units=units,
         tables=tuple(_table(parameters.seed, units, name, entry) for name, entry in parameters.tables.items()),
-        before={dialect: _before(parameters.tables, dialect) for dialect in dialects},
-        after={dialect: _after(parameters.tables, dialect) for dialect in dialects},
+        before={dialect: _scripts([one.create for one in every], dialect) for dialect in dialects},
+        # one statement at a time, in the plan's order, then statistics; PostgreSQL's tables are vacuumed, so that no
+        # measured transaction pays for hint bits
+        after={
+            dialect: (*((text,) for text in _scripts([one.after for one in every], dialect)), gathered[dialect])
+            for dialect in dialects
+        },
         drop={dialect: ddl.drop(tuple(parameters.tables))[dialect] for dialect in dialects},
         expected={name: (entry.rows, entry.rows) for name, entry in parameters.tables.items()},
     )
@@ -251,19 +260,8 @@ def _sequence(generator: Generator, first: int, count: int) -> Values:
     return start + step * turns
 
 
-def _scripts(texts: Scripts, dialect: Dialect) -> tuple[str, ...]:
-    return tuple(text.strip().removesuffix(";") for text in text_for(texts, dialect) or ())
-
-
-def _before(tables: Mapping[str, TableEntry], dialect: Dialect) -> tuple[str, ...]:
-    return tuple(text for entry in tables.values() for text in _scripts(entry.create, dialect))
-
-
-def _after(tables: Mapping[str, TableEntry], dialect: Dialect) -> tuple[tuple[str, ...], ...]:
-    """One statement at a time, in the plan's order, then statistics; PostgreSQL's tables are vacuumed, so that no
-    measured transaction pays for hint bits."""
-    own = tuple((text,) for entry in tables.values() for text in _scripts(entry.after, dialect))
-    return (*own, ddl.gathering(tuple(tables))[dialect])
+def _scripts(each: Iterable[Scripts], dialect: Dialect) -> tuple[str, ...]:
+    return tuple(text.strip().removesuffix(";") for texts in each for text in text_for(texts, dialect) or ())
 
 
 # Names of prepared statements are `<transaction>.<statement>`, so that two transactions may call theirs alike.
@@ -272,11 +270,11 @@ BATCH = 256
 ANY = "O"
 PURPOSE_FIRST = 20_000  # keys apart from those of populations and of the built-in workloads
 
-# Of a sequence's 62 bits: 23 of the iteration's seed, 25 of the count, 14 of the terminal, so that nothing comes twice.
-TERMINAL_BITS, COUNT_BITS, SEED_BITS = 14, 25, 23
+# A value of a sequence has 14 bits of the terminal and, above them, a count. Each iteration counts from a place of its
+# own, its seed times 2^16: two meet only where one counts as far as the place of the other.
+TERMINAL_BITS, COUNT_BITS = 14, 16
 
-Column: TypeAlias = npt.NDArray[Any]
-Next: TypeAlias = Callable[[int], Column]
+Next: TypeAlias = Callable[[int], Values]
 
 
 class SqlWorkload(Stepped):
@@ -306,13 +304,13 @@ class SqlWorkload(Stepped):
 
     def source(self, number: int, transaction: str, stream: int) -> Iterator[Any]:
         """Batch after batch; nothing is drawn (or allocated) before the first is asked for."""
-        parts, generators = self.parts[transaction], self._generators(transaction)
-        names = tuple(dict.fromkeys(name for part in parts for name in part.drawn))
+        steps, generators = self.steps[transaction], self._generators(transaction)
+        names = tuple(dict.fromkeys(name for step in steps for name in step.drawn))
         random = philox(self.parameters.seed, PURPOSE_FIRST + number, stream)
         turn = self.counting.index(transaction) if transaction in self.counting else 0, len(self.counting)
         columns = {name: _column(generators[name], random, stream, turn) for name in names}
         kinds = {name: _kind(generators[name]) for name in names}
-        draw = row_draw(parts, kinds, lambda _, count: {name: column(count) for name, column in columns.items()})
+        draw = row_draw(steps, kinds, lambda _, count: {name: column(count) for name, column in columns.items()})
         unused = np.random.Generator(random)  # the columns draw from `random` itself
         if names and ANY not in kinds.values():
             return draw.endless(unused, BATCH)
@@ -332,18 +330,17 @@ class SqlWorkload(Stepped):
 
     def rows_expected(self, transaction: str) -> dict[str, str]:
         """`{"Get.find": "1 row"}`: the statements of a transaction that fail it logically by the rows they count."""
-        steps = [part.step for part in self.parts[transaction]]
-        return {step.statement.name: _row_range(step) for step in steps if _expects_rows(step)}
+        return {step.statement.name: _row_range(step) for step in self.steps[transaction] if _expects_rows(step)}
 
     @cached_property
-    def parts(self) -> Mapping[str, tuple[Part, ...]]:
+    def steps(self) -> Mapping[str, tuple[Step, ...]]:
         entries = self.parameters.transactions
-        return {name: _parts(name, entry, self._generators(name)) for name, entry in entries.items()}
+        return {name: _steps(name, entry, self._generators(name)) for name, entry in entries.items()}
 
     @cached_property
     def counting(self) -> tuple[str, ...]:
         """The transactions that draw from a sequence. Each takes every n-th number, as they may have the same one."""
-        drawn = ((name, bind) for name, parts in self.parts.items() for part in parts for bind in part.drawn)
+        drawn = ((name, bind) for name, steps in self.steps.items() for step in steps for bind in step.drawn)
         return tuple(dict.fromkeys(name for name, bind in drawn if self._generators(name)[bind].sequence is not None))
 
     def _generators(self, transaction: str) -> dict[str, Generator]:
@@ -361,21 +358,17 @@ FAILURES_MAX = 0.01
 # ---- statements -----------------------------------------------------------------------------------------------------
 
 
-def _parts(transaction: str, entry: TransactionEntry, generators: dict[str, Generator]) -> tuple[Part, ...]:
+def _steps(transaction: str, entry: TransactionEntry, generators: dict[str, Generator]) -> tuple[Step, ...]:
     names = list(entry.statements)
     taken = {bind: _taken(one.from_, names, entry) for bind, one in generators.items() if one.from_ is not None}
-    return parts_of((_bound(f"{transaction}.{name}", one, generators) for name, one in entry.statements.items()), taken)
+    return steps_of((_bound(f"{transaction}.{name}", one, generators) for name, one in entry.statements.items()), taken)
 
 
 def _bound(name: str, one: StatementEntry, generators: dict[str, Generator]) -> BoundStatement:
     binds, (least, most) = binds_of(one), one.expect_rows
-    return _statement(name, one, binds, generators), binds, least, sys.maxsize if most is None else most
-
-
-def _statement(name: str, one: StatementEntry, binds: tuple[str, ...], generators: dict[str, Generator]) -> Statement:
     texts = {dialect: text for dialect in DIALECTS if (text := text_for(one.sql, dialect)) is not None}
     tokens = sql_text.scan(next(iter(texts.values())))
-    return Statement(
+    statement = Statement(
         name=name,
         text={dialect: sql_text.positional(text, binds)[0] for dialect, text in texts.items()},
         arguments=tuple(generators[bind].type for bind in binds),
@@ -384,6 +377,7 @@ def _statement(name: str, one: StatementEntry, binds: tuple[str, ...], generator
         logical_errors=frozenset().union(*(VIOLATIONS.get(error, {error}) for error in one.logical_errors)),
         ranges=tuple(generators[bind].bounds for bind in binds),
     )
+    return statement, binds, least, sys.maxsize if most is None else most
 
 
 def _taken(source: str, names: list[str], entry: TransactionEntry) -> tuple[int, int]:
@@ -432,7 +426,7 @@ def _column(generator: Generator, random: np.random.Philox, stream: int, turn: t
         return _counting(generator.sequence, stream, *turn)
     one = draw(generator)
 
-    def values(count: int) -> Column:
+    def values(count: int) -> Values:
         words: Words = random.random_raw(count * one.each).reshape(count, one.each)
         return one.make(words)
 
@@ -440,14 +434,14 @@ def _column(generator: Generator, random: np.random.Philox, stream: int, turn: t
 
 
 def _counting(first: int, stream: int, place: int, places: int) -> Next:
-    """Values that no other transaction, terminal or iteration of the run has: the seed's bits, the count, of which the
-    `place`-th of `places` transactions has every n-th, the terminal's number."""
+    """Values that no other transaction, terminal or iteration of the run has: the iteration's place and the count, of
+    which the `place`-th of `places` transactions has every n-th, and the terminal's number."""
     seed, number = iteration_and_terminal(stream)
     stripe = 2**TERMINAL_BITS
-    at = first + (seed % 2**SEED_BITS << (COUNT_BITS + TERMINAL_BITS)) + place * stripe + number % stripe
+    at = first + ((seed % ITERATIONS << COUNT_BITS) + place) * stripe + number % stripe
     step = places * stripe
 
-    def values(count: int) -> Column:
+    def values(count: int) -> Values:
         nonlocal at
         drawn = np.arange(at, at + count * step, step, dtype=np.int64)
         at += count * step

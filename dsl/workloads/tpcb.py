@@ -46,13 +46,6 @@ def before(tables: Sequence[ddl.TableShape]) -> Mapping[Dialect, tuple[str, ...]
     return {**made, "postgres": (*(f"{text} WITH (fillfactor=100)" for text in filled), history)}
 
 
-def after(tables: Sequence[ddl.TableShape]) -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
-    """Statements that make the loaded tables ready, in phases; PostgreSQL names the keys as it does for pgbench."""
-    made = ddl.after(tables)
-    keys = tuple(f"ALTER TABLE {one.name} ADD PRIMARY KEY ({one.primary_key})" for one in tables if one.primary_key)
-    return {**made, "postgres": (keys, *made["postgres"][1:])}
-
-
 _ACCOUNT = (
     Sql("update_account", "UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid"),
     Sql("get_balance", "SELECT abalance FROM pgbench_accounts WHERE aid = :aid"),

@@ -97,7 +97,6 @@ class TpcbWorkload(Declared):
             lambda name, *units: ROWS[name](own, *units),
             dict(zip(TABLES, (own.scale, own.tellers, own.accounts, 0), strict=True)),
             before=tpcb.before(tables),
-            after=tpcb.after(tables),
         )
 
     @property

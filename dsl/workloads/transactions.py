@@ -22,35 +22,27 @@ from proveout.core.data_classes import dataclass
 from proveout.dsl.workloads import sql_text
 from proveout.dsl.workloads.base import (
     Invariant,
-    Row,
     Source,
     Sql,
     Statement,
     Step,
     TransactionType,
+    arguments,
     everywhere,
     single_body,
     walk,
 )
-from proveout.dsl.workloads.random_streams import Ints, RowDraw, batch_of, endless, row, steps
+from proveout.dsl.workloads.random_streams import Ints, RowDraw, batch_of, endless, row
 
 Column: TypeAlias = npt.NDArray[Any]
 BoundStatement: TypeAlias = tuple[Statement, tuple[str, ...], int, int]
 """A statement, its binds in the order of its arguments, and the least and the most rows that it finds or changes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A step of a transaction, and which binds are drawn for it, in order."""
-
-    step: Step
-    drawn: tuple[str, ...]
-
-
-def parts_of(statements: Iterable[BoundStatement], taken: Mapping[str, tuple[int, int]]) -> tuple[Part, ...]:
-    """The parts of a transaction. `taken`: the binds that come from the first row of an earlier step, as (number of the
+def steps_of(statements: Iterable[BoundStatement], taken: Mapping[str, tuple[int, int]]) -> tuple[Step, ...]:
+    """The steps of a transaction. `taken`: the binds that come from the first row of an earlier step, as (number of the
     step, number of the column); all others are drawn."""
-    made: list[Part] = []
+    made: list[Step] = []
     offsets: list[int] = []  # where the values kept of each step begin
     kept = 0
     for at, (statement, binds, least, most) in enumerate(statements):
@@ -61,27 +53,20 @@ def parts_of(statements: Iterable[BoundStatement], taken: Mapping[str, tuple[int
         offsets.append(kept)
         keeps = max((column + 1 for step, column in taken.values() if step == at), default=0)
         kept += keeps
-        step = Step(
-            statement=statement,
-            places=tuple(places) if len(drawn) < len(binds) else None,
-            keeps=keeps,
-            least=least,
-            most=most,
-        )
-        made.append(Part(step, drawn))
+        given = None if len(drawn) == len(binds) else tuple(places)
+        made.append(Step(statement, given, keeps, least, most, drawn))
     return tuple(made)
 
 
-def transaction_of(number: int, parts: Sequence[Part], repeats: int = 1, **more: Any) -> TransactionType:
+def transaction_of(number: int, steps: Sequence[Step], repeats: int = 1, **more: Any) -> TransactionType:
     """A transaction whose inputs are the `number`-th of its terminal's keys; one of a single statement may run it
     `repeats` times. `more`: further fields of the type."""
-    of_parts = tuple(part.step for part in parts)
-    every = of_parts * repeats
+    every = (*steps,) * repeats
     single = len(every) == 1
     return TransactionType(
-        inputs=itemgetter(number) if repeats == 1 else partial(_several, number, repeats),
+        inputs=itemgetter(number) if repeats == 1 else lambda keys: arguments(keys[number], repeats),
         body=partial(single_body, least=every[0].least, most=every[0].most) if single else partial(walk, every),
-        statements=tuple(step.statement for step in of_parts),
+        statements=tuple(step.statement for step in steps),
         single=single,
         bare=single,
         least=every[0].least,
@@ -91,27 +76,21 @@ def transaction_of(number: int, parts: Sequence[Part], repeats: int = 1, **more:
     )
 
 
-def _several(number: int, count: int, keys: Sequence[Source]) -> Source:
-    """A source of the values of `count` statements at a time."""
-    arguments: Iterator[Row] = map(itemgetter(1), iter(keys[number], None))
-    return zip(*[arguments] * count, strict=True).__next__
-
-
 def row_draw(
-    parts: Sequence[Part],
+    steps: Sequence[Step],
     kinds: Mapping[str, str],
     drawn: Callable[[np.random.Generator, int], Mapping[str, Column]],
 ) -> RowDraw:
     """Draws of whole numbers and texts; `kinds` are numpy's names of the binds' values."""
-    of_parts = [row(*[kinds[name] for name in part.drawn]) for part in parts]
+    of_steps = [row(*[kinds[name] for name in step.drawn]) for step in steps]
 
     def columns(random: np.random.Generator, count: int) -> list[list[Column]]:
         values = drawn(random, count)
-        return [[values[name] for name in part.drawn] for part in parts]
+        return [[values[name] for name in step.drawn] for step in steps]
 
-    if len(parts) == 1:
-        return RowDraw(of_parts[0], columns, parts[0].step.statement)
-    return RowDraw(steps(*of_parts), columns)
+    if len(steps) == 1:
+        return RowDraw(of_steps[0], columns, steps[0].statement)
+    return RowDraw(row(*of_steps), columns)
 
 
 # ---- of the built-in kinds ------------------------------------------------------------------------------------------
@@ -176,14 +155,14 @@ def bound(one: Sql, binds: Mapping[str, Bind]) -> BoundStatement:
 
 
 class Stepped:
-    """A `base.WorkloadKind`, without its population, whose transactions are `parts`: statements one after the other."""
+    """A `base.WorkloadKind`, without its population, whose transactions are `steps`: statements one after the other."""
 
     def __init__(self, parameters: Any) -> None:
         self.parameters = parameters
 
     @property
-    def parts(self) -> Mapping[str, tuple[Part, ...]]:
-        """The parts of each transaction."""
+    def steps(self) -> Mapping[str, tuple[Step, ...]]:
+        """The steps of each transaction."""
         raise NotImplementedError
 
     def fields(self, transaction: str) -> Mapping[str, Any]:
@@ -207,13 +186,13 @@ class Stepped:
     def transactions(self) -> tuple[TransactionType, ...]:
         """All of the kind; those the plan leaves out have weight 0."""
         return tuple(
-            transaction_of(number, parts, self.repeats, name=name, **self.fields(name))
-            for number, (name, parts) in enumerate(self.parts.items())
+            transaction_of(number, steps, self.repeats, name=name, **self.fields(name))
+            for number, (name, steps) in enumerate(self.steps.items())
         )
 
     def keys(self, stream: int) -> tuple[Source, ...]:
         """Of each transaction a source of one terminal's inputs."""
-        return tuple(self.source(number, name, stream).__next__ for number, name in enumerate(self.parts))
+        return tuple(self.source(number, name, stream).__next__ for number, name in enumerate(self.steps))
 
 
 class Declared(Stepped):
@@ -247,8 +226,8 @@ class Declared(Stepped):
         }
 
     def source(self, number: int, transaction: str, stream: int) -> Iterator[Any]:
-        parts = self.parts[transaction]
-        wanted = {bind for part in parts for bind in part.drawn}
+        steps = self.steps[transaction]
+        wanted = {bind for step in steps for bind in step.drawn}
         binds = {bind: one for bind, one in self.binds(transaction, stream).items() if bind in wanted}
 
         def drawn(random: np.random.Generator, count: int) -> Mapping[str, Column]:
@@ -259,16 +238,16 @@ class Declared(Stepped):
 
         weights = self.parameters.weights
         batch = batch_of(weights[transaction] * self.repeats / sum(weights.values()))
-        draw = row_draw(parts, {bind: one.kind for bind, one in binds.items()}, drawn)
+        draw = row_draw(steps, {bind: one.kind for bind, one in binds.items()}, drawn)
         return endless(draw, batch, self.parameters.seed, self.purpose + number, stream)
 
     @cached_property
-    def parts(self) -> Mapping[str, tuple[Part, ...]]:
+    def steps(self) -> Mapping[str, tuple[Step, ...]]:
         made: dict[str, BoundStatement] = {}  # transactions share their statements
-        parts: dict[str, tuple[Part, ...]] = {}
+        steps: dict[str, tuple[Step, ...]] = {}
         for name, entries in self.declared.items():
             binds = self.binds(name, 0)
             made |= {one.name: bound(one, binds) for one in entries if one.name not in made}
             taken = {bind: (at, column) for at, one in enumerate(entries) for column, bind in enumerate(one.keeps)}
-            parts[name] = parts_of([made[one.name] for one in entries], taken)
-        return parts
+            steps[name] = steps_of([made[one.name] for one in entries], taken)
+        return steps

@@ -1,6 +1,4 @@
-"""Plans that commands write: starters of `new`, settings of other programs by `import`, two databases by `versus`.
-
-`benchmarks/plans/starters.py` runs the starters."""
+"""Plans that commands write: starters of `new`, settings of other programs by `import`, two databases by `versus`."""
 
 from __future__ import annotations
 
@@ -174,6 +172,13 @@ def test_no_job_of_fio_is_lost_to_another_of_its_name() -> None:
     assert [(one.id, one.job.random) for one in plan.stages if isinstance(one, Tool)] == [
         ("a", False), ("a_3", False), ("a_2", True)
     ]  # fmt: skip
+
+
+def test_units_of_fio_with_an_i_are_the_decimal_ones() -> None:
+    (one,) = imported("units.fio", "[a]\nbs=512Ki\nsize=10mib\n[b]\nbs=8kB\nsize=1g\n").stages[:1]
+    plan = Path("units.yaml").read_text()
+    assert isinstance(one, Tool) and (one.job.block_bytes, one.job.size_bytes) == (512_000, 10_000_000)
+    assert "block: 8KiB" in plan and "size: 1GiB" in plan
 
 
 def test_a_script_of_hammerdb_is_tprocc_and_its_password_stays_out(capsys: pytest.CaptureFixture[str]) -> None:

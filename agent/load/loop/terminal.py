@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,13 +112,15 @@ class Terminal(TerminalState):
             self.pass_began_ns = now_ns
         return self.left > 0
 
-    def deal(self, ages_ns: Int64s) -> Iterator[tuple[int, Int64s]]:
-        """Divide the ages of transactions that never began by the weights of the mix, as none was drawn; by number."""
+    def deal(self, ages_ns: Iterable[Int64s]) -> Iterator[tuple[int, Int64s]]:
+        """Divide the ages, in batches, of transactions that never began by the weights of the mix, as none was drawn;
+        by number."""
         weights = np.array([self._weights[kind.number] for kind in self._kinds])
         random = np.random.Generator(np.random.Philox(self.number))
-        drawn = random.choice(len(weights), size=ages_ns.size, p=weights / weights.sum())
-        for index, kind in enumerate(self._kinds):
-            yield kind.number, ages_ns[drawn == index]
+        for batch in ages_ns:
+            drawn = random.choice(len(weights), size=batch.size, p=weights / weights.sum())
+            for index, kind in enumerate(self._kinds):
+                yield kind.number, batch[drawn == index]
 
     def lost(self, answered_ns: int) -> None:
         """The connection is lost, and its last answer came at `answered_ns`."""
@@ -197,9 +199,9 @@ def never_begun(terminals: Sequence[Terminal], pacing: Pacing, timeline: Timelin
             continue
         due_ns = terminal.fires() if terminal.busy else terminal.pending_ns - timeline.t0_ns
         first_ns = max(due_ns, timeline.measure_start_ns - timeline.t0_ns)
-        for due in pacing.due_between(terminal.number, first_ns, end_ns):
-            for number, dealt in terminal.deal(seen_ns - timeline.t0_ns - due):
-                found.setdefault(number, []).append(dealt)
+        due = pacing.due_between(terminal.number, first_ns, end_ns)
+        for number, dealt in terminal.deal(seen_ns - timeline.t0_ns - batch for batch in due):
+            found.setdefault(number, []).append(dealt)
     ages = {number: np.concatenate(parts) for number, parts in sorted(found.items())}
     spans = [(timeline.measure_start_ns, timeline.measure_end_ns), *((start, end) for _, start, end in timeline.phases)]
     return tuple(_binned(ages, seen_ns - end, seen_ns - start) for start, end in spans)

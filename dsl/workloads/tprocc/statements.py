@@ -10,8 +10,9 @@ from proveout.dsl.workloads.tprocc import CUSTOMERS, DISTRICTS, NEW_ORDERS
 from proveout.dsl.workloads.tprocc.tables import LINES_MAX, LINES_MIN
 
 # One text serves all dialects but for what they write differently: row locks (SQLite has one lock, which its writers
-# take first), whole cents, one row of many, and rows of several values. A New Order reads its items and its stock rows
-# in one statement each and inserts its lines in one, so there is a statement for every number of rows.
+# take first), a row as it is now (MySQL reads it as it was when the transaction first read, unless it locks it), whole
+# cents, one row of many, and rows of several values. A New Order reads its items and its stock rows in one statement
+# each and inserts its lines in one, so there is a statement for every number of rows.
 
 # ruff: noqa: S608 - the texts are put together from our own constants
 
@@ -21,6 +22,7 @@ ROLLED_BACK_STATE = "TC001"
 """The error that the procedure raises for an item that does not exist; in Oracle it is error 20001."""
 _WRITTEN: Mapping[str, Mapping[Dialect, str]] = {
     "{lock}": {**everywhere(" FOR UPDATE"), "sqlite": "", "duckdb": ""},
+    "{now}": {**everywhere(""), "mysql": " FOR UPDATE"},
     "{first}": {**everywhere(" LIMIT 1"), "oracle": " FETCH FIRST 1 ROWS ONLY"},
     "{cents}": {
         **everywhere("CAST(i_price * 100 AS integer)"),
@@ -150,7 +152,7 @@ GET_PAYER = _statement(
 CREDIT = 9
 """The position of c_credit in GET_PAYER."""
 GET_DATA = _statement(
-    "get_data", "SELECT c_data FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = $3", "iii", "s"
+    "get_data", "SELECT c_data FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = $3{now}", "iii", "s"
 )
 PAY_CUSTOMER = _statement(
     "pay_customer",

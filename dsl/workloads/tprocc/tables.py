@@ -33,17 +33,6 @@ from proveout.dsl.workloads.tprocc import (
 _DIST = " ".join(f"WHEN {number} THEN s_dist_{number:02}" for number in range(1, 11))
 
 
-def _postgres(name: str, arguments: str, declarations: str, body: str) -> str:
-    return (
-        f"CREATE OR REPLACE FUNCTION {name}({arguments}) RETURNS integer LANGUAGE plpgsql AS $proveout$\n"
-        f"DECLARE\n{declarations}BEGIN\n{body}END;\n$proveout$"
-    )
-
-
-def _oracle(name: str, arguments: str, declarations: str, body: str) -> str:
-    return f"CREATE OR REPLACE PROCEDURE {name}({arguments}) AS\n{declarations}BEGIN\n{body}END;"
-
-
 _IN_POSTGRES: Mapping[str, tuple[str, str, str]] = {
     "tprocc_neword": (
         "p_w integer, p_d integer, p_c integer, p_local integer, p_items text, p_supply text, p_quantity text",
@@ -280,8 +269,15 @@ v_data VARCHAR2(50);
 """,
     ),
 }
-POSTGRES_FUNCTIONS = {name: _postgres(name, *parts) for name, parts in _IN_POSTGRES.items()}
-ORACLE_PROCEDURES = {name: _oracle(name, *parts) for name, parts in _IN_ORACLE.items()}
+POSTGRES_FUNCTIONS = {
+    name: f"CREATE OR REPLACE FUNCTION {name}({arguments}) RETURNS integer LANGUAGE plpgsql AS $proveout$\n"
+    f"DECLARE\n{declarations}BEGIN\n{body}END;\n$proveout$"
+    for name, (arguments, declarations, body) in _IN_POSTGRES.items()
+}
+ORACLE_PROCEDURES = {
+    name: f"CREATE OR REPLACE PROCEDURE {name}({arguments}) AS\n{declarations}BEGIN\n{body}END;"
+    for name, (arguments, declarations, body) in _IN_ORACLE.items()
+}
 FUNCTIONS: tuple[str, ...] = tuple(POSTGRES_FUNCTIONS)
 
 
@@ -362,8 +358,13 @@ def before(parameters: Tprocc) -> Mapping[Dialect, tuple[str, ...]]:
 def drop(parameters: Tprocc) -> Mapping[Dialect, tuple[str, ...]]:
     """Statements that remove tables and procedures where they are; who runs Oracle's takes ORA-00942 for done."""
     tables = ddl.drop(TABLES)
-    functions = tuple(f"DROP FUNCTION IF EXISTS {name}" for name in FUNCTIONS)
-    procedures = tuple(_oracle_drop(name) for name in FUNCTIONS) if parameters.procedures else ()
+    functions = (f"DROP FUNCTION IF EXISTS {name}" for name in FUNCTIONS)
+    procedures = (  # unless there is none (ORA-04043)
+        f"BEGIN EXECUTE IMMEDIATE 'DROP PROCEDURE {name}'; "
+        "EXCEPTION WHEN OTHERS THEN IF SQLCODE != -4043 THEN RAISE; END IF; END;"
+        for name in FUNCTIONS
+        if parameters.procedures
+    )
     return {
         **tables,
         "postgres": (*tables["postgres"], *functions),
@@ -377,14 +378,6 @@ def expected(parameters: Tprocc) -> Mapping[str, int | tuple[int, int]]:
     lines = counts["order_line"]
     spread = 6.0 * lines**0.5
     return {**counts, "order_line": (int(lines - spread), int(lines + spread))}
-
-
-def _oracle_drop(procedure: str) -> str:
-    """Drop a procedure, unless there is none (ORA-04043)."""
-    return (
-        f"BEGIN EXECUTE IMMEDIATE 'DROP PROCEDURE {procedure}'; "
-        "EXCEPTION WHEN OTHERS THEN IF SQLCODE != -4043 THEN RAISE; END IF; END;"
-    )
 
 
 Texts = npt.NDArray[np.bytes_]

@@ -178,8 +178,6 @@ DATA_MAX = 500
 STOCK_MIN, STOCK_REFILL = 10, 91
 RECENT_ORDERS = 20
 
-Lines = Sequence[tuple[int, int, int]]
-
 
 def new_order(inputs: NewOrder) -> Body:
     """An order of 5 to 15 lines; rolled back where an item does not exist (2.4.2.2), without having written lines: all
@@ -222,7 +220,7 @@ def new_order(inputs: NewOrder) -> Body:
     return Last(tuple(order))
 
 
-def _supplies(lines: Lines) -> list[tuple[int, list[int]]]:
+def _supplies(lines: Sequence[tuple[int, int, int]]) -> list[tuple[int, list[int]]]:
     """The warehouses that supply an order, each with its items; in the order in which all orders lock them."""
     wanted: dict[int, set[int]] = {}
     for item, supply, _ in lines:

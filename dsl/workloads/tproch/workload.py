@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Generator as Steps
 from functools import cached_property, partial
 from importlib.util import find_spec
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -271,17 +272,8 @@ class RefreshSet:
     parameters: Tproch
     number: int
 
-    @property
-    def inserted_keys(self) -> list[int]:
-        """The keys of the orders that RF1 inserts."""
-        return self._keys(1)
-
-    @property
-    def deleted_keys(self) -> list[int]:
-        """The keys of the orders that RF2 deletes."""
-        return self._keys(0)
-
-    def _keys(self, ahead: int) -> list[int]:
+    def keys(self, ahead: int) -> list[int]:
+        """The keys of the orders that RF1 inserts (`ahead` 1), or that RF2 deletes (0)."""
         cycle, place = divmod(self.number - 1, SETS)
         first = place * self.parameters.set_orders + 1
         return [order_key(first + offset, cycle + ahead) for offset in range(self.parameters.set_orders)]
@@ -290,7 +282,7 @@ class RefreshSet:
         """The rows of ORDERS and of LINEITEM that RF1 inserts, in the order of their columns."""
         random = np.random.Generator(philox(self.parameters.seed, PURPOSE, self.number))
         draw = Draw(random, self.parameters.scale)
-        made = [self._order(draw, key) for key in self.inserted_keys]
+        made = [self._order(draw, key) for key in self.keys(1)]
         return [order for order, _ in made], [line for _, lines in made for line in lines]
 
     def _order(self, draw: Draw, key: int) -> tuple[Row, list[Row]]:
@@ -387,21 +379,11 @@ def _delete(table: str, key: str) -> Statement:
     return Statement(name=f"delete-{table}", text=everywhere(text), arguments=(int,) * BATCH, reads=False)
 
 
-def _taken(column: str) -> Statement:
-    text = f"UPDATE {STATE} SET {column} = {column} + 1 WHERE id = 1"  # noqa: S608 - names of ours
-    return Statement(name=f"take-{column}", text=everywhere(text), reads=False)
-
-
-def _number(column: str) -> Statement:
-    return numbers(f"number-{column}", f"SELECT {column} FROM {STATE} WHERE id = 1", 1, rows_max=1)  # noqa: S608
-
-
 INSERTS = {(table, rows): _insert(table, rows) for table in ("orders", "lineitem") for rows in (BATCH, 1)}
 DELETES = (_delete("lineitem", "l_orderkey"), _delete("orders", "o_orderkey"))
-TAKE = {column: _taken(column) for column in ("inserted", "deleted")}
-NUMBER = {column: _number(column) for column in TAKE}
-INSERT_STATEMENTS = (TAKE["inserted"], NUMBER["inserted"], *INSERTS.values())
-DELETE_STATEMENTS = (TAKE["deleted"], NUMBER["deleted"], *DELETES)
+COUNTED = {one: f"UPDATE {STATE} SET {one} = {one} + 1 WHERE id = 1" for one in ("inserted", "deleted")}  # noqa: S608
+TAKE = {one: Statement(name=f"take-{one}", text=everywhere(text), reads=False) for one, text in COUNTED.items()}
+NUMBER = {one: numbers(f"number-{one}", f"SELECT {one} FROM {STATE} WHERE id = 1", 1, rows_max=1) for one in TAKE}  # noqa: S608
 
 
 # ---- bodies ------------------------------------------------------------------------------------------------------
@@ -412,14 +394,18 @@ def insert_set(parameters: Tproch) -> Body:
     number = yield from _next_set("inserted")
     orders, lines = RefreshSet(parameters, number).rows()
     for table, rows in (("orders", orders), ("lineitem", lines)):
-        yield from _inserts(table, rows)
+        whole = len(rows) // BATCH * BATCH
+        for first in range(0, whole, BATCH):
+            yield INSERTS[table, BATCH], tuple(chain.from_iterable(rows[first : first + BATCH]))
+        for row in rows[whole:]:
+            yield INSERTS[table, 1], row
     return Outcome.COMMIT
 
 
 def delete_set(parameters: Tproch) -> Body:
     """RF2: delete the orders, with their lines, that the next set replaces."""
     number = yield from _next_set("deleted")
-    keys = RefreshSet(parameters, number).deleted_keys
+    keys = RefreshSet(parameters, number).keys(0)
     for first in range(0, len(keys), BATCH):
         part = keys[first : first + BATCH]
         part += part[-1:] * (BATCH - len(part))
@@ -432,14 +418,6 @@ def _next_set(column: str) -> Steps[Request, Result, int]:
     yield TAKE[column], ()
     result = yield NUMBER[column], ()
     return int(result.rows()[0][0])
-
-
-def _inserts(table: str, rows: Sequence[Row]) -> Steps[Request, Result, None]:
-    whole = len(rows) // BATCH * BATCH
-    for first in range(0, whole, BATCH):
-        yield INSERTS[table, BATCH], tuple(value for row in rows[first : first + BATCH] for value in row)
-    for row in rows[whole:]:
-        yield INSERTS[table, 1], row
 
 
 # A query is a transaction of one statement, outside BEGIN; where it finds no row it counts as a logical failure, so
@@ -460,22 +438,20 @@ class TprochWorkload:
     @cached_property
     def transactions(self) -> tuple[TransactionType, ...]:
         made = {query_name(number): _query(number) for number in self.parameters.queries}
-        made[REFRESH_INSERT] = self._refresh(REFRESH_INSERT, insert_set, INSERT_STATEMENTS, NUMBER["inserted"])
-        made[REFRESH_DELETE] = self._refresh(REFRESH_DELETE, delete_set, DELETE_STATEMENTS, NUMBER["deleted"])
+        for name, body, column, statements in (
+            (REFRESH_INSERT, insert_set, "inserted", tuple(INSERTS.values())),
+            (REFRESH_DELETE, delete_set, "deleted", DELETES),
+        ):
+            made[name] = TransactionType(
+                name=name,
+                weight=1.0,
+                inputs=lambda _: lambda: self.parameters,  # its rows follow from the number of the set
+                body=body,
+                statements=(TAKE[column], NUMBER[column], *statements),
+                logical_failure=(0.0, 0.0),
+                counted=NUMBER[column],
+            )
         return tuple(made[name] for name in transactions(self.parameters))
-
-    def _refresh(
-        self, name: str, body: Callable[[Tproch], Body], statements: tuple[Statement, ...], counted: Statement
-    ) -> TransactionType:
-        return TransactionType(
-            name=name,
-            weight=1.0,
-            inputs=lambda _: partial(_same, self.parameters),
-            body=body,
-            statements=statements,
-            logical_failure=(0.0, 0.0),
-            counted=counted,
-        )
 
     def sequence(self, terminal: int) -> Sequence[str]:
         """The names of a pass in the order of a terminal; see `base.Ordered`."""
@@ -543,11 +519,6 @@ def _query(number: int) -> TransactionType:
 
 def _request(drawn: Parameters, number: int) -> Request:
     return STATEMENTS[number], drawn.arguments(number)
-
-
-def _same(parameters: Tproch) -> Tproch:
-    """The inputs of a refresh function: its rows follow from the number of the set."""
-    return parameters
 
 
 build = TprochWorkload

@@ -239,12 +239,13 @@ def _digits(text: str) -> str:
 
 
 def _size(text: str) -> str:
-    """fio's 4k, 4KiB, 1g, 4096 as a plan's; "" for others."""
-    found = re.fullmatch(r"(\d+)\s*([kmgt]?)(i?b?)", text.strip(), re.IGNORECASE)
+    """fio's 4k, 4KB, 4096 as a plan's, and its 4Ki as 4kB: by default its units with an `i` are the decimal ones;
+    "" for others."""
+    found = re.fullmatch(r"(\d+)\s*([kmgt]?)(i?)b?", text.strip(), re.IGNORECASE)
     if found is None:
         return ""
     unit = found[2].upper()
-    return f"{found[1]}{unit}iB" if unit else f"{found[1]}B"
+    return f"{found[1]}{unit.replace('K', 'k') if found[3] else unit and f'{unit}i'}B"
 
 
 def _duration(text: str) -> str:

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from eventually import PATIENCE_S, eventually
 from in_memory import LOST, Fails, LoopOf, Ran, Sent, Session, both_loops, drawn, lent, polled, run, threaded
@@ -29,7 +30,8 @@ from in_memory import LOST, Fails, LoopOf, Ran, Sent, Session, both_loops, drawn
 from proveout.agent.engines.driver_contract import PURE_PYTHON, FailureKind, StatementFailure
 from proveout.agent.load.loop import arrival_schedule as schedule_module
 from proveout.agent.load.loop import event_loop, thread_loop
-from proveout.agent.load.loop.terminal import stream_of
+from proveout.agent.load.loop.recorder import Recorder
+from proveout.agent.load.loop.terminal import Terminal, stream_of
 from proveout.agent.load.pacing import Pacing
 from proveout.agent.load.worker_messages import UNCONNECTED
 from proveout.dsl.plan.stages import Sessions, Think
@@ -446,6 +448,16 @@ def test_transactions_without_an_answer_and_arrivals_that_never_began_have_their
     _, _, counts, sum_ns, least_ns, most_ns = missed
     left = [ran.loop.seen_ns - ran.t0_ns - due for due in DUE_NS[len(answered) + TERMINALS :]]
     assert (sum(counts), sum_ns, least_ns, most_ns) == (len(left), sum(left), min(left), max(left))
+
+
+def test_each_arrival_that_never_began_has_a_draw_of_its_own() -> None:
+    recorder = Recorder(len(HLR.transactions))
+    terminal = Terminal(0, workload=HLR, pacing=OPEN, recorder=recorder, seed=1, session=None, prepared={})
+    dealt = {
+        age: number for number, ages in terminal.deal([np.arange(900), np.arange(900, 1_800)]) for age in ages.tolist()
+    }
+    assert sorted(dealt) == list(range(1_800))
+    assert [dealt[age] for age in range(900)] != [dealt[age] for age in range(900, 1_800)]
 
 
 @both_loops

@@ -49,7 +49,7 @@ from proveout.dsl.workloads.commits import PIPELINE, together, tracked
 from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.hlr_workload import build as build_hlr
 from proveout.dsl.workloads.kinds import build
-from proveout.dsl.workloads.transactions import parts_of, transaction_of
+from proveout.dsl.workloads.transactions import steps_of, transaction_of
 
 from .conftest import queries, workload_of
 
@@ -366,7 +366,7 @@ def test_values_are_kept_over_steps_and_bounds_hold(turns: ModuleType) -> None:
 
 @pytest.mark.parametrize(("least", "most"), [(0, sys.maxsize), (1, sys.maxsize), (1, 1), (2, 3)])
 def test_a_single_statement_succeeds_within_its_bounds(turns: ModuleType, least: int, most: int) -> None:
-    kind = transaction_of(0, parts_of([(statement("one", 0), (), least, most)], {}), name="one", weight=1.0)
+    kind = transaction_of(0, steps_of([(statement("one", 0), (), least, most)], {}), name="one", weight=1.0)
     for count in range(5):
         session, times = Session([(count, []), (count, [])]), [turns.Times(), turns.Times()]
         body = kind.body((kind.statements[0], ()))

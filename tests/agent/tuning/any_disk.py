@@ -83,7 +83,6 @@ class AnyDisk:
         for name, value in {"size": self.size // 512, "ro": 0, "dev": "65:0", "queue/logical_block_size": 512}.items():
             put(root, f"{self.folder}/{name}", f"{value}\n")
         put(root, "/proc/self/mountinfo", "")
-        put(root, "/proc/swaps", "Filename Type Size Used Priority\n")
         return made
 
 

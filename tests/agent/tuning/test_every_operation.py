@@ -12,6 +12,7 @@ Every file of cases/<operation>/ holds cases by name:
         bytes:   {/sys/block/sda/device/vpd_pg83: "0083 0004"}                           # hexadecimal
         paths:   {"/sys/block/*": [/sys/block/sda]}
         link:    {/dev/disk/by-id/x: /dev/sda}
+        claim:   {/dev/disk/by-id/x: Device or resource busy}                            # of a device that cannot be claimed
         unit:    {tuned.service: {active: true, enabled: true}}
         package: {tuned: "2.21"}
         rows:    {"backend: SELECT 1": [["1"]]}                                          # of a system; always given
@@ -68,6 +69,7 @@ from proveout.dsl.operations.change import Change, Command, SetText, Statement, 
 from proveout.dsl.operations.facts import (
     ABSENT,
     BytesQuery,
+    ClaimQuery,
     Fact,
     Facts,
     FileFact,
@@ -96,7 +98,7 @@ from proveout.proto.wire.results import TuningState
 
 CASES = Path(__file__).parent / "cases"
 KEYS = {"block", "lasting", "facts", "changes", "refusals", "restarts", "after", "error", "host"}
-NOT_THERE: Mapping[type, Fact] = {TextQuery: None, BytesQuery: None, PathsQuery: (), LinkQuery: None, UnitQuery: None, PackageQuery: None, FileQuery: ABSENT}  # fmt: skip
+NOT_THERE: Mapping[type, Fact] = {TextQuery: None, BytesQuery: None, PathsQuery: (), LinkQuery: None, ClaimQuery: "", UnitQuery: None, PackageQuery: None, FileQuery: ABSENT}  # fmt: skip
 Known = Mapping[Query, Fact]
 
 
@@ -155,6 +157,7 @@ FACTS: Mapping[str, Callable[[str, Any], tuple[Query, Fact]]] = {
     "bytes": lambda path, found: (BytesQuery(path), None if found is None else bytes.fromhex(found)),
     "paths": lambda pattern, found: (PathsQuery(pattern), tuple(found)),
     "link": lambda path, found: (LinkQuery(path), found),
+    "claim": lambda device, found: (ClaimQuery(device), found),
     "unit": lambda unit, found: (UnitQuery(unit), None if found is None else UnitFact(**found)),
     "package": lambda name, found: (PackageQuery(name), found),
     "rows": _rows,

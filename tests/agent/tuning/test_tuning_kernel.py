@@ -266,6 +266,15 @@ def test_a_filesystem_is_made_once_mounted_and_never_lost_unawares(
         assert (place / "data").read_text() == "precious"
     finally:
         subprocess.run(["umount", str(place)], check=True, timeout=60)
+    script = 'mount "$0" "$1" && echo there && read -r _ && umount "$1"'
+    argv = ["unshare", "--mount", "sh", "-c", script, os.path.realpath(disk), str(place)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as elsewhere:
+        assert elsewhere.stdout is not None and elsewhere.stdout.readline() == "there\n"
+        zeros = new("zero_blocks", disk, size="1MiB", replaces=uuid)
+        for one_of_both in (given_up, zeros):
+            refused, lines = outcome(disk, journal, one_of_both)
+            assert (refused, "mounted in another namespace: Device or resource busy" in lines) == ("refused", True)
+        elsewhere.communicate("\n", timeout=60)
     wrong = new("filesystem", disk, type="ext4", label="other", replaces="00000000-1111-2222-3333-444444444444")
     refused, lines = outcome(disk, journal, wrong)
     assert (refused, f"blkid finds LABEL=ttdb UUID={uuid}" in lines) == ("refused", True)

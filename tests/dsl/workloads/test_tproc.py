@@ -168,6 +168,13 @@ def test_of_four_customers_with_one_name_the_second_pays() -> None:
     assert dict(sent)["add_history"][0] == 22
 
 
+def test_mysql_reads_what_a_payment_changes_as_it_is_now() -> None:
+    """Without a lock it would read the data of a customer as they were when the transaction first read, and undo what
+    another payment has written since."""
+    (text,) = (one.text for one in transaction("Payment").statements if one.name == "get_data")
+    assert text["mysql"] == f"{text['postgres']} FOR UPDATE"
+
+
 @pytest.mark.parametrize("name", TPROCC_TRANSACTIONS)
 def test_a_pipeline_has_the_same_statements_in_the_same_order(name: str) -> None:
     """A Delivery has at most two round trips for a district."""
@@ -313,7 +320,7 @@ def test_values_follow_the_rules_of_their_queries() -> None:
 
 def keys(number: int) -> tuple[list[int], list[int]]:
     one = workload.RefreshSet(SMALL, number)
-    return one.inserted_keys, one.deleted_keys
+    return one.keys(1), one.keys(0)
 
 
 def test_sets_replace_the_population_once_and_then_again() -> None:

@@ -14,10 +14,12 @@ ALTER TABLE access_info PARALLEL
 ALTER TABLE special_facility PARALLEL
 ALTER TABLE call_forwarding PARALLEL
 -- after the load, phase 3
-ALTER TABLE access_info ADD CONSTRAINT access_info_fk FOREIGN KEY (s_id) REFERENCES subscriber
-ALTER TABLE special_facility ADD CONSTRAINT special_facility_fk FOREIGN KEY (s_id) REFERENCES subscriber
-ALTER TABLE call_forwarding ADD CONSTRAINT call_forwarding_fk FOREIGN KEY (s_id, sf_type) REFERENCES special_facility
+ALTER TABLE access_info ADD CONSTRAINT access_info_fk1 FOREIGN KEY (s_id) REFERENCES subscriber (s_id)
 -- after the load, phase 4
+ALTER TABLE special_facility ADD CONSTRAINT special_facility_fk1 FOREIGN KEY (s_id) REFERENCES subscriber (s_id)
+-- after the load, phase 5
+ALTER TABLE call_forwarding ADD CONSTRAINT call_forwarding_fk1 FOREIGN KEY (s_id, sf_type) REFERENCES special_facility (s_id, sf_type)
+-- after the load, phase 6
 ALTER TABLE access_info NOPARALLEL
 ALTER TABLE special_facility NOPARALLEL
 ALTER TABLE call_forwarding NOPARALLEL
@@ -26,7 +28,7 @@ ALTER INDEX access_info_pk NOPARALLEL LOGGING
 ALTER INDEX special_facility_pk NOPARALLEL LOGGING
 ALTER INDEX call_forwarding_pk NOPARALLEL LOGGING
 ALTER INDEX subscriber_sub_nbr NOPARALLEL LOGGING
--- after the load, phase 5
+-- after the load, phase 7
 BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'SUBSCRIBER', degree => DBMS_STATS.AUTO_DEGREE); END;
 BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'ACCESS_INFO', degree => DBMS_STATS.AUTO_DEGREE); END;
 BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'SPECIAL_FACILITY', degree => DBMS_STATS.AUTO_DEGREE); END;

@@ -8,11 +8,11 @@
 +CREATE TABLE customers (cust_id BIGINT NOT NULL, first_name char(8) NOT NULL, last_name char(10) NOT NULL, addr1 char(15) NOT NULL, zipcode char(5) NOT NULL, member_since INT NOT NULL, PRIMARY KEY (cust_id)) ENGINE = InnoDB
 +CREATE TABLE accounts (account_id BIGINT NOT NULL, phone char(15) NOT NULL, account_type char(1) NOT NULL, status SMALLINT NOT NULL, current_balance BIGINT NOT NULL, prev_balance BIGINT NOT NULL, date_created INT NOT NULL, cust_id BIGINT NOT NULL, PRIMARY KEY (account_id)) ENGINE = InnoDB
 +CREATE TABLE transactions (account_id BIGINT NOT NULL, session_id BIGINT NOT NULL, transaction_nb INT NOT NULL, optype char(1) NOT NULL, amount BIGINT NOT NULL, PRIMARY KEY (account_id, session_id, transaction_nb)) ENGINE = InnoDB
--ALTER TABLE account_type ADD CONSTRAINT account_type_pk PRIMARY KEY (account_type)
--ALTER TABLE account_status ADD CONSTRAINT account_status_pk PRIMARY KEY (status)
--ALTER TABLE customers ADD CONSTRAINT customers_pk PRIMARY KEY (cust_id)
--ALTER TABLE accounts ADD CONSTRAINT accounts_pk PRIMARY KEY (account_id)
--ALTER TABLE transactions ADD CONSTRAINT transactions_pk PRIMARY KEY (account_id, session_id, transaction_nb)
+-ALTER TABLE account_type ADD PRIMARY KEY (account_type)
+-ALTER TABLE account_status ADD PRIMARY KEY (status)
+-ALTER TABLE customers ADD PRIMARY KEY (cust_id)
+-ALTER TABLE accounts ADD PRIMARY KEY (account_id)
+-ALTER TABLE transactions ADD PRIMARY KEY (account_id, session_id, transaction_nb)
 +ALTER TABLE accounts ADD CONSTRAINT accounts_fk1 FOREIGN KEY (cust_id) REFERENCES customers (cust_id)
 -ALTER TABLE accounts ADD CONSTRAINT accounts_fk1 FOREIGN KEY (cust_id) REFERENCES customers (cust_id)
 +-- after the load, phase 3

@@ -5,11 +5,11 @@ CREATE TABLE customers (cust_id bigint NOT NULL, first_name char(8) NOT NULL, la
 CREATE TABLE accounts (account_id bigint NOT NULL, phone char(15) NOT NULL, account_type char(1) NOT NULL, status smallint NOT NULL, current_balance bigint NOT NULL, prev_balance bigint NOT NULL, date_created integer NOT NULL, cust_id bigint NOT NULL)
 CREATE TABLE transactions (account_id bigint NOT NULL, session_id bigint NOT NULL, transaction_nb integer NOT NULL, optype char(1) NOT NULL, amount bigint NOT NULL)
 -- after the load, phase 1
-ALTER TABLE account_type ADD CONSTRAINT account_type_pk PRIMARY KEY (account_type)
-ALTER TABLE account_status ADD CONSTRAINT account_status_pk PRIMARY KEY (status)
-ALTER TABLE customers ADD CONSTRAINT customers_pk PRIMARY KEY (cust_id)
-ALTER TABLE accounts ADD CONSTRAINT accounts_pk PRIMARY KEY (account_id)
-ALTER TABLE transactions ADD CONSTRAINT transactions_pk PRIMARY KEY (account_id, session_id, transaction_nb)
+ALTER TABLE account_type ADD PRIMARY KEY (account_type)
+ALTER TABLE account_status ADD PRIMARY KEY (status)
+ALTER TABLE customers ADD PRIMARY KEY (cust_id)
+ALTER TABLE accounts ADD PRIMARY KEY (account_id)
+ALTER TABLE transactions ADD PRIMARY KEY (account_id, session_id, transaction_nb)
 -- after the load, phase 2
 ALTER TABLE accounts ADD CONSTRAINT accounts_fk1 FOREIGN KEY (cust_id) REFERENCES customers (cust_id)
 ALTER TABLE accounts ADD CONSTRAINT accounts_fk2 FOREIGN KEY (account_type) REFERENCES account_type (account_type)

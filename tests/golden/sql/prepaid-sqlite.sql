@@ -8,11 +8,11 @@
 +CREATE TABLE customers (cust_id INTEGER NOT NULL, first_name TEXT NOT NULL, last_name TEXT NOT NULL, addr1 TEXT NOT NULL, zipcode TEXT NOT NULL, member_since INTEGER NOT NULL, PRIMARY KEY (cust_id)) WITHOUT ROWID
 +CREATE TABLE accounts (account_id INTEGER NOT NULL, phone TEXT NOT NULL, account_type TEXT NOT NULL, status INTEGER NOT NULL, current_balance INTEGER NOT NULL, prev_balance INTEGER NOT NULL, date_created INTEGER NOT NULL, cust_id INTEGER NOT NULL, PRIMARY KEY (account_id), FOREIGN KEY (cust_id) REFERENCES customers (cust_id), FOREIGN KEY (account_type) REFERENCES account_type (account_type), FOREIGN KEY (status) REFERENCES account_status (status)) WITHOUT ROWID
 +CREATE TABLE transactions (account_id INTEGER NOT NULL, session_id INTEGER NOT NULL, transaction_nb INTEGER NOT NULL, optype TEXT NOT NULL, amount INTEGER NOT NULL, PRIMARY KEY (account_id, session_id, transaction_nb), FOREIGN KEY (account_id) REFERENCES accounts (account_id)) WITHOUT ROWID
--ALTER TABLE account_type ADD CONSTRAINT account_type_pk PRIMARY KEY (account_type)
--ALTER TABLE account_status ADD CONSTRAINT account_status_pk PRIMARY KEY (status)
--ALTER TABLE customers ADD CONSTRAINT customers_pk PRIMARY KEY (cust_id)
--ALTER TABLE accounts ADD CONSTRAINT accounts_pk PRIMARY KEY (account_id)
--ALTER TABLE transactions ADD CONSTRAINT transactions_pk PRIMARY KEY (account_id, session_id, transaction_nb)
+-ALTER TABLE account_type ADD PRIMARY KEY (account_type)
+-ALTER TABLE account_status ADD PRIMARY KEY (status)
+-ALTER TABLE customers ADD PRIMARY KEY (cust_id)
+-ALTER TABLE accounts ADD PRIMARY KEY (account_id)
+-ALTER TABLE transactions ADD PRIMARY KEY (account_id, session_id, transaction_nb)
 -ALTER TABLE accounts ADD CONSTRAINT accounts_fk1 FOREIGN KEY (cust_id) REFERENCES customers (cust_id)
 -ALTER TABLE accounts ADD CONSTRAINT accounts_fk2 FOREIGN KEY (account_type) REFERENCES account_type (account_type)
 -ALTER TABLE accounts ADD CONSTRAINT accounts_fk3 FOREIGN KEY (status) REFERENCES account_status (status)

@@ -16,14 +16,14 @@
 +CREATE TABLE orders (o_id INT NOT NULL, o_d_id SMALLINT NOT NULL, o_w_id INT NOT NULL, o_c_id INT NOT NULL, o_entry_d DATETIME NOT NULL, o_carrier_id SMALLINT, o_ol_cnt SMALLINT NOT NULL, o_all_local SMALLINT NOT NULL, PRIMARY KEY (o_w_id, o_d_id, o_id)) ENGINE = InnoDB
 +CREATE TABLE new_order (no_o_id INT NOT NULL, no_d_id SMALLINT NOT NULL, no_w_id INT NOT NULL, PRIMARY KEY (no_w_id, no_d_id, no_o_id)) ENGINE = InnoDB
 +CREATE TABLE order_line (ol_o_id INT NOT NULL, ol_d_id SMALLINT NOT NULL, ol_w_id INT NOT NULL, ol_number SMALLINT NOT NULL, ol_i_id INT NOT NULL, ol_supply_w_id INT NOT NULL, ol_delivery_d DATETIME, ol_quantity SMALLINT NOT NULL, ol_amount numeric(6,2) NOT NULL, ol_dist_info char(24) NOT NULL, PRIMARY KEY (ol_w_id, ol_d_id, ol_o_id, ol_number)) ENGINE = InnoDB
--ALTER TABLE item ADD CONSTRAINT item_pk PRIMARY KEY (i_id)
--ALTER TABLE warehouse ADD CONSTRAINT warehouse_pk PRIMARY KEY (w_id)
--ALTER TABLE stock ADD CONSTRAINT stock_pk PRIMARY KEY (s_w_id, s_i_id)
--ALTER TABLE district ADD CONSTRAINT district_pk PRIMARY KEY (d_w_id, d_id)
--ALTER TABLE customer ADD CONSTRAINT customer_pk PRIMARY KEY (c_w_id, c_d_id, c_id)
--ALTER TABLE orders ADD CONSTRAINT orders_pk PRIMARY KEY (o_w_id, o_d_id, o_id)
--ALTER TABLE new_order ADD CONSTRAINT new_order_pk PRIMARY KEY (no_w_id, no_d_id, no_o_id)
--ALTER TABLE order_line ADD CONSTRAINT order_line_pk PRIMARY KEY (ol_w_id, ol_d_id, ol_o_id, ol_number)
+-ALTER TABLE item ADD PRIMARY KEY (i_id)
+-ALTER TABLE warehouse ADD PRIMARY KEY (w_id)
+-ALTER TABLE stock ADD PRIMARY KEY (s_w_id, s_i_id)
+-ALTER TABLE district ADD PRIMARY KEY (d_w_id, d_id)
+-ALTER TABLE customer ADD PRIMARY KEY (c_w_id, c_d_id, c_id)
+-ALTER TABLE orders ADD PRIMARY KEY (o_w_id, o_d_id, o_id)
+-ALTER TABLE new_order ADD PRIMARY KEY (no_w_id, no_d_id, no_o_id)
+-ALTER TABLE order_line ADD PRIMARY KEY (ol_w_id, ol_d_id, ol_o_id, ol_number)
 -VACUUM (FREEZE, ANALYZE) item
 -VACUUM (FREEZE, ANALYZE) warehouse
 -VACUUM (FREEZE, ANALYZE) stock
@@ -51,3 +51,5 @@
 +SELECT i_id, CAST(i_price * 100 AS SIGNED), i_name, i_data FROM item WHERE i_id IN ($1)
 -SELECT i_id, CAST(i_price * 100 AS integer), i_name, i_data FROM item WHERE i_id IN ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 +SELECT i_id, CAST(i_price * 100 AS SIGNED), i_name, i_data FROM item WHERE i_id IN ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+-SELECT c_data FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = $3
++SELECT c_data FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = $3 FOR UPDATE

@@ -16,14 +16,14 @@
 +CREATE TABLE orders (o_id INTEGER NOT NULL, o_d_id INTEGER NOT NULL, o_w_id INTEGER NOT NULL, o_c_id INTEGER NOT NULL, o_entry_d TEXT NOT NULL, o_carrier_id INTEGER, o_ol_cnt INTEGER NOT NULL, o_all_local INTEGER NOT NULL, PRIMARY KEY (o_w_id, o_d_id, o_id)) WITHOUT ROWID
 +CREATE TABLE new_order (no_o_id INTEGER NOT NULL, no_d_id INTEGER NOT NULL, no_w_id INTEGER NOT NULL, PRIMARY KEY (no_w_id, no_d_id, no_o_id)) WITHOUT ROWID
 +CREATE TABLE order_line (ol_o_id INTEGER NOT NULL, ol_d_id INTEGER NOT NULL, ol_w_id INTEGER NOT NULL, ol_number INTEGER NOT NULL, ol_i_id INTEGER NOT NULL, ol_supply_w_id INTEGER NOT NULL, ol_delivery_d TEXT, ol_quantity INTEGER NOT NULL, ol_amount NUMERIC NOT NULL, ol_dist_info TEXT NOT NULL, PRIMARY KEY (ol_w_id, ol_d_id, ol_o_id, ol_number)) WITHOUT ROWID
--ALTER TABLE item ADD CONSTRAINT item_pk PRIMARY KEY (i_id)
--ALTER TABLE warehouse ADD CONSTRAINT warehouse_pk PRIMARY KEY (w_id)
--ALTER TABLE stock ADD CONSTRAINT stock_pk PRIMARY KEY (s_w_id, s_i_id)
--ALTER TABLE district ADD CONSTRAINT district_pk PRIMARY KEY (d_w_id, d_id)
--ALTER TABLE customer ADD CONSTRAINT customer_pk PRIMARY KEY (c_w_id, c_d_id, c_id)
--ALTER TABLE orders ADD CONSTRAINT orders_pk PRIMARY KEY (o_w_id, o_d_id, o_id)
--ALTER TABLE new_order ADD CONSTRAINT new_order_pk PRIMARY KEY (no_w_id, no_d_id, no_o_id)
--ALTER TABLE order_line ADD CONSTRAINT order_line_pk PRIMARY KEY (ol_w_id, ol_d_id, ol_o_id, ol_number)
+-ALTER TABLE item ADD PRIMARY KEY (i_id)
+-ALTER TABLE warehouse ADD PRIMARY KEY (w_id)
+-ALTER TABLE stock ADD PRIMARY KEY (s_w_id, s_i_id)
+-ALTER TABLE district ADD PRIMARY KEY (d_w_id, d_id)
+-ALTER TABLE customer ADD PRIMARY KEY (c_w_id, c_d_id, c_id)
+-ALTER TABLE orders ADD PRIMARY KEY (o_w_id, o_d_id, o_id)
+-ALTER TABLE new_order ADD PRIMARY KEY (no_w_id, no_d_id, no_o_id)
+-ALTER TABLE order_line ADD PRIMARY KEY (ol_w_id, ol_d_id, ol_o_id, ol_number)
 -VACUUM (FREEZE, ANALYZE) item
 -VACUUM (FREEZE, ANALYZE) warehouse
 -VACUUM (FREEZE, ANALYZE) stock

@@ -16,15 +16,15 @@
 +CREATE TABLE orders (o_orderkey BIGINT NOT NULL, o_custkey INT NOT NULL, o_orderstatus char(1) NOT NULL, o_totalprice numeric(15,2) NOT NULL, o_orderdate date NOT NULL, o_orderpriority varchar(15) NOT NULL, o_clerk varchar(15) NOT NULL, o_shippriority INT NOT NULL, o_comment varchar(79) NOT NULL, PRIMARY KEY (o_orderkey)) ENGINE = InnoDB
 +CREATE TABLE lineitem (l_orderkey BIGINT NOT NULL, l_partkey INT NOT NULL, l_suppkey INT NOT NULL, l_linenumber INT NOT NULL, l_quantity numeric(15,2) NOT NULL, l_extendedprice numeric(15,2) NOT NULL, l_discount numeric(15,2) NOT NULL, l_tax numeric(15,2) NOT NULL, l_returnflag char(1) NOT NULL, l_linestatus char(1) NOT NULL, l_shipdate date NOT NULL, l_commitdate date NOT NULL, l_receiptdate date NOT NULL, l_shipinstruct varchar(25) NOT NULL, l_shipmode varchar(10) NOT NULL, l_comment varchar(44) NOT NULL, PRIMARY KEY (l_orderkey, l_linenumber)) ENGINE = InnoDB
 +CREATE TABLE refresh_state (id INT NOT NULL, inserted INT NOT NULL, deleted INT NOT NULL, PRIMARY KEY (id)) ENGINE = InnoDB
--ALTER TABLE region ADD CONSTRAINT region_pk PRIMARY KEY (r_regionkey)
--ALTER TABLE nation ADD CONSTRAINT nation_pk PRIMARY KEY (n_nationkey)
--ALTER TABLE supplier ADD CONSTRAINT supplier_pk PRIMARY KEY (s_suppkey)
--ALTER TABLE customer ADD CONSTRAINT customer_pk PRIMARY KEY (c_custkey)
--ALTER TABLE part ADD CONSTRAINT part_pk PRIMARY KEY (p_partkey)
--ALTER TABLE partsupp ADD CONSTRAINT partsupp_pk PRIMARY KEY (ps_partkey, ps_suppkey)
--ALTER TABLE orders ADD CONSTRAINT orders_pk PRIMARY KEY (o_orderkey)
--ALTER TABLE lineitem ADD CONSTRAINT lineitem_pk PRIMARY KEY (l_orderkey, l_linenumber)
--ALTER TABLE refresh_state ADD CONSTRAINT refresh_state_pk PRIMARY KEY (id)
+-ALTER TABLE region ADD PRIMARY KEY (r_regionkey)
+-ALTER TABLE nation ADD PRIMARY KEY (n_nationkey)
+-ALTER TABLE supplier ADD PRIMARY KEY (s_suppkey)
+-ALTER TABLE customer ADD PRIMARY KEY (c_custkey)
+-ALTER TABLE part ADD PRIMARY KEY (p_partkey)
+-ALTER TABLE partsupp ADD PRIMARY KEY (ps_partkey, ps_suppkey)
+-ALTER TABLE orders ADD PRIMARY KEY (o_orderkey)
+-ALTER TABLE lineitem ADD PRIMARY KEY (l_orderkey, l_linenumber)
+-ALTER TABLE refresh_state ADD PRIMARY KEY (id)
 -VACUUM (FREEZE, ANALYZE) region
 -VACUUM (FREEZE, ANALYZE) nation
 -VACUUM (FREEZE, ANALYZE) supplier

@@ -16,15 +16,15 @@
 +CREATE TABLE orders (o_orderkey INTEGER NOT NULL, o_custkey INTEGER NOT NULL, o_orderstatus TEXT NOT NULL, o_totalprice NUMERIC NOT NULL, o_orderdate TEXT NOT NULL, o_orderpriority TEXT NOT NULL, o_clerk TEXT NOT NULL, o_shippriority INTEGER NOT NULL, o_comment TEXT NOT NULL, PRIMARY KEY (o_orderkey)) WITHOUT ROWID
 +CREATE TABLE lineitem (l_orderkey INTEGER NOT NULL, l_partkey INTEGER NOT NULL, l_suppkey INTEGER NOT NULL, l_linenumber INTEGER NOT NULL, l_quantity NUMERIC NOT NULL, l_extendedprice NUMERIC NOT NULL, l_discount NUMERIC NOT NULL, l_tax NUMERIC NOT NULL, l_returnflag TEXT NOT NULL, l_linestatus TEXT NOT NULL, l_shipdate TEXT NOT NULL, l_commitdate TEXT NOT NULL, l_receiptdate TEXT NOT NULL, l_shipinstruct TEXT NOT NULL, l_shipmode TEXT NOT NULL, l_comment TEXT NOT NULL, PRIMARY KEY (l_orderkey, l_linenumber)) WITHOUT ROWID
 +CREATE TABLE refresh_state (id INTEGER NOT NULL, inserted INTEGER NOT NULL, deleted INTEGER NOT NULL, PRIMARY KEY (id)) WITHOUT ROWID
--ALTER TABLE region ADD CONSTRAINT region_pk PRIMARY KEY (r_regionkey)
--ALTER TABLE nation ADD CONSTRAINT nation_pk PRIMARY KEY (n_nationkey)
--ALTER TABLE supplier ADD CONSTRAINT supplier_pk PRIMARY KEY (s_suppkey)
--ALTER TABLE customer ADD CONSTRAINT customer_pk PRIMARY KEY (c_custkey)
--ALTER TABLE part ADD CONSTRAINT part_pk PRIMARY KEY (p_partkey)
--ALTER TABLE partsupp ADD CONSTRAINT partsupp_pk PRIMARY KEY (ps_partkey, ps_suppkey)
--ALTER TABLE orders ADD CONSTRAINT orders_pk PRIMARY KEY (o_orderkey)
--ALTER TABLE lineitem ADD CONSTRAINT lineitem_pk PRIMARY KEY (l_orderkey, l_linenumber)
--ALTER TABLE refresh_state ADD CONSTRAINT refresh_state_pk PRIMARY KEY (id)
+-ALTER TABLE region ADD PRIMARY KEY (r_regionkey)
+-ALTER TABLE nation ADD PRIMARY KEY (n_nationkey)
+-ALTER TABLE supplier ADD PRIMARY KEY (s_suppkey)
+-ALTER TABLE customer ADD PRIMARY KEY (c_custkey)
+-ALTER TABLE part ADD PRIMARY KEY (p_partkey)
+-ALTER TABLE partsupp ADD PRIMARY KEY (ps_partkey, ps_suppkey)
+-ALTER TABLE orders ADD PRIMARY KEY (o_orderkey)
+-ALTER TABLE lineitem ADD PRIMARY KEY (l_orderkey, l_linenumber)
+-ALTER TABLE refresh_state ADD PRIMARY KEY (id)
 -VACUUM (FREEZE, ANALYZE) region
 -VACUUM (FREEZE, ANALYZE) nation
 -VACUUM (FREEZE, ANALYZE) supplier

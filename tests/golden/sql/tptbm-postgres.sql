@@ -1,7 +1,7 @@
 -- before the load
 CREATE TABLE vpn_users (vpn_id bigint NOT NULL, vpn_nb integer NOT NULL, directory_nb char(10) NOT NULL, last_calling_party char(10) NOT NULL, descr char(100) NOT NULL)
 -- after the load, phase 1
-ALTER TABLE vpn_users ADD CONSTRAINT vpn_users_pk PRIMARY KEY (vpn_id, vpn_nb)
+ALTER TABLE vpn_users ADD PRIMARY KEY (vpn_id, vpn_nb)
 -- after the load, phase 2
 VACUUM (FREEZE, ANALYZE) vpn_users
 -- removal
