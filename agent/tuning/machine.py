@@ -183,9 +183,10 @@ class FileLock:
 
     def _is_at_path(self, descriptor: int) -> bool:
         try:
-            return os.path.samestat(self.path.stat(), os.fstat(descriptor))
+            there, here = os.stat(self.path), os.fstat(descriptor)  # noqa: PTH116 - one module for descriptors and paths
         except FileNotFoundError:
             return False
+        return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
 
     def write(self, holder: Holder) -> None:
         data = json.dumps(asdict(holder)).encode()
@@ -197,7 +198,8 @@ class FileLock:
         if self._descriptor < 0:
             return
         if remove:
-            self.path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(self.path)  # noqa: PTH108 - as above
         os.close(self._descriptor)
         self._descriptor = -1
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from proveout.agent.engines.driver_contract import FailureKind, PolledSession, StatementFailure
 from proveout.agent.engines.sessions import READ_ONLY_CODES, cancel_statements
@@ -31,9 +31,6 @@ from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.agent.load.worker_messages import Ages, Unfinished
 from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions
 from proveout.dsl.workloads.base import Outcome
-
-if TYPE_CHECKING:
-    from proveout.agent.load.worker import LoadTicker
 
 # After a failed attempt the loop waits `pause_ns` before the next one.
 
@@ -144,7 +141,7 @@ class LoadLoop:
         recorder: Recorder,
         pacing: Pacing,
         timeline: Timeline,
-        ticker: LoadTicker,
+        ticker: Any,  # a `worker.LoadTicker`
         sessions: Sessions = OWN_SESSIONS,
     ) -> None:
         self._all, self._sessions = terminals, sessions

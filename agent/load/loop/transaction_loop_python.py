@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,6 @@ import numpy.typing as npt
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.load.loop.client_delays import Sampler
 from proveout.dsl.workloads.base import Body
-
-if TYPE_CHECKING:
-    from proveout.agent.load.loop.event_loop import PolledLoop
 
 SPECULATION = 16  # transactions in a row on one connection while others wait
 HELD_FROM = 8  # readable connections, see `transaction_loop`; for the compiled loop
@@ -298,8 +295,8 @@ def turns(terminal: TerminalState, limit_ns: int, sampler: Sampler = _UNUSED) ->
     return WAIT
 
 
-def serve(epoll: select.epoll, terminals: dict[int, Any], loop: PolledLoop) -> None:
-    """Wait for readable connections and give each its turn, see `transaction_loop`."""
+def serve(epoll: select.epoll, terminals: dict[int, Any], loop: Any) -> None:
+    """Wait for readable connections of an `event_loop.PolledLoop` and give each its turn, see `transaction_loop`."""
     sampler, paced_ns = loop.sampler, loop.limit_ns
     while loop.limit_ns:
         if loop.limit_ns != paced_ns:
@@ -309,7 +306,7 @@ def serve(epoll: select.epoll, terminals: dict[int, Any], loop: PolledLoop) -> N
             return
 
 
-def _batch(epoll: select.epoll, terminals: dict[int, Any], loop: PolledLoop, sampler: Sampler) -> bool:
+def _batch(epoll: select.epoll, terminals: dict[int, Any], loop: Any, sampler: Sampler) -> bool:
     """Wait once, and handle all descriptors that are readable. Returns False when the load is over."""
     sampler.left -= 1
     sampled = sampler.left <= 0

@@ -253,7 +253,7 @@ async def test_tuning_calls_databases_in_a_helper_process(database: str) -> None
 async def test_a_result_that_cannot_be_sent_is_a_fault(result: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent waits for an answer of either kind."""
     frames: list[bytes] = []
-    monkeypatch.setattr(helper_main, "resolve", lambda _: lambda endpoint, statement: result)
+    monkeypatch.setattr(helper_main, "resolve", lambda _: {"rows": lambda endpoint, statement: result})
     server = helper_main.HelperServer(frames.append)
     await server._call(7, "rows", Endpoint(system="db", engine="sqlite", dsn="/x.db"), "SELECT 1")
     stream = asyncio.StreamReader()
