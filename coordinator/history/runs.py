@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -198,8 +199,9 @@ def read_folder(runs: Path, progress: Progress | None = None) -> RunFolder:
 def read_summary(directory: RunDirectory) -> RunSummary:
     """The summary of one run. JournalFault."""
     entry = _entry(directory)
-    if entry is not None and (kept := _kept(entry)) is not None:
-        return kept
+    if entry is not None:
+        with contextlib.suppress(OSError, *NOT_AS_WRITTEN):
+            return from_plain(RunSummary, json.loads(entry.read_text(encoding="utf-8")))
     summary = summarise(load_results(journal.read(directory.path)), directory.name)
     if entry is not None and summary.status != "unfinished":
         _keep(entry, summary)
@@ -223,13 +225,6 @@ def _entry(directory: RunDirectory) -> Path | None:
     except RuntimeError:  # a user without an account and without HOME, as in containers
         return None
     return cache / f"{hashlib.sha256(chr(10).join(key).encode()).hexdigest()[:40]}.json"
-
-
-def _kept(entry: Path) -> RunSummary | None:
-    try:
-        return from_plain(RunSummary, json.loads(entry.read_text(encoding="utf-8")))
-    except (OSError, *NOT_AS_WRITTEN):
-        return None
 
 
 def _keep(entry: Path, summary: RunSummary) -> None:

@@ -26,7 +26,7 @@ from proveout.coordinator.schedule.setup_stages import (
     tune,
     verify_tuning,
 )
-from proveout.coordinator.schedule.state import CloseSessions, Dial, Dialling, RunProgress, Turn
+from proveout.coordinator.schedule.state import CloseSessions, Dial, Dialling, Turn
 from proveout.coordinator.schedule.tasks import (
     DRAIN_TIMEOUT_S,
     populate_stages_of,
@@ -35,7 +35,6 @@ from proveout.coordinator.schedule.tasks import (
     start_order,
 )
 from proveout.dsl.plan import iteration_order
-from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Stage
 from proveout.dsl.plan.topology import Declared, System
 from proveout.dsl.rules.host_rules import Unmet, unmet
@@ -219,7 +218,7 @@ def decide(turn: Turn) -> None:
         conclude(turn)
     elif state.progress.open_iteration is not None:
         iteration.abandon(turn, state.progress.open_iteration)
-    elif not _work_remains(state.plan, state.progress):
+    elif all(state.progress.finished(stage.id) for stage in state.plan.stages) and not _to_compare(turn):
         # the start of an agent that was lost with changes in place reverts its host
         if not (_dial(turn, sorted(state.left_tuned)) or verify_tuning(turn) or collect_facts(turn, "end")):
             judge(turn)
@@ -257,15 +256,11 @@ def _turning(turn: Turn, stage: Stage) -> Stage:
     return next((one for one in members if not turn.state.progress.finished(one.id)), stage)
 
 
-def _work_remains(plan: Plan, progress: RunProgress) -> bool:
-    if not all(progress.finished(s.id) for s in plan.stages):
-        return True
-    return any(source.name not in progress.compared for source in _carried(plan, progress))
-
-
-def _carried(plan: Plan, progress: RunProgress) -> list[System]:
-    populated = {system for _, system in progress.populated}
-    return [source for source, _ in propagations(plan) if source.name in populated]
+def _to_compare(turn: Turn) -> list[System]:
+    """The populated sources whose propagation has not been compared."""
+    progress = turn.state.progress
+    left = {system for _, system in progress.populated} - progress.compared
+    return [source for source, _ in propagations(turn.state.plan) if source.name in left]
 
 
 # ---- agents, systems and data ----------------------------------------------------------------------------------
@@ -356,7 +351,7 @@ def _enter(turn: Turn, stage: Stage) -> None:
 
 def _compare(turn: Turn) -> None:
     state = turn.state
-    source = next(s for s in _carried(state.plan, state.progress) if s.name not in state.progress.compared)
+    source = _to_compare(turn)[0]
     sink = str(source.propagates_to)
     spec = CompareSystems(
         source=state.endpoints[source.name],

@@ -63,7 +63,6 @@ DAILY = {
     "interval of the rate of a search holds the true one, p99 <= 20 ms": 12,
     "capacity fluctuates by 10%: rate that a search finds above the true one": 12,
     "capacity fluctuates by 10%: rate that a search finds as a share of the true one": 12,
-    "capacity fluctuates by 20%: rate that a search finds, upper end below the true one": 12,
     "capacity fluctuates by 20%: rate that a search finds, undecided": 12,
     "capacity fluctuates by 10%: rate that a search finds, probes of 60": 12,
     "`trend` of 20 equal runs shows a change of level": 40,
