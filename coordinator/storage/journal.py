@@ -12,11 +12,10 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeAlias, get_args
 
 from proveout.core import linux
@@ -28,12 +27,12 @@ from proveout.dsl.plan.plan import Plan, to_data
 from proveout.proto.events import LIVE_EVENTS, Event, RunFinished, Stamped
 
 VERSION = 2
-"""Of the journal's format: events with hashes (`chain`)."""
-UNCHECKED_VERSION = 1
-"""Events without hashes, which 0.1 wrote."""
+"""Of the journal's format."""
 DEPTH_MAX = 100
 """The maximum nesting of lists and objects in an event; plans have about 20 levels."""
 _TYPES: Mapping[str, type] = {kind.__name__: kind for kind in get_args(Event)}
+NOT_AS_WRITTEN = (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError)
+"""The errors of `from_plain` for data of another form."""
 
 
 class JournalFault(ProveoutError):
@@ -51,7 +50,7 @@ def decode(text: str) -> Event:
     try:
         data = load_bounded(text)
         event: Event = from_plain(_TYPES[data.pop("type")], data)
-    except (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError) as fault:
+    except NOT_AS_WRITTEN as fault:
         raise _unknown("an event", fault) from fault
     return event
 
@@ -75,7 +74,7 @@ def recorded_plan(data: Any) -> Plan:
     """The plan that `plan.to_data(plan, positions=True)` was given. JournalFault."""
     try:
         return from_plain(Plan, _with_levels(data))
-    except (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError) as fault:
+    except NOT_AS_WRITTEN as fault:
         raise _unknown("the recorded plan", fault) from fault
 
 
@@ -130,42 +129,6 @@ def link(previous: str, sequence: int, unix_s: float, body: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def hashes(rows: Iterable[tuple[int, float, str]]) -> Iterator[str]:
-    """The hash of each of a journal's rows, from its first on."""
-    previous = _BEGIN
-    for sequence, unix_s, body in rows:
-        previous = link(previous, sequence, unix_s, body)
-        yield previous
-
-
-def follow(rows: Iterable[tuple[Any, ...]], before: Head, head: Head, where: str) -> tuple[tuple[int, float, str], ...]:
-    """Rows `(sequence, unix_s, body, hash)` that come after `before`, without their hashes. JournalDamaged names the
-    first bad one."""
-    previous, number = before.hash, before.sequence
-    followed = []
-    for sequence, unix_s, body, stored in rows:
-        number += 1
-        if sequence != number:
-            raise damaged(f"event {number} is missing", where, number)
-        if not (type(unix_s) is float and type(body) is str and link(previous, number, unix_s, body) == stored):
-            raise damaged(f"event {number} is not as it was written, or one before it was exchanged", where, number)
-        if number == head.sequence and stored != head.hash:
-            raise damaged(f"event {number} is not the one that {HEAD_FILE} names", where, number)
-        previous = stored
-        followed.append((sequence, unix_s, body))
-    if number < head.sequence:
-        raise damaged(f"events {number + 1} to {head.sequence} are missing at its end", where, number + 1)
-    return tuple(followed)
-
-
-def plain_rows(rows: Iterable[tuple[Any, ...]], before: Head, where: str) -> Iterator[tuple[int, float, str]]:
-    """Rows of a journal without checksums that come after `before`: only numbers and types are checked."""
-    for number, (sequence, unix_s, body) in enumerate(rows, before.sequence + 1):
-        if sequence != number or type(unix_s) is not float or type(body) is not str:
-            raise damaged(f"event {number} is missing or not an event", where, number)
-        yield sequence, unix_s, body
-
-
 def damaged(what: str, where: str, number: int = 0) -> JournalDamaged:
     """The error for a journal that was changed."""
     place = f"{where}, event {number}" if number else where
@@ -217,7 +180,8 @@ def read_head(directory: Path) -> Head:
     return Head(int(numbers[0]), found[3].decode(), int(numbers[1]))
 
 
-_Row: TypeAlias = tuple[int, float, str]
+_Row: TypeAlias = tuple[int, float, str, str]
+"""Number, time, event and hash."""
 FILE = "journal.sqlite"
 LOCK = "lock"
 _SCHEMA = """
@@ -229,13 +193,9 @@ CREATE TRIGGER IF NOT EXISTS no_update BEFORE UPDATE ON event BEGIN SELECT RAISE
 CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON event BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 COMMIT;
 """
-_ADD_HASHES = """
-DROP TRIGGER no_update;
-ALTER TABLE event ADD COLUMN hash TEXT NOT NULL DEFAULT '';
-"""
-_GUARD = "CREATE TRIGGER no_update BEFORE UPDATE ON event BEGIN SELECT RAISE(ABORT, 'append-only'); END"
 _IS_MADE = "SELECT count(*) FROM sqlite_master WHERE name = 'event'"
-_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
+"""The last: its tables are not those that were made."""
 _NO_LOG = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
 _READS = 3
 """The number of reads of a journal under way until its head and its events match."""
@@ -288,42 +248,27 @@ class Journal:
 
     def _begin(self) -> Head:
         """Take the journal up: where it ends, with the epoch of this sitting."""
-        known = _about(self._database, self._directory)
-        if known is None:
+        epoch = _about(self._database, self._directory)
+        if epoch is None:
             os.close(open_head(self._directory, Head(epoch=1)))
             self._pragmas()
             self._database.executescript(_SCHEMA)
             self._database.execute("INSERT INTO about VALUES (?, 1)", (VERSION,))
             return Head(epoch=1)
-        version, epoch = known
-        head = Head() if version == UNCHECKED_VERSION else read_head(self._directory)
+        head = read_head(self._directory)
         if head.epoch and epoch not in {head.epoch, head.epoch + 1}:
             raise damaged(f"epoch {epoch} is stored, and {HEAD_FILE} has {head.epoch}", str(self._directory))
-        rows = _rows(self._database, self._directory, version, Head(), head)
+        rows = _rows(self._database, self._directory, Head(), head)
+        end = Head(rows[-1][0], rows[-1][3], epoch) if rows else Head(epoch=epoch)
         self._pragmas()
-        if version == UNCHECKED_VERSION:
-            self._add_hashes(rows, epoch)
-        elif epoch != head.epoch:  # of a coordinator that ended here: two of them must not add up
-            os.close(open_head(self._directory, replace(_end(rows), epoch=epoch)))
+        if epoch != head.epoch:  # of a coordinator that ended here: two of them must not add up
+            os.close(open_head(self._directory, end))
         self._database.execute("UPDATE about SET epoch = epoch + 1")
-        return replace(_end(rows), epoch=epoch + 1)
+        return replace(end, epoch=epoch + 1)
 
     def _pragmas(self) -> None:
         self._database.execute("PRAGMA journal_mode=WAL")
         self._database.execute("PRAGMA synchronous=FULL")
-
-    def _add_hashes(self, rows: Sequence[_Row], epoch: int) -> None:
-        """Make a journal of format 1 one of format 2, in one transaction. The head is there before a reader may ask for
-        it."""
-        os.close(open_head(self._directory, replace(_end(rows), epoch=epoch)))
-        self._database.execute("BEGIN IMMEDIATE")
-        for statement in _ADD_HASHES.strip().splitlines():
-            self._database.execute(statement)
-        hashed_rows = [(hashed, row[0]) for row, hashed in zip(rows, hashes(rows), strict=True)]
-        self._database.executemany("UPDATE event SET hash = ? WHERE sequence = ?", hashed_rows)
-        self._database.execute(_GUARD)
-        self._database.execute("UPDATE about SET version = ?", (VERSION,))
-        self._database.execute("COMMIT")
 
     def append(self, event: Event) -> Stamped:
         """Make an event part of the run. StorageFailed when it cannot be kept; after one that could not, only the end
@@ -361,9 +306,7 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -375,7 +318,7 @@ def read(directory: Path, after: int = 0) -> tuple[Stamped, ...]:
     """
     where = str(directory / FILE)
     found = []
-    for sequence, unix_s, body in _read_rows(directory, after):
+    for sequence, unix_s, body, _ in _read_rows(directory, after):
         try:
             found.append(Stamped(sequence=sequence, unix_s=unix_s, event=decode(body)))
         except JournalFault as fault:
@@ -384,46 +327,29 @@ def read(directory: Path, after: int = 0) -> tuple[Stamped, ...]:
 
 
 def unchecked(directory: Path) -> str:
-    """The unchecked part of a journal, for users: all of format 1, the end of one that was copied alone; "" when all is
-    checked."""
-    with _reading(directory) as database:
-        known = _about(database, directory)
-    if known is not None and known[0] == UNCHECKED_VERSION:
-        return "its journal is of version 0.1 and has no checksums; it was not checked for damage"
-    if not (directory / HEAD_FILE).exists():
-        return f"it has no {HEAD_FILE}; whether events are missing at its end was not checked"
-    return ""
+    """The unchecked part of a journal, for users: the end of one that was copied alone; "" when all is checked."""
+    known = (directory / HEAD_FILE).exists()
+    return "" if known else f"it has no {HEAD_FILE}; whether events are missing at its end was not checked"
 
 
 def _read_rows(directory: Path, after: int) -> Sequence[_Row]:
     """Checked rows. The head is read first, because its event was committed before. A head that is replaced meanwhile
     is read again."""
-    with _reading(directory) as database:
-        known = _about(database, directory)
-        if known is None:  # its coordinator is about to make it
-            return ()
-        for left in reversed(range(_READS)):
-            try:
-                head = Head() if known[0] == UNCHECKED_VERSION else read_head(directory)
-                return _rows(database, directory, known[0], _before(database, after, known[0]), head)
-            except JournalDamaged:
-                if not left:
-                    raise
-        raise AssertionError("not reached")
-
-
-@contextmanager
-def _reading(directory: Path) -> Iterator[sqlite3.Connection]:
     if not (directory / FILE).is_file():
         raise JournalFault("there is no journal", where=str(directory), way_out="`proveout runs` lists the runs.")
     try:
-        database = _connect(directory)
-        try:
-            yield database
-        finally:
-            database.close()
+        with closing(_connect(directory)) as database:
+            if _about(database, directory) is None:  # its coordinator is about to make it
+                return ()
+            for left in reversed(range(_READS)):
+                try:
+                    return _rows(database, directory, _before(database, after), read_head(directory))
+                except JournalDamaged:
+                    if not left:
+                        raise
     except (sqlite3.Error, UnicodeError) as fault:  # SQLite quotes damaged bytes in its messages
         raise _failure(directory, fault, doing="read") from fault
+    raise AssertionError("not reached")
 
 
 def _connect(directory: Path) -> sqlite3.Connection:
@@ -450,8 +376,8 @@ def _code(fault: sqlite3.Error) -> int:
     return int(getattr(fault, "sqlite_errorcode", 0)) & 0xFF
 
 
-def _about(database: sqlite3.Connection, directory: Path) -> tuple[int, int] | None:
-    """Format and epoch; None of a journal that is about to be made. JournalFault for a format of another version."""
+def _about(database: sqlite3.Connection, directory: Path) -> int | None:
+    """The epoch; None of a journal that is about to be made. JournalFault for a format of another version."""
     made = database.execute(_IS_MADE).fetchone()[0]
     found = database.execute("SELECT version, epoch FROM about").fetchall() if made else []
     if not found:
@@ -462,39 +388,38 @@ def _about(database: sqlite3.Connection, directory: Path) -> tuple[int, int] | N
     version, epoch = found[0]
     if len(found) > 1 or type(version) is not int or type(epoch) is not int:
         raise damaged("its format is not one", str(directory / FILE))
-    if version not in {UNCHECKED_VERSION, VERSION}:
+    if version != VERSION:
         raise JournalFault(
-            f"the journal has format {version}, this version reads formats {UNCHECKED_VERSION} and {VERSION}",
+            f"the journal has format {version}, this version reads format {VERSION}",
             where=str(directory),
             way_out="Use the version of proveout that made the run.",
         )
-    hashed = database.execute("SELECT count(*) FROM pragma_table_info('event') WHERE name = 'hash'").fetchone()[0]
-    if bool(hashed) != (version != UNCHECKED_VERSION):
-        raise damaged(f"format {version} does not have its columns", str(directory / FILE))
-    return version, epoch
+    return epoch
 
 
-def _before(database: sqlite3.Connection, after: int, version: int) -> Head:
+def _before(database: sqlite3.Connection, after: int) -> Head:
     """The event that a reader has already, which the first of the others follows."""
-    if version == UNCHECKED_VERSION or not after:
-        return Head(after)
     row = database.execute("SELECT hash FROM event WHERE sequence = ?", (after,)).fetchone()
     return Head(after, str(row[0])) if row else Head(after)
 
 
-def _rows(database: sqlite3.Connection, directory: Path, version: int, before: Head, head: Head) -> tuple[_Row, ...]:
-    """Rows after an event, held against their hashes and the head."""
-    columns = "sequence, unix_s, body" + ("" if version == UNCHECKED_VERSION else ", hash")
-    query = f"SELECT {columns} FROM event WHERE sequence > ? ORDER BY sequence"  # noqa: S608 - columns of ours
-    found = database.execute(query, (before.sequence,)).fetchall()
-    where = str(directory / FILE)
-    if version == UNCHECKED_VERSION:
-        return tuple(plain_rows(found, before, where))
-    return follow(found, before, head, where)
-
-
-def _end(rows: Sequence[_Row]) -> Head:
-    return Head(len(rows), list(hashes(rows))[-1]) if rows else Head()
+def _rows(database: sqlite3.Connection, directory: Path, before: Head, head: Head) -> tuple[_Row, ...]:
+    """Rows that come after `before`, held against their hashes and the head. JournalDamaged names the first bad one."""
+    query = "SELECT sequence, unix_s, body, hash FROM event WHERE sequence > ? ORDER BY sequence"
+    found, where = tuple(database.execute(query, (before.sequence,))), str(directory / FILE)
+    previous, number = before.hash, before.sequence
+    for sequence, unix_s, body, stored in found:
+        number += 1
+        if sequence != number:
+            raise damaged(f"event {number} is missing", where, number)
+        if not (type(unix_s) is float and type(body) is str and link(previous, number, unix_s, body) == stored):
+            raise damaged(f"event {number} is not as it was written, or one before it was exchanged", where, number)
+        if number == head.sequence and stored != head.hash:
+            raise damaged(f"event {number} is not the one that {HEAD_FILE} names", where, number)
+        previous = stored
+    if number < head.sequence:
+        raise damaged(f"events {number + 1} to {head.sequence} are missing at its end", where, number + 1)
+    return found
 
 
 def is_driven(directory: Path) -> bool:

@@ -56,7 +56,7 @@ def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def note_unchecked(directory: Path) -> None:
-    """Print a note about the parts of a journal that cannot be checked for damage. JournalFault."""
+    """Print a note about the parts of a journal that cannot be checked for damage."""
     from proveout.coordinator.storage.journal import unchecked
 
     if what := unchecked(directory):
