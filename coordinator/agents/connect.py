@@ -213,18 +213,13 @@ async def _greet(where: str, address: str, credentials: Credentials, hello: Hell
     channel = grpc.aio.secure_channel(address, tls, options=[*OPTIONS, ("grpc.use_local_subchannel_pool", 1)])
     role = next(role for role in Shown.read(credentials.ca).roles if role.startswith("agent/"))
     to = Addressee(agent=role, run=hello.run_id, epoch=hello.epoch)
-    signed = replace(hello, signer=credentials.signer.decode())
     try:
-        stream = Stream(channel, _call(channel, codec.SESSION), Signer(credentials.signer_key), to)
-        try:
-            answer = await _answer(stream, signed)
-        except StreamEnded:
-            if not await _lacks(channel, codec.SESSION):
-                raise
-            stream = Stream(channel, _call(channel, codec.FIRST_SESSION), Signer(credentials.signer_key), to)
-            answer = await _answer(stream, signed)
+        stream = Stream(channel, _call(channel), Signer(credentials.signer_key), to)
+        with contextlib.suppress(StreamEnded):  # reading says why
+            await stream.write(replace(hello, signer=credentials.signer.decode()))
+        answer = await stream.read()
     except StreamEnded as ended:
-        other = await _lacks(channel, codec.SESSION)
+        other = await _lacks_session(channel)
         await channel.close(None)
         what = f"it has no session of protocol {PROTOCOL_VERSION}" if other else f"no session: {ended}"
         raise AgentUnreachable(what, where=where, way_out=SAME_RELEASE if other else CERTIFICATES) from ended
@@ -242,24 +237,17 @@ async def _greet(where: str, address: str, credentials: Credentials, hello: Hell
     )
 
 
-def _call(channel: grpc.aio.Channel, method: str) -> Any:
+def _call(channel: grpc.aio.Channel) -> Any:
     """Open a stream; without an iterator of requests it is written to."""
     encode, decode = pb.CoordinatorEnvelope.SerializeToString, pb.AgentEnvelope.FromString
-    return cast(Any, channel.stream_stream(method, request_serializer=encode, response_deserializer=decode))()
+    return cast(Any, channel.stream_stream(codec.SESSION, request_serializer=encode, response_deserializer=decode))()
 
 
-async def _answer(stream: Stream, hello: Hello) -> AgentMessage:
-    """The answer to a Hello. StreamEnded."""
-    with contextlib.suppress(StreamEnded):  # reading says why
-        await stream.write(hello)
-    return await stream.read()
-
-
-async def _lacks(channel: grpc.aio.Channel, method: str) -> bool:
-    """Whether the server does not have the method. The session's own status does not say it reliably: where the
-    server's answer comes before the Hello is written, grpc puts INTERNAL in its place. This call has nothing to write
-    after its start."""
-    call = cast(Any, channel).unary_stream(method)(b"")
+async def _lacks_session(channel: grpc.aio.Channel) -> bool:
+    """Whether the server does not have the method of a session. The session's own status does not say it reliably:
+    where the server's answer comes before the Hello is written, grpc puts INTERNAL in its place. This call has nothing
+    to write after its start."""
+    call = cast(Any, channel).unary_stream(codec.SESSION)(b"")
     try:
         await call.read()
     except grpc.aio.AioRpcError as error:

@@ -368,8 +368,7 @@ MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 TOO_LONG = "Shorten or divide the texts and lists that one task of the plan has."
 
 SESSION = f"/{PACKAGE}.Agent/Session"
-FIRST_SESSION = "/proveout.agent.v1.Agent/Session"
-"""The method of an agent; and that of agents before protocol 3, which refuse by the versions in Hello and Refused."""
+"""The method of an agent."""
 _ANY_SESSION = re.compile(r"/proveout\.agent\.v[0-9]{1,9}\.Agent/Session")
 
 

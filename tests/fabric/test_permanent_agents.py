@@ -51,7 +51,7 @@ from proveout.proto.audit_log import AuditLog
 from proveout.proto.signing import Addressee, Signer
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
-from proveout.proto.wire.messages import PROTOCOL_VERSION, Refused, TaskDone, TaskFailed
+from proveout.proto.wire.messages import PROTOCOL_VERSION, TaskDone, TaskFailed
 from proveout.proto.wire.results import SystemStarted
 from proveout.proto.wire.tasks import StartSystem, StopSystem, Task
 
@@ -289,38 +289,13 @@ async def test_a_hello_that_is_refused(connect: Connect, changes: dict[str, obje
 
 
 @contextlib.asynccontextmanager
-async def older_agent(agent: Permanent, *methods: str) -> AsyncIterator[str]:
-    """The address of an agent that has these methods, and refuses every Hello by its protocol."""
-
-    async def refuse(_requests: object, context: Any) -> None:
-        hello = (await context.read()).hello
-        reason = f"this agent (proveout 0.2.0) speaks protocol 2, the coordinator (proveout 0.3) {hello.protocol}"
-        await context.write(codec.agent_envelope(Refused(reason=reason)))
-
-    handler = grpc.stream_stream_rpc_method_handler(
-        refuse, pb.CoordinatorEnvelope.FromString, pb.AgentEnvelope.SerializeToString
-    )
-
-    class Older(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
-        def service(self, handler_call_details: Any) -> Any:
-            return handler if handler_call_details.method in methods else None
-
+async def older_agent(agent: Permanent) -> AsyncIterator[str]:
+    """The address of an agent that does not have the method of a session."""
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((Older(),))
     port = server.add_secure_port("127.0.0.1:0", server_credentials(agent.directory / "pki"))
     await server.start()
     yield f"127.0.0.1:{port}"
     await server.stop(None)
-
-
-async def test_an_agent_of_an_older_protocol_says_its_version(shared_agent: Permanent) -> None:
-    """Its service has the name of its version; every agent before protocol 3 has the first one."""
-    async with older_agent(shared_agent, codec.FIRST_SESSION) as address:
-        with pytest.raises(
-            AgentRefused, match=rf"\(proveout 0.2.0\) speaks protocol 2, .* {PROTOCOL_VERSION}"
-        ) as caught:
-            await session.connect("db1", address, shared_agent.credentials, HELLO, asyncio.Queue())
-    assert "Install the same release" in caught.value.way_out
 
 
 async def test_an_agent_of_another_protocol_is_named_also_where_its_answer_was_there_before_the_hello(
@@ -334,8 +309,8 @@ async def test_an_agent_of_another_protocol_is_named_also_where_its_answer_was_t
         assert f"it has no session of protocol {PROTOCOL_VERSION}" in said and "Install the same release" in said
 
 
-def answered_early(channel: Any, method: str) -> Any:
-    call = channel.stream_stream(method, request_serializer=pb.CoordinatorEnvelope.SerializeToString)()
+def answered_early(channel: Any) -> Any:
+    call = channel.stream_stream(codec.SESSION, request_serializer=pb.CoordinatorEnvelope.SerializeToString)()
     call._cython_call.set_internal_error("Internal error from Core")
     return call
 
@@ -344,7 +319,7 @@ async def test_a_coordinator_of_another_protocol_is_refused_under_the_name_of_it
     shared_agent: Permanent,
 ) -> None:
     hello = pb.CoordinatorEnvelope(hello=pb.Hello(run_id="r", epoch=1, host="db1", protocol=2, version="0.2.0"))
-    for method in (codec.FIRST_SESSION, "/proveout.agent.v99.Agent/Session"):
+    for method in ("/proveout.agent.v1.Agent/Session", "/proveout.agent.v99.Agent/Session"):
         async with channel(shared_agent, shared_agent.credentials) as through:
             call: Any = through.stream_stream(
                 method, pb.CoordinatorEnvelope.SerializeToString, pb.AgentEnvelope.FromString
