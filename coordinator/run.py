@@ -43,7 +43,6 @@ from proveout.coordinator.schedule.state import (
     Dial,
     DiscardSamples,
     Emit,
-    EndRun,
     FaultDue,
     FaultStepped,
     GatherSamples,
@@ -168,7 +167,6 @@ class _Loop:
         self._broken: StorageFailed | None = None
         self._bug: BaseException | None = None
         self._ended: RunFinished | None = None
-        self._keep_data = True
         self._hurried = False
 
     async def run(self, interrupts: asyncio.Queue[None]) -> RunFinished:
@@ -235,7 +233,7 @@ class _Loop:
             opening.append(Notice(level="info", host="", text=text))
         for event in opening:
             self._emit(event)
-        self._record.began(started.run_id, started.epoch, started.digest)
+        self._record.note("began", run=started.run_id, epoch=started.epoch, plan=started.digest)
         setup = Setup(
             run_id=self._options.directory.name,
             epoch=self._journal.epoch,
@@ -348,8 +346,6 @@ class _Loop:
                 case CloseSessions(hosts=hosts, keep_data=keep):
                     for host in hosts:
                         self._part(host, keep_data=keep)
-                case EndRun(keep_data=keep):
-                    self._keep_data = keep
                 case KeepOutput(name=name, text=text):
                     try:
                         self._options.directory.keep_output(name, text)
@@ -381,7 +377,7 @@ class _Loop:
             if self._broken is not None:  # what is not journalled does not count
                 event = replace(event, status="failed", exit_code=4, reason=one_line(self._broken))
             self._ended = event
-            self._record.ended(event.status, event.exit_code)
+            self._record.note("ended", status=event.status, exit_code=event.exit_code)
         if isinstance(event, IterationStarted) and self._meters is not None:
             self._meters.begin(event)
         try:
@@ -436,7 +432,7 @@ class _Loop:
         self._boots[host] = str(dict(session.welcome.facts).get("boot_id", ""))
         self._known_hosts.add(host)
         welcome, clock = session.welcome, session.clock
-        self._record.agent(host, session.address, welcome)
+        self._record.note("agent", host=host, address=session.address, machine=welcome.machine_id, head=welcome.audit)
         up = AgentUp(
             host=host,
             agent_version=welcome.version,
@@ -542,15 +538,16 @@ class _Loop:
 
     async def close(self) -> None:
         """Close the remaining sessions, end the local agents, and tidy up. Runs after every outcome."""
+        keep_data = self._ended is None or self._ended.status != "finished"
         for job in self._jobs if self._ended is None else self._dials:
             job.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
         for host in list(self._sessions):
-            self._part(host, keep_data=self._keep_data)
+            self._part(host, keep_data=keep_data)
         await asyncio.gather(*self._jobs, return_exceptions=True)
         if self._fabric is not None:
             await self._fabric.close()
-        if not self._keep_data:
+        if not keep_data:
             await asyncio.to_thread(self._options.directory.tidy)
         if self._bug is not None:
             raise self._bug

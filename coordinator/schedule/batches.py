@@ -280,8 +280,8 @@ def _spoilt(turn: Turn) -> list[IterationFinished]:
 
 def batch(
     turn: Turn,
-    purpose: Purpose,
     waves: Iterable[Iterable[tuple[str, TaskSpec]]],
+    purpose: Purpose = "work",
     *,
     name: str = "",
     stage: str = "",
@@ -306,11 +306,9 @@ def forget_parts(turn: Turn, stage: Stage) -> None:
     turn.set(parts_done=frozenset(p for p in turn.state.parts_done if not p.startswith(f"{stage.id}:")))
 
 
-def next_task(turn: Turn, stage: Stage, purpose: Purpose, parts: Iterable[tuple[str, str, TaskSpec]]) -> bool:
+def next_task(turn: Turn, stage: Stage, parts: Iterable[tuple[str, str, TaskSpec]]) -> bool:
     """Begin the first part, (name, host, task), that is not done; False when all are."""
-    return any(
-        batch(turn, purpose, [[(host, spec)]], name=part_of(stage, name), stage=stage.id) for name, host, spec in parts
-    )
+    return any(batch(turn, [[(host, spec)]], name=part_of(stage, name), stage=stage.id) for name, host, spec in parts)
 
 
 def next_wave(turn: Turn, step: Batch) -> None:
@@ -381,7 +379,7 @@ def batch_failed(turn: Turn, step: Batch, key: str, error: TaskError) -> None:
             turn.drain(text)
             explain(turn, text)
             return
-        case ("look", _) | ("stop", StopSystem() | RevertTuning()):
+        case (_, VerifyTuning()) | ("stop", StopSystem() | RevertTuning()):
             turn.notice("warning", text, host)
         case "facts", _:
             turn.notice("warning", f"facts cannot be read: {text}", host)
@@ -431,10 +429,8 @@ def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  
             _tuned(turn, step, spec, host, result)
         case _, Checked(findings=findings):
             _found(turn, step, key, findings)
-        case _, SqlDone():
-            _values_taken(turn, step.stage, result)
-        case _, CommandDone():
-            _command_done(turn, step.stage, host, result)
+        case _, SqlDone() | CommandDone():
+            _values_taken(turn, step.stage, host, result)
         case _:
             pass
 
@@ -464,24 +460,20 @@ def _populated(turn: Turn, step: Batch, spec: PopulateSystem, host: str, result:
         turn.emit(PopulateFinished(stage=step.stage, system=system, populated=populated))
 
 
-def _values_taken(turn: Turn, stage_id: str, result: SqlDone) -> None:
-    """Record the numbers of a repeat of an sql stage; not those of one that makes lost data again."""
-    stage = turn.state.plan.stage(stage_id)
-    if stage_id in turn.state.redo or not isinstance(stage, Sql):
+def _values_taken(turn: Turn, stage_id: str, host: str, result: SqlDone | CommandDone) -> None:
+    """Record the numbers of a repeat of an sql stage, not those of one that makes lost data again; or of a command
+    stage, whose output is kept."""
+    stage, rows = turn.state.plan.stage(stage_id), 0
+    values = {"elapsed_s": result.elapsed_s} | dict(result.values)
+    repeat = turn.state.progress.taken_values(stage_id) + 1
+    if isinstance(result, CommandDone):
+        turn.commands.append(KeepOutput(name=f"{stage_id}-{repeat}-{host}.txt", text=result.output))
+    elif stage_id in turn.state.redo or not isinstance(stage, Sql):
         return
-    values = {"elapsed_s": result.elapsed_s} | dict(result.values)
-    if stage.wait_until.query:
-        values["wait_s"] = result.wait_s
-    repeat = turn.state.progress.taken_values(stage_id) + 1
-    turn.emit(ValuesTaken(stage=stage_id, repeat=repeat, values=values, rows=sum(result.counts)))
-
-
-def _command_done(turn: Turn, stage_id: str, host: str, result: CommandDone) -> None:
-    """Record the numbers of a repeat of a command stage, and keep its output."""
-    repeat = turn.state.progress.taken_values(stage_id) + 1
-    turn.commands.append(KeepOutput(name=f"{stage_id}-{repeat}-{host}.txt", text=result.output))
-    values = {"elapsed_s": result.elapsed_s} | dict(result.values)
-    turn.emit(ValuesTaken(stage=stage_id, repeat=repeat, values=values))
+    else:
+        rows = sum(result.counts)
+        values |= {"wait_s": result.wait_s} if stage.wait_until.query else {}
+    turn.emit(ValuesTaken(stage=stage_id, repeat=repeat, values=values, rows=rows))
 
 
 def _started(turn: Turn, system: System, result: SystemStarted) -> None:
@@ -643,7 +635,7 @@ def _tuned(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TuningDon
         for tuning in () if bad else spec.tunings:
             if tuning.operation == sql.NAME:
                 _copied(turn, tuning.system)
-    if bad and turn.state.ending is None and step.purpose == "tune":
+    if bad and turn.state.ending is None and act != "look":
         did = "tuned" if act == "apply" else "set back"
         why = f"{host} could not be {did}: {bad[0].name!r} {_BAD[bad[0].outcome]}"
         wrong = next((state for state in bad if state.subject), None)

@@ -211,7 +211,7 @@ def _start(turn: Turn, step: Iterating) -> None:
     loads, captures = (
         tuple((host, key) for key, host in of.items()) for of in ({**step.loads, **step.hosts_of()}, step.captures)
     )
-    turn.commands.append(StartLoads(id=step.id, loads=loads, captures=captures, in_s=in_s))
+    turn.commands.append(StartLoads(loads=loads, captures=captures, in_s=in_s))
     t0_s = turn.at_s + in_s
     ends_s = t0_s + windows.measured_to_s
     # an outside program may start as late as its limit allows
@@ -400,7 +400,7 @@ def end_if_left(turn: Turn, key: str, result: FaultInjected) -> None:
 def void(turn: Turn, step: Iterating, reason: str, *, rerun: bool) -> None:
     """Void the iteration and cancel its remaining tasks."""
     turn.emit(IterationVoided(id=step.id, reason=reason, rerun=rerun))
-    turn.commands.append(DiscardSamples(id=step.id))
+    turn.commands.append(DiscardSamples())
     turn.drain(reason)
 
 

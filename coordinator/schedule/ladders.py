@@ -222,9 +222,11 @@ def search_part(turn: Turn, stage: Search) -> bool:
         return True
     if stage.id in turn.state.progress.searches:
         return check_after(turn, stage, "stage")
-    replayed = turn.evaluator.replay(
-        stage, Rates(low=low, high=high, start=start), finished_probes(turn.state.progress, stage)
-    )
+    tries: dict[int, list[IterationFinished]] = {}
+    for one in turn.state.progress.of_stage(stage.id):
+        tries.setdefault(one.id.repeat, []).append(one)
+    probes = tuple(found[-1] for found in takewhile(partial(settled, stage), tries.values()))
+    replayed = turn.evaluator.replay(stage, Rates(low=low, high=high, start=start), probes)
     for report in replayed.reports[len(turn.state.progress.folded.stages[stage.id].probes) :]:
         turn.emit(report)
     if isinstance(due := replayed.next, Probe):
@@ -233,14 +235,6 @@ def search_part(turn: Turn, stage: Search) -> bool:
         return begin(turn, stage, (stage.threads, due.number), due.rate, due.phase)
     turn.emit(due)
     return check_after(turn, stage, "stage")
-
-
-def finished_probes(progress: RunProgress, stage: Search) -> tuple[IterationFinished, ...]:
-    """The last attempt of every finished probe, in order of their numbers."""
-    found: dict[int, list[IterationFinished]] = {}
-    for one in progress.of_stage(stage.id):
-        found.setdefault(one.id.repeat, []).append(one)
-    return tuple(tries[-1] for tries in takewhile(partial(settled, stage), found.values()))
 
 
 def finish_stage(turn: Turn, stage: Stage, outcome: str) -> None:
@@ -267,7 +261,7 @@ def tool_part(turn: Turn, stage: Tool) -> bool:
     if not due:
         return False
     tasks = tool_file_tasks(state.plan, stage, state.setup.data_root, state.progress.without)
-    files = batch(turn, "prepare", [tasks], name=part_of(stage, "files"), stage=stage.id)
+    files = batch(turn, [tasks], name=part_of(stage, "files"), stage=stage.id)
     return files or begin(turn, stage, due[0], None, "measure")
 
 

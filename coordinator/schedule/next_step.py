@@ -26,7 +26,7 @@ from proveout.coordinator.schedule.setup_stages import (
     tune,
     verify_tuning,
 )
-from proveout.coordinator.schedule.state import CloseSessions, Dial, Dialling, EndRun, RunProgress, Turn
+from proveout.coordinator.schedule.state import CloseSessions, Dial, Dialling, Turn
 from proveout.coordinator.schedule.tasks import (
     DRAIN_TIMEOUT_S,
     populate_stages_of,
@@ -35,7 +35,6 @@ from proveout.coordinator.schedule.tasks import (
     start_order,
 )
 from proveout.dsl.plan import iteration_order
-from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Stage
 from proveout.dsl.plan.topology import Declared, System
 from proveout.dsl.rules.host_rules import Unmet, unmet
@@ -155,7 +154,7 @@ def conclude(turn: Turn) -> None:
         if stoppable and not end.hurried:
             # one attempt only: the agent stops a system that a task cannot stop when the session closes
             stop = StopSystem(system=system.name, data_root=state.setup.data_root, remove=not keep)
-            batch(turn, "stop", [[(system.host, stop)]])
+            batch(turn, [[(system.host, stop)]], "stop")
             turn.set(endpoints={name: one for name, one in state.endpoints.items() if name != system.name})
             return
     if revert_tuning(turn, systems=False):
@@ -165,7 +164,6 @@ def conclude(turn: Turn) -> None:
         turn.commands.append(CloseSessions(hosts=tuple(sorted(state.up)), keep_data=keep))
     seconds = turn.at_s - state.began_s
     turn.emit(RunFinished(status=end.status, exit_code=end.exit_code, reason=end.reason, seconds=seconds))
-    turn.commands.append(EndRun(exit_code=end.exit_code, keep_data=keep))
     turn.set(over=True, up=frozenset(), endpoints={}, linked=frozenset())
 
 
@@ -220,7 +218,7 @@ def decide(turn: Turn) -> None:
         conclude(turn)
     elif state.progress.open_iteration is not None:
         iteration.abandon(turn, state.progress.open_iteration)
-    elif not _work_remains(state.plan, state.progress):
+    elif all(state.progress.finished(stage.id) for stage in state.plan.stages) and not _to_compare(turn):
         # the start of an agent that was lost with changes in place reverts its host
         if not (_dial(turn, sorted(state.left_tuned)) or verify_tuning(turn) or collect_facts(turn, "end")):
             judge(turn)
@@ -258,15 +256,11 @@ def _turning(turn: Turn, stage: Stage) -> Stage:
     return next((one for one in members if not turn.state.progress.finished(one.id)), stage)
 
 
-def _work_remains(plan: Plan, progress: RunProgress) -> bool:
-    if not all(progress.finished(s.id) for s in plan.stages):
-        return True
-    return any(source.name not in progress.compared for source in _carried(plan, progress))
-
-
-def _carried(plan: Plan, progress: RunProgress) -> list[System]:
-    populated = {system for _, system in progress.populated}
-    return [source for source, _ in propagations(plan) if source.name in populated]
+def _to_compare(turn: Turn) -> list[System]:
+    """The populated sources whose propagation has not been compared."""
+    progress = turn.state.progress
+    left = {system for _, system in progress.populated} - progress.compared
+    return [source for source, _ in propagations(turn.state.plan) if source.name in left]
 
 
 # ---- agents, systems and data ----------------------------------------------------------------------------------
@@ -290,7 +284,7 @@ def _systems(turn: Turn) -> bool:
         name, *others = state.promoted
         turn.set(promoted=tuple(others))
         stop = StopSystem(system=name, data_root=state.setup.data_root, remove=False)
-        return batch(turn, "start", [[(state.plan.system(name).host, stop)]])
+        return batch(turn, [[(state.plan.system(name).host, stop)]], "start")
     system = next((s for s in start_order(state.plan) if s.name not in state.endpoints), None)
     if system is None:
         return False
@@ -299,7 +293,7 @@ def _systems(turn: Turn) -> bool:
         spec = start_of(turn, as_restarted(state.plan, state.progress, system))
     else:
         spec = InspectSystem(endpoint=state.setup.external[system.name])
-    return batch(turn, "start", [[(system.host, spec)]])
+    return batch(turn, [[(system.host, spec)]], "start")
 
 
 def _populate_again(turn: Turn) -> bool:
@@ -357,7 +351,7 @@ def _enter(turn: Turn, stage: Stage) -> None:
 
 def _compare(turn: Turn) -> None:
     state = turn.state
-    source = next(s for s in _carried(state.plan, state.progress) if s.name not in state.progress.compared)
+    source = _to_compare(turn)[0]
     sink = str(source.propagates_to)
     spec = CompareSystems(
         source=state.endpoints[source.name],
@@ -365,4 +359,4 @@ def _compare(turn: Turn) -> None:
         workload=propagated_workload(state.plan, source.name),
         drain_timeout_s=DRAIN_TIMEOUT_S,
     )
-    batch(turn, "compare", [[(source.host, spec)]])
+    batch(turn, [[(source.host, spec)]])

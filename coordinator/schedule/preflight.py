@@ -332,7 +332,7 @@ def preflight(turn: Turn, *, measuring: bool) -> bool:
     if asked not in state.preflights:
         waves = [_step_loads(turn)] if measuring else _systems(turn)
         turn.set(preflights=state.preflights | {asked}, found=())
-        if batch(turn, "preflight", waves, name=asked):
+        if batch(turn, waves, "preflight", name=asked):
             return True
     turn.set(preflights=turn.state.preflights | {name})
     found = problems(turn.state.plan, turn.state.found)

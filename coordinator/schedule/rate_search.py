@@ -55,7 +55,7 @@ from proveout.core.numbers import LOWER_MIN, SOUGHT, Sought, count_of, threads
 from proveout.dsl.plan.stages import FULL_LENGTH_MAX, Around, Search
 from proveout.proto.events import Phase
 
-FULL_LENGTH = ("confirm", "repeat", "refusal", "around")
+FULL_LENGTH = ("confirm", "repeat", "around")
 SearchOutcome: TypeAlias = Literal["found", "none", "undecided"]
 Floats: TypeAlias = npt.NDArray[np.float64]
 

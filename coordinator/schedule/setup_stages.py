@@ -96,11 +96,6 @@ from proveout.proto.wire.tasks import (
 # ---- invariants ------------------------------------------------------------------------------------------------------
 
 
-def after_populate(turn: Turn, stage: Populate, system: str, part: str) -> bool:
-    """Check the invariants of a populated system; False when that is done, or the workload has none."""
-    return _checked_after(turn.state.plan, stage) is not None and _check_invariants(turn, stage, [system], name=part)
-
-
 def check_after(turn: Turn, stage: Ladder | Search, when: Literal["iteration", "turn", "stage"]) -> bool:
     """Check the invariants of the first load that has some to check then: after each iteration, or of a stage after
     each turn and its last iteration; False when that is done, or not due."""
@@ -110,13 +105,14 @@ def check_after(turn: Turn, stage: Ladder | Search, when: Literal["iteration", "
         return False
     iteration = "" if when == "stage" else str(ended.id)
     for load in (part.stage for part in parts(stage)):
-        if _checked_after(plan, load) != ("iteration" if when == "iteration" else "stage"):
+        workload = plan.workload(load.workload)
+        if invariants_after(workload) != ("iteration" if when == "iteration" else "stage"):
             continue
-        kind = plan.workload(load.workload).kind
         names = (
             name
             for name in systems_reached(plan, load.target)
-            if (stage.id, iteration, name, kind) not in progress.invariants and _has_checkable_rows(plan, load, name)
+            if (stage.id, iteration, name, workload.kind) not in progress.invariants
+            and _has_checkable_rows(plan, load, name)
         )
         if _check_invariants(turn, load, names, iteration=iteration):
             return True
@@ -152,11 +148,7 @@ def _check_invariants(
         (state.plan.system(system).host, CheckInvariants(workload=workload, endpoint=state.endpoints[system]))
         for system in systems
     )
-    return batch(turn, "invariants", [tasks], name=name, stage=stage.id, iteration=iteration)
-
-
-def _checked_after(plan: Plan, stage: Populate | Ladder | Search) -> Literal["iteration", "stage"] | None:
-    return invariants_after(plan.workload(stage.workload))
+    return batch(turn, [tasks], name=name, stage=stage.id, iteration=iteration)
 
 
 # ---- Ray clusters ----------------------------------------------------------------------------------------------------
@@ -207,7 +199,7 @@ def pool_part(turn: Turn, stage: Ladder | Search) -> bool:
         for host in (missing if cluster.address else missing[:1])
     ]
     turn.set(cluster=cluster)
-    return batch(turn, "pool", [tasks])
+    return batch(turn, [tasks])
 
 
 def _address(host: Host, hosts: list[Host]) -> str:
@@ -247,7 +239,7 @@ def read_facts(
     for system in systems:
         if system.name in ends and (when, system.host, system.name) not in state.progress.taken:
             tasks.append((system.host, InspectSystem(endpoint=ends[system.name])))
-    return batch(turn, "facts", [tasks], name=f"facts:{when}{part}")
+    return batch(turn, [tasks], "facts", name=f"facts:{when}{part}")
 
 
 def read_schemas(turn: Turn, stage: Ladder | Search) -> bool:
@@ -261,7 +253,7 @@ def read_schemas(turn: Turn, stage: Ladder | Search) -> bool:
         and system.name in state.endpoints
         and (stage.id, system.name) not in state.progress.schemas
     )
-    return batch(turn, "facts", [tasks], name=f"facts:stage:{stage.id}", stage=stage.id)
+    return batch(turn, [tasks], "facts", name=f"facts:stage:{stage.id}", stage=stage.id)
 
 
 def tune(turn: Turn, *, systems: bool) -> bool:
@@ -274,11 +266,6 @@ def tune_part(turn: Turn, stage: Tune) -> bool:
     return any(_send(turn, stage.id, stage.tunings, systems=systems) for systems in (False, True))
 
 
-def copies_part(turn: Turn, stage: Populate) -> bool:
-    """Make the copies of the running systems that a stage has populated; False when all are there."""
-    return _send(turn, stage.id, copies_after(turn.state.plan, stage), systems=True)
-
-
 def revert_part(turn: Turn, stage: Revert) -> bool:
     """Set back the operations of a `tune` stage where they are in place; False when that is done."""
     state, tune = turn.state, turn.state.plan.stage(stage.tune)
@@ -286,7 +273,7 @@ def revert_part(turn: Turn, stage: Revert) -> bool:
     mine = frozenset(one for one in state.tuned if one.stage == stage.tune)
     revert = RevertTuning(tunings=tuple(one.name for one in tune.tunings))
     tasks = [(host, revert) for host in sorted({one.host for one in mine} & state.up)]
-    if not batch(turn, "tune", [tasks], name=part_of(stage, "revert"), stage=stage.id):
+    if not batch(turn, [tasks], name=part_of(stage, "revert"), stage=stage.id):
         return False
     turn.set(tuned=state.tuned - mine)
     return True
@@ -317,7 +304,7 @@ def _send(turn: Turn, stage: str, tunings: Iterable[Tuning], *, systems: bool) -
             endpoints = tuning_endpoints(up, {**state.setup.external, **state.endpoints})
             tasks.append((host, ApplyTuning(tunings=mine, endpoints=endpoints)))
     turn.set(touched=state.touched | {Tuned(host=host, systems=systems) for host, _ in tasks})
-    return batch(turn, "tune", [tasks], stage=stage)
+    return batch(turn, [tasks], stage=stage)
 
 
 def verify_tuning(turn: Turn) -> bool:
@@ -328,7 +315,7 @@ def verify_tuning(turn: Turn) -> bool:
     if ended <= state.looked or not hosts:
         return False
     turn.set(looked=ended)
-    return batch(turn, "look", [[(host, VerifyTuning()) for host in hosts]], stage=state.stage)
+    return batch(turn, [[(host, VerifyTuning()) for host in hosts]], stage=state.stage)
 
 
 def revert_tuning(turn: Turn, *, systems: bool) -> bool:
@@ -340,7 +327,7 @@ def revert_tuning(turn: Turn, *, systems: bool) -> bool:
     if state.ending is not None and state.ending.hurried:
         return False
     hosts = sorted({one.host for one in due} & state.up)
-    return batch(turn, "stop", [[(host, RevertTuning(systems_only=systems)) for host in hosts]])
+    return batch(turn, [[(host, RevertTuning(systems_only=systems)) for host in hosts]], "stop")
 
 
 def applied_before(progress: RunProgress) -> frozenset[str]:
@@ -376,9 +363,10 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
     if _wipe(turn, stage):
         return True
     state = turn.state
+    checked = invariants_after(state.plan.workload(stage.workload)) is not None
     for name in stage.into:
         part = part_of(stage, f"invariants:{name}")
-        if _populate(turn, stage, name) or after_populate(turn, stage, name, part):
+        if _populate(turn, stage, name) or (checked and _check_invariants(turn, stage, [name], name=part)):
             return True
     for source, sink, copy_data in links_after_populate(state.plan, stage):
         part = part_of(stage, f"link:{source.name}")
@@ -388,7 +376,8 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
         (f"save:{one.name}", one.host, SnapshotSystem(system=one, data_root=state.setup.data_root, action="save"))
         for one in snapshots_after_populate(state.plan, stage)
     ]
-    return next_task(turn, stage, "snapshot", copies) or copies_part(turn, stage)
+    # then the copies of the running systems that it has populated
+    return next_task(turn, stage, copies) or _send(turn, stage.id, copies_after(state.plan, stage), systems=True)
 
 
 def _populate(turn: Turn, stage: Populate, system: str) -> bool:
@@ -401,7 +390,7 @@ def _populate(turn: Turn, stage: Populate, system: str) -> bool:
         cores=state.progress.cores,
         without=state.progress.without,
     )
-    if not batch(turn, "populate", waves, name=part_of(stage, f"populate:{system}"), stage=stage.id):
+    if not batch(turn, waves, name=part_of(stage, f"populate:{system}"), stage=stage.id):
         return False
     turn.set(pristine=state.pristine - {system})
     return True
@@ -419,7 +408,7 @@ def _wipe(turn: Turn, stage: Populate) -> bool:
     used = {s.name for pair in pairs for s in pair if s.provision is not None} - state.pristine
     held = (s for s in reversed(start_order(state.plan)) if s.name in used)
     root = state.setup.data_root
-    return batch(turn, "wipe", ([(s.host, StopSystem(system=s.name, data_root=root, remove=True))] for s in held))
+    return batch(turn, ([(s.host, StopSystem(system=s.name, data_root=root, remove=True))] for s in held))
 
 
 def link(turn: Turn, source: str, sink: str, *, copy_data: bool, name: str = "", stage: str = "") -> bool:
@@ -431,7 +420,7 @@ def link(turn: Turn, source: str, sink: str, *, copy_data: bool, name: str = "",
         workload=propagated_workload(state.plan, source),
         copy_data=copy_data,
     )
-    return batch(turn, "link", [[(state.plan.system(source).host, spec)]], name=name, stage=stage)
+    return batch(turn, [[(state.plan.system(source).host, spec)]], name=name, stage=stage)
 
 
 # ---- reset ----
@@ -455,7 +444,7 @@ def copy_files(turn: Turn) -> bool:
     root = turn.state.setup.data_root
     files = restored_files(turn.state.plan)
     tasks = [(s.host, SnapshotSystem(system=s, data_root=root, action="keep")) for s in files]
-    return batch(turn, "snapshot", [tasks], name="copies")
+    return batch(turn, [tasks], name="copies")
 
 
 def reset_part(turn: Turn, stage: Reset) -> bool:
@@ -475,11 +464,11 @@ def reset_part(turn: Turn, stage: Reset) -> bool:
             if not any(isinstance(event, Notice) and event.text == text for event in turn.state.progress.history):
                 turn.notice("warning", text, turn.state.plan.system(found.system).host)
         waves = [[(s.host, _restoring(turn, s))] for s in reversed(held)]
-        return batch(turn, "restore", waves, name=part_of(stage, "restore"), stage=stage.id)
+        return batch(turn, waves, name=part_of(stage, "restore"), stage=stage.id)
     if stage.keep and _ddl_again(turn, stage):
         return True
     tasks = [(s.host, Checkpoint(endpoint=state.endpoints[s.name])) for s in systems if stage.checkpoint]
-    return batch(turn, "checkpoint", [tasks], name=part_of(stage, "checkpoint"), stage=stage.id)
+    return batch(turn, [tasks], name=part_of(stage, "checkpoint"), stage=stage.id)
 
 
 def _restoring(turn: Turn, system: System) -> TaskSpec:
@@ -499,7 +488,7 @@ def _ddl_again(turn: Turn, stage: Reset) -> bool:
             host = state.plan.system(found.system).host
             spec = RunSql(endpoint=state.endpoints[found.system], statements=found.statements)
             undone.append((f"keep:{found.system}:{found.stage.id}", host, spec))
-    return next_task(turn, stage, "sql", undone)
+    return next_task(turn, stage, undone)
 
 
 # ---- sql, command, pause ----
@@ -521,7 +510,7 @@ def sql_part(turn: Turn, stage: Sql) -> bool:
         values=stage.values,
     )
     host = turn.state.plan.system(stage.system).host
-    return next_task(turn, stage, "sql", [(f"sql:{number}", host, spec) for number in range(ran + 1, repeats + 1)])
+    return next_task(turn, stage, [(f"sql:{number}", host, spec) for number in range(ran + 1, repeats + 1)])
 
 
 def command_part(turn: Turn, stage: CommandRun) -> bool:
@@ -529,14 +518,14 @@ def command_part(turn: Turn, stage: CommandRun) -> bool:
     ran = turn.state.progress.taken_values(stage.id)
     spec = RunCommand(command=stage.command, values=stage.values)
     repeats = range(ran + 1, stage.repeat + 1)
-    return next_task(turn, stage, "command", [(f"command:{number}", stage.host, spec) for number in repeats])
+    return next_task(turn, stage, [(f"command:{number}", stage.host, spec) for number in repeats])
 
 
 def pause_part(turn: Turn, stage: Pause) -> bool:
     """Wait; False when the time is over."""
     if part_of(stage, "pause") in turn.state.parts_done:
         return False
-    turn.set(step=Waiting(name=part_of(stage, "pause"), stage=stage.id, until_s=turn.at_s + stage.duration_s))
+    turn.set(step=Waiting(name=part_of(stage, "pause"), until_s=turn.at_s + stage.duration_s))
     return True
 
 
@@ -552,7 +541,7 @@ def restart_part(turn: Turn, stage: Restart) -> bool:
     root, system = turn.state.setup.data_root, turn.state.plan.system(stage.system)
     stop = (system.host, StopSystem(system=system.name, data_root=root, remove=False))
     start = (system.host, start_of(turn, _with_settings(system, stage)))
-    return batch(turn, "restart", [[stop], [start]], name=part_of(stage, "restart"), stage=stage.id)
+    return batch(turn, [[stop], [start]], name=part_of(stage, "restart"), stage=stage.id)
 
 
 def start_of(turn: Turn, system: System) -> StartSystem:
@@ -582,7 +571,7 @@ def reboot_part(turn: Turn, stage: Reboot) -> bool:
     Each host is given up with its answer (`state_machine`) and dialled again, as after the loss of its agent.
     """
     due = (host for host in stage.hosts if not _has_booted(turn.state.progress, stage, host))
-    return batch(turn, "reboot", [[(host, RebootHost(hold_s=stage.within_s)) for host in due]], stage=stage.id)
+    return batch(turn, [[(host, RebootHost(hold_s=stage.within_s)) for host in due]], stage=stage.id)
 
 
 def _has_booted(progress: RunProgress, stage: Reboot, host: str) -> bool:
@@ -608,7 +597,7 @@ def drop_part(turn: Turn, stage: Drop) -> bool:
         )
         for name in stage.systems
     ]
-    return next_task(turn, stage, "populate", drops)
+    return next_task(turn, stage, drops)
 
 
 PARTS: Mapping[type, Callable[[Turn, Any], bool]] = MappingProxyType(

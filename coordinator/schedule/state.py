@@ -22,7 +22,6 @@ from proveout.proto.events import (
     Event,
     FactsTaken,
     FaultSeen,
-    InvariantsSeen,
     IterationFinished,
     IterationId,
     IterationStarted,
@@ -205,7 +204,6 @@ class StartLoads:
     """Start the armed loads and faults `(host, key)` together, `in_s` from the input's time. The captures, which run
     already, are sent that time too: some sample at the edges of the measure window."""
 
-    id: IterationId
     loads: tuple[tuple[str, str], ...]
     in_s: float
     captures: tuple[tuple[str, str], ...] = ()
@@ -232,8 +230,6 @@ class Summarise:
 class DiscardSamples:
     """Discard the samples of a void iteration."""
 
-    id: IterationId
-
 
 @record
 class Emit:
@@ -258,25 +254,8 @@ class CloseSessions:
     keep_data: bool
 
 
-@record
-class EndRun:
-    """End the run; `keep_data` leaves the systems' data for a resume."""
-
-    exit_code: int
-    keep_data: bool
-
-
 Command: TypeAlias = (
-    Dial
-    | SendMessage
-    | GatherSamples
-    | StartLoads
-    | Summarise
-    | DiscardSamples
-    | Emit
-    | KeepOutput
-    | CloseSessions
-    | EndRun
+    Dial | SendMessage | GatherSamples | StartLoads | Summarise | DiscardSamples | Emit | KeepOutput | CloseSessions
 )
 
 
@@ -291,21 +270,16 @@ class RunProgress:
 
     `taken`: the facts that this coordinator process has collected, by (when, host, system). `without`: the hosts that
     it continues without; a resume dials them again. `open_iteration` has started and is neither finished nor void.
-    `schemas`: those that were read, as (stage, system). `invariants`: those that were checked, as (stage, iteration or
-    "", system). `attempts`: the finished iterations of each (stage, rung, repeat).
+    `attempts`: the finished iterations of each (stage, rung, repeat).
     """
 
     folded: RunResults = field(default_factory=RunResults)
     history: tuple[Event, ...] = ()
-    cores: Mapping[str, int] = field(default_factory=dict)
     without: frozenset[str] = frozenset()
     taken: Mapping[tuple[str, str, str], FactsTaken] = field(default_factory=dict)
-    schemas: frozenset[tuple[str, str]] = frozenset()
     iterations: tuple[IterationFinished, ...] = ()
     attempts: Mapping[tuple[str, int, int], tuple[IterationFinished, ...]] = field(default_factory=dict)
-    voided: tuple[IterationVoided, ...] = ()
     open_iteration: IterationId | None = None
-    invariants: frozenset[tuple[str, str, str, str]] = frozenset()
     foreseen: Mapping[str, VerdictForeseen] = field(default_factory=dict)
 
     @property
@@ -323,6 +297,24 @@ class RunProgress:
     @property
     def stages_finished(self) -> dict[str, StageFinished]:
         return {one.id: one.finished for one in self.folded.stages.values() if one.finished is not None}
+
+    @property
+    def cores(self) -> dict[str, int]:
+        return {host: up.cores for host, up in self.folded.agents.items()}
+
+    @property
+    def schemas(self) -> set[tuple[str, str]]:
+        """(stage, system) of the schemas that were read."""
+        return {(one.stage, one.system) for one in self.folded.taken if one.when == "stage"}
+
+    @property
+    def invariants(self) -> set[tuple[str, str, str, str]]:
+        """(stage, iteration or "", system, kind of workload) of the invariants that were checked."""
+        return {(one.stage, one.iteration, one.system, one.kind) for one in self.folded.invariants}
+
+    @property
+    def voided(self) -> list[IterationVoided]:
+        return [one for stage in self.folded.stages.values() for one in stage.voided]
 
     def finished(self, stage: str) -> StageFinished | None:
         """The end of a stage."""
@@ -391,42 +383,25 @@ def _view(progress: RunProgress, event: Event) -> RunProgress:  # noqa: PLR0911 
     match event:
         case RunStarted():
             return replace(progress, without=frozenset(), taken={})
-        case FactsTaken(when="stage"):
-            return replace(progress, schemas=progress.schemas | {(event.stage, event.system)})
-        case FactsTaken():
+        case FactsTaken() if event.when != "stage":
             return replace(progress, taken={**progress.taken, (event.when, event.host, event.system): event})
         case AgentLost(abandoned=True):
             return replace(progress, without=progress.without | {event.host})
-        case AgentUp():
-            return replace(progress, cores={**progress.cores, event.host: event.cores})
-        case IterationStarted() | IterationFinished() | IterationVoided():
-            return _iteration(progress, event)
-        case InvariantsSeen():
-            seen = (event.stage, event.iteration, event.system, event.kind)
-            return replace(progress, invariants=progress.invariants | {seen})
         case VerdictForeseen():
             return replace(progress, foreseen={**progress.foreseen, event.id: event})
-        case _:
-            return progress
-
-
-def _iteration(progress: RunProgress, event: IterationStarted | IterationFinished | IterationVoided) -> RunProgress:
-    slot = (event.id.stage, event.id.rung, event.id.repeat)
-    voided = (*progress.voided, event) if isinstance(event, IterationVoided) else progress.voided
-    match event:
         case IterationStarted():
             return replace(progress, open_iteration=event.id)
-        case IterationFinished():
-            attempts = {**progress.attempts, slot: (*progress.attempts.get(slot, ()), event)}
-            iterations = (*progress.iterations, event)
-            return replace(progress, open_iteration=None, iterations=iterations, attempts=attempts)
-        case IterationVoided(rerun=True):
-            return replace(progress, open_iteration=None, voided=voided)
-        case IterationVoided():  # it may have been finished before
-            kept = tuple(item for item in progress.iterations if item.id != event.id)
-            left = tuple(item for item in progress.attempts.get(slot, ()) if item.id != event.id)
-            attempts = {**progress.attempts, slot: left}
-            return replace(progress, open_iteration=None, iterations=kept, attempts=attempts, voided=voided)
+        case IterationFinished() | IterationVoided():
+            slot = (event.id.stage, event.id.rung, event.id.repeat)
+            ended, tries = progress.iterations, progress.attempts.get(slot, ())
+            if isinstance(event, IterationFinished):
+                ended, tries = (*ended, event), (*tries, event)
+            else:  # it may have been finished before
+                ended, tries = (tuple(one for one in some if one.id != event.id) for some in (ended, tries))
+            attempts = {**progress.attempts, slot: tries}
+            return replace(progress, open_iteration=None, iterations=ended, attempts=attempts)
+        case _:
+            return progress
 
 
 # ---- parameters of a run ------------------------------------------------------------
@@ -476,66 +451,36 @@ class ResultEvaluator(Protocol):
 
     def number(self, value: float | Expression, progress: RunProgress) -> float | Unresolved:
         """A rate of the plan as a number, after the stages that it needs have ended."""
-        ...
 
     def condition(self, when: Expression, progress: RunProgress) -> ConditionResult | Unresolved:
         """Whether a stage's `when` holds for the results."""
-        ...
 
     def stops(self, stage: Ladder, iteration: IterationFinished) -> str | None:
         """Evidence that `stop_when` held for a valid iteration; None when it did not hold or the stage has none."""
-        ...
 
     def undecided(self, ladders: tuple[Ladder, ...], progress: RunProgress, repeat: int) -> tuple[Undecided, ...]:
         """The verdicts that are undecided after the first `repeat` repeats of these ladders and that more repeats may
         decide."""
-        ...
 
     def replay(self, stage: Search, rates: Rates, probes: tuple[IterationFinished, ...]) -> SearchReplayed:
         """Run the search over the finished probes; each is the last attempt of its number, in order."""
-        ...
 
     def metrics(self, stage: Stage, progress: RunProgress, seconds: float) -> Metrics:
         """The metrics that expressions read under the stage's id."""
-        ...
 
     def verdicts(self, progress: RunProgress) -> tuple[VerdictReached, ...]:
         """Every verdict of the plan, and the built-in ones."""
-        ...
 
     def provisional_verdicts(self, progress: RunProgress, stage: str) -> tuple[VerdictForeseen, ...]:
         """The provisional verdicts that read a stage which has just ended, on the results so far."""
-        ...
 
     def exit_code(self, verdicts: tuple[VerdictReached, ...]) -> int:
         """0 all passed, 1 one failed, 3 none failed but one is inconclusive."""
-        ...
 
 
 # ---- steps -----------------------------------------------------------------------------
 
-Purpose: TypeAlias = Literal[
-    "start",
-    "wipe",
-    "populate",
-    "link",
-    "snapshot",
-    "restore",
-    "reboot",
-    "restart",
-    "checkpoint",
-    "sql",
-    "command",
-    "invariants",
-    "compare",
-    "pool",
-    "prepare",
-    "stop",
-    "facts",
-    "tune",
-    "look",
-    "preflight",
-]
+Purpose: TypeAlias = Literal["work", "start", "facts", "preflight", "stop"]
 
 
 @record
@@ -550,9 +495,9 @@ class Dialling:
 class Batch:
     """Waves of tasks; the tasks of a wave run at once, the next wave begins when all have ended well.
 
-    `name` is the part of the stage that the batch completes; `results` are in order of arrival. `iteration` is the one
-    after which invariants are checked. `began_s`: when the wave began; `spent_s`: seconds of the waves before it;
-    `kept_rows`: the rows of a broken-off load that its populate continues.
+    `name` is the part of the stage that the batch completes. `iteration` is the one after which invariants are checked.
+    `began_s`: when the wave began; `spent_s`: seconds of the waves before it; `kept_rows`: the rows of a broken-off
+    load that its populate continues.
     """
 
     purpose: Purpose
@@ -561,7 +506,6 @@ class Batch:
     iteration: str = ""
     waves: tuple[tuple[tuple[str, TaskSpec], ...], ...]
     pending: frozenset[str] = frozenset()
-    results: tuple[tuple[TaskSpec, TaskResult], ...] = ()
     specs: Mapping[str, TaskSpec] = field(default_factory=dict)
     until_s: float = 0.0
     began_s: float = 0.0
@@ -615,7 +559,6 @@ class Waiting:
     """A pause of the plan."""
 
     name: str
-    stage: str
     until_s: float
 
 
@@ -744,7 +687,7 @@ class Turn:
         if self.state.ending is None:
             self.set(ending=Ending(status=status, exit_code=exit_code, reason=reason))
         if isinstance(self.state.step, Iterating):
-            self.commands.append(DiscardSamples(id=self.state.step.id))
+            self.commands.append(DiscardSamples())
         if self.state.progress.open_iteration is not None:
             self.emit(IterationVoided(id=self.state.progress.open_iteration, reason=reason, rerun=False))
         self.drain(reason)

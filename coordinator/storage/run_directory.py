@@ -18,7 +18,15 @@ from typing import Any
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.coordinator.schedule.state import run_progress
 from proveout.coordinator.storage import journal
-from proveout.coordinator.storage.journal import FILE, StorageFailed, load_bounded, plan_data, read, recorded_plan
+from proveout.coordinator.storage.journal import (
+    FILE,
+    NOT_AS_WRITTEN,
+    StorageFailed,
+    load_bounded,
+    plan_data,
+    read,
+    recorded_plan,
+)
 from proveout.core.data_classes import dataclass, record
 from proveout.core.directories import is_full
 from proveout.core.errors import PlanError, ProveoutError
@@ -29,7 +37,6 @@ from proveout.proto.audit_log import FILE as AUDIT_FILE
 from proveout.proto.audit_log import AuditLog
 from proveout.proto.events import RunStarted, Stamped
 from proveout.proto.wire.codec import WireFault, task_bytes, task_digest
-from proveout.proto.wire.messages import Welcome
 from proveout.proto.wire.tasks import Task
 
 # <runs>/<plan>-<YYYYmmdd-HHMMSS>-<4 hex>/
@@ -137,7 +144,7 @@ class RunDirectory:
         """The recorded command. ProveoutError when `create` did not write the file."""
         try:
             return from_plain(Command, load_bounded((self.path / "command.json").read_bytes()))
-        except (OSError, ValueError, TypeError, KeyError) as fault:
+        except (OSError, *NOT_AS_WRITTEN) as fault:
             raise ProveoutError(
                 f"command.json cannot be read: {fault}", where=str(self.path), way_out=journal.RESTORE
             ) from fault
@@ -265,14 +272,6 @@ class Record:
             self._broke(storage_failed(self._path, fault))
             return ""
 
-    def began(self, run: str, epoch: int, digest: str) -> None:
-        """A coordinator begins, or goes on."""
-        self._note("began", run=run, epoch=epoch, plan=digest)
-
-    def agent(self, host: str, address: str, welcome: Welcome) -> None:
-        """A session with an agent was opened."""
-        self._note("agent", host=host, address=address, machine=welcome.machine_id, head=welcome.audit)
-
     def task(self, host: str, task: Task) -> bytes:
         """A task goes to an agent in these bytes; b"" for one that cannot be sent, which its session answers."""
         try:
@@ -280,14 +279,11 @@ class Record:
         except WireFault:
             return b""
         digest = task_digest(encoded)
-        self._note("task", host=host, key=task.key, kind=type(task.spec).__name__, digest=digest)
+        self.note("task", host=host, key=task.key, kind=type(task.spec).__name__, digest=digest)
         return encoded
 
-    def ended(self, status: str, exit_code: int) -> None:
-        """The run is over."""
-        self._note("ended", status=status, exit_code=exit_code)
-
-    def _note(self, what: str, **fields: str | int) -> None:
+    def note(self, what: str, **fields: str | int) -> None:
+        """Add an entry."""
         try:
             self._log.note(what, **fields)
         except OSError as fault:

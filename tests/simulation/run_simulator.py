@@ -27,6 +27,7 @@ from proveout.proto.events import (
     InvariantsSeen,
     IterationFinished,
     Metrics,
+    RunFinished,
     StageFinished,
     VerdictForeseen,
     VerdictReached,
@@ -164,7 +165,6 @@ class Simulation:
         self.plan, self.evaluator, self.work, self.epoch = plan, evaluator, work, epoch
         self.world = world or World()
         self.faults = {fault.at: fault for fault in faults}
-        self.closed: sched.EndRun | None = None
         self.killed = False
         self.inputs = 0
         self._now_s = 0.0
@@ -222,6 +222,8 @@ class Simulation:
             match command:
                 case sched.Emit(event=event):
                     self.world.events.append(event)
+                    if isinstance(event, RunFinished):
+                        self._close(keep_data=event.status != "finished")
                 case sched.Dial(hosts=hosts):
                     for host in hosts:
                         self._dial(host)
@@ -236,13 +238,10 @@ class Simulation:
                 case sched.CloseSessions(hosts=hosts, keep_data=keep):
                     for host in hosts:
                         self._agent_ends(host, keep_data=keep)
-                case sched.EndRun(keep_data=keep):
-                    self._close(command, keep_data=keep)
                 case sched.GatherSamples() | sched.DiscardSamples():
                     pass
 
-    def _close(self, command: sched.EndRun, *, keep_data: bool) -> None:
-        self.closed = command
+    def _close(self, *, keep_data: bool) -> None:
         for host in list(self.world.hosts):  # connected after the sessions were closed: the transport ends them
             self._agent_ends(host, keep_data=keep_data)
         if not keep_data:  # the data of local agents is in the run directory, which the coordinator cleans up

@@ -182,7 +182,9 @@ def test_a_second_interrupt_ends_the_run_at_once() -> None:
     driver.put(state.Interrupted(at_s=4.0))
     assert isinstance(driver.state.step, state.Draining)
     commands = driver.put(state.Interrupted(at_s=4.1))
-    assert commands[-1] == state.EndRun(exit_code=130, keep_data=True)
+    last = commands[-1]
+    assert isinstance(last, state.Emit) and isinstance(last.event, events.RunFinished)
+    assert last.event.exit_code == 130
     assert driver.state.over
     assert driver.put(state.Tick(at_s=99.0)) == ()
 
