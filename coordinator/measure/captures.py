@@ -162,9 +162,9 @@ class Recording:
         starts, ends = pieces or self._whole(window)
         return grown / (ends - starts)
 
-    def rate(self, metric: str, window: Window, label: str = "") -> float | None:
+    def rate(self, metric: str, window: Window) -> float | None:
         """Growth of a counter per second of the covered part of the window."""
-        return _only(self.rates(metric, window, label))
+        return _only(self.rates(metric, window))
 
     def sum_rates(self, metric: str, window: Window, pieces: Pieces | None = None) -> Values | None:
         """`rates` summed over all labels (devices, interfaces); None when no label gives one."""
@@ -190,22 +190,19 @@ class Recording:
         starts = starts[:: -(-len(starts) // most)]
         return starts, starts + width
 
-    def covered_s(self, window: Window) -> float:
-        return self.coverage(window) * window.seconds
-
-    def inside(self, metric: str, window: Window, label: str = "") -> tuple[list[float], list[float]]:
+    def inside(self, metric: str, window: Window) -> tuple[list[float], list[float]]:
         """Times (s from the window's start) and values of a gauge at the samples inside the window; none when they do
         not cover it."""
-        row = self._rows.get((metric, label))
+        row = self.row(metric)
         if row is None or self.coverage(window) < COVERAGE_MIN:
             return [], []
         start, end = self.bounds(window)
         chosen = (self._times >= start) & (self._times <= end) & ~np.isnan(row)
         return (self._times[chosen] - start).tolist(), row[chosen].tolist()
 
-    def edges(self, metric: str, window: Window, label: str = "") -> tuple[float, float] | None:
+    def edges(self, metric: str, window: Window) -> tuple[float, float] | None:
         """A gauge at both ends of the covered part of the window, from the nearest samples."""
-        row = self._rows.get((metric, label))
+        row = self.row(metric)
         if row is None or self.coverage(window) < COVERAGE_MIN:
             return None
         known = ~np.isnan(row)
@@ -213,14 +210,14 @@ class Recording:
         first, last = (values[np.abs(times - edge).argmin()] for edge in self._covered(window))
         return float(first), float(last)
 
-    def mean(self, metric: str, window: Window, label: str = "") -> float | None:
+    def mean(self, metric: str, window: Window) -> float | None:
         """Mean of a gauge over the time of the window: each sample inside stands for the time up to the middle between
         it and its neighbours. Interpolated at the middle of the window when no sample fell inside but some surround
         it."""
-        times, values = self.inside(metric, window, label)
+        times, values = self.inside(metric, window)
         if values:
             return float(np.average(values, weights=self._weights(times, window)))
-        row = self._rows.get((metric, label))
+        row = self.row(metric)
         if row is None or self.coverage(window) < 1.0:
             return None
         known = ~np.isnan(row)
@@ -447,7 +444,8 @@ def sizes_metrics(recording: Recording, system: str) -> tuple[Metrics, tuple[Siz
     """
     if recording.samples < 2:
         return {}, ()
-    lines = sorted((_size_line(recording, label, system) for label in recording.labels("size.bytes")), key=_by_size)
+    lines = [_size_line(recording, label, system) for label in recording.labels("size.bytes")]
+    lines.sort(key=lambda line: (-line.end_bytes, line.table, line.name))
     tables = {
         table: _sizes([line for line in lines if line.table == table]) for table in sorted({x.table for x in lines})
     }
@@ -458,10 +456,6 @@ def _size_line(recording: Recording, label: str, system: str) -> SizeLine:
     table, part, name = label.split("\t", 2)
     start, end = recording.ends("size.bytes", label)
     return SizeLine(system=system, table=table, part=part, name=name, start_bytes=start, end_bytes=end)
-
-
-def _by_size(line: SizeLine) -> tuple[float, str, str]:
-    return -line.end_bytes, line.table, line.name
 
 
 def _sizes(lines: Sequence[SizeLine]) -> Metrics:
@@ -505,11 +499,6 @@ ON_CPU = ("CPU", "DB CPU")
 EVENTS = "events"
 
 
-def events_read(plan: Plan) -> tuple[str, ...]:
-    """The events that the plan's expressions and charts read by name: `waits.events["log file sync"]`."""
-    return names_read(plan, EVENTS)
-
-
 def names_read(plan: Plan, group: str) -> tuple[str, ...]:
     """The names of a group that the plan's expressions and charts read, `….events["log file sync"]`."""
     found = [check.check for check in plan.verdicts] + [one.measured for one in plan.published]
@@ -550,7 +539,7 @@ def waits_metrics(
     line's share is of DB time; lines are never rescaled, and may come to more than 100 % of what a server accounts for.
     """
     seconds, counts = _spent(recording, window, "wait.seconds_total"), _spent(recording, window, "wait.count_total")
-    covered = recording.covered_s(window)
+    covered = recording.coverage(window) * window.seconds
     if covered <= 0.0:
         return {}, ()
     accounted = recording.delta("wait.db_time_s_total", window)
@@ -667,6 +656,7 @@ def _parsed(document: str, system: str) -> tuple[dict[str, float], list[Statemen
 def _line(item: Mapping[str, Any], system: str, all_s: float) -> StatementLine:
     calls, seconds = _number(item["calls"]), _number(item["seconds"])
     steps = [(min(int(depth), DEPTH_MAX), str(step)[:TEXT_MAX], rows) for depth, step, rows in item["plan"][:STEPS_MAX]]
+    expected = ("" if rows is None else f" ({_number(rows):.0f} rows expected)" for *_, rows in steps)
     return StatementLine(
         system=system,
         id=str(item["id"])[:100],
@@ -676,7 +666,7 @@ def _line(item: Mapping[str, Any], system: str, all_s: float) -> StatementLine:
         rows=_number(item["rows"]),
         avg_us=seconds / calls * 1e6 if calls else 0.0,
         time_fraction=seconds / all_s if all_s > 0.0 else 0.0,
-        plan="\n".join(f"{'  ' * depth}{step}{_expected(rows)}" for depth, step, rows in steps),
+        plan="\n".join(f"{'  ' * depth}{step}{rows}" for (depth, step, _), rows in zip(steps, expected, strict=True)),
         shape=_shape(steps),
         no_plan=str(item["no_plan"])[:TEXT_MAX],
     )
@@ -687,10 +677,6 @@ def _number(value: Any) -> float:
     if not math.isfinite(number) or number < 0.0:
         raise ValueError(f"{value!r} is not a count")
     return number
-
-
-def _expected(rows: Any) -> str:
-    return "" if rows is None else f" ({_number(rows):.0f} rows expected)"
 
 
 def _shape(steps: Sequence[tuple[int, str, Any]]) -> str:

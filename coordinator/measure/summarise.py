@@ -10,12 +10,13 @@ from typing import Any
 
 from proveout.coordinator.measure import outages, steady_state, validity
 from proveout.coordinator.measure.captures import (
+    EVENTS,
     NUMBERS,
     Recording,
     Window,
-    events_read,
     exported_metrics,
     measured_metrics,
+    names_read,
     os_metrics,
     prune,
     sizes_metrics,
@@ -213,7 +214,9 @@ def _node(stage: Tool, host: str, load: LoadResult) -> Metrics:
 
 def _io(stage: Tool, kind: str | None, loads: Mapping[str, LoadResult]) -> Metrics:
     """IOPS, MB/s and latencies of one kind of I/O, or of all: each host's by the length of its own window."""
-    found = {host: _of(load, kind) for host, load in loads.items()}
+    found = {
+        host: [item for item in load.transactions if kind in (None, item.counts.name)] for host, load in loads.items()
+    }
     rates = [
         sum(item.counts.ok for item in found[host]) / length_s(load)
         for host, load in loads.items()
@@ -227,10 +230,6 @@ def _io(stage: Tool, kind: str | None, loads: Mapping[str, LoadResult]) -> Metri
     }
 
 
-def _of(load: LoadResult, kind: str | None) -> list[TransactionLoad]:
-    return [item for item in load.transactions if kind in (None, item.counts.name)]
-
-
 # An unknown number is left out of the tree: an expression that needs it is inconclusive.
 
 
@@ -241,7 +240,9 @@ def summarise(seen: Observations) -> IterationFinished:
     streams, blocks = in_own_time(stage, seen.id.slot, streams)
     several = (together(stage, seen.rate, streams),) if streams[0].name else ()
     every = (*several, *streams)
-    seen = replace(seen, window=_shared_window(streams, seen.clocks))
+    to_last = in_passes(streams[0].stage) > 0
+    windows = [measure_window(stream.loads, seen.clocks, to_last=to_last) for stream in streams]
+    seen = replace(seen, window=_common(windows, to_last=to_last))
     captured, lines = _captured(seen, streams)
     trees = [_stage_metrics(one, seen) | _transaction_tree(one, seen) for one in streams]
     metrics = trees[0] | captured
@@ -273,8 +274,8 @@ def summarise(seen: Observations) -> IterationFinished:
         series=series,
         commits=tracked_commits(faults, streams, metrics["measure_s"]),
         transactions=tuple(item for stream in streams for item in stream.summaries),
-        committed=_counted({one.name: [load.committed for load in one.loads.values()] for one in streams}),
-        unknown=_counted({one.name: [load.unknown for load in one.loads.values()] for one in streams}),
+        committed=_counted(streams, "committed"),
+        unknown=_counted(streams, "unknown"),
         beside=tuple(stream.name for stream in streams if stream.beside),
         server_started_ms=_server_starts(streams),
         faults=faults,
@@ -365,11 +366,6 @@ def _prefixed(every: Sequence[Stream]) -> Iterator[tuple[str, Sequence[Transacti
             yield f"{stream.prefix}transactions.{item.counts.name}.", (item,)
 
 
-def _shared_window(streams: Sequence[Stream], clocks: Mapping[str, tuple[int, int]]) -> Window:
-    to_last = in_passes(streams[0].stage) > 0
-    return _common([measure_window(stream.loads, clocks, to_last=to_last) for stream in streams], to_last=to_last)
-
-
 def _common(windows: Sequence[Window], *, to_last: bool) -> Window:
     """The part that all windows have, or with `to_last` from there to the last end; the first one where it is none."""
     end_ns = (max if to_last else min)(w.end_ns for w in windows)
@@ -404,12 +400,12 @@ def _stage_metrics(stream: Stream, seen: Observations) -> Metrics:
     return numbers | commit_metrics(loads.values())
 
 
-def _counted(parts: Mapping[str, Iterable[Iterable[tuple[str, int]]]]) -> dict[str, int]:
+def _counted(streams: Iterable[Stream], counts: str) -> dict[str, int]:
     """Counts by transaction, added over the hosts of each load."""
     total: Counter[str] = Counter()
-    for load, of_hosts in parts.items():
-        for part in of_hosts:
-            total.update({in_load(load, name): count for name, count in part})
+    for stream in streams:
+        for load in stream.loads.values():
+            total.update({in_load(stream.name, name): count for name, count in getattr(load, counts)})
     return dict(total)
 
 
@@ -473,7 +469,7 @@ def _captured(seen: Observations, streams: Sequence[Stream]) -> tuple[Metrics, d
 
 def _waits(seen: Observations) -> tuple[Metrics, tuple[WaitLine, ...]]:
     """Waits of the first captured system, and of all of them by name in `systems`."""
-    events = events_read(seen.plan)
+    events = names_read(seen.plan, EVENTS)
     trees: dict[str, Metrics] = {}
     lines: list[WaitLine] = []
     for capture, host, recording in seen.captured("waits"):
@@ -487,7 +483,7 @@ def _waits(seen: Observations) -> tuple[Metrics, tuple[WaitLine, ...]]:
 def _unknown_waits(seen: Observations) -> Iterator[ValidityFinding]:
     """Findings for the events that the plan names and no capture has seen."""
     captures = seen.captured("waits")
-    for event in events_read(seen.plan) if captures else ():
+    for event in names_read(seen.plan, EVENTS) if captures else ():
         found = [unknown_events(recording, capture.system or "", (event,)) for capture, _, recording in captures]
         unseen = [finding for one in found for finding in one]
         if len(unseen) == len(captures):

@@ -183,7 +183,9 @@ class _Spent:
     def _counter(self, metric: str, words: str) -> tuple[float, str]:
         self._refuse_in_files()
         databases = [one for one in self._systems if one.in_front_of is None and one.standby_of is None]
-        return sum(self._counted(one, metric) for one in databases), f"{words} {_named(databases)}"
+        return sum(
+            self._counted(one, metric) for one in databases
+        ), f"{words} {' and '.join(one.name for one in databases)}"
 
     def _counted(self, system: System, metric: str) -> float:
         waits = self._seen.captured("waits")
@@ -227,7 +229,3 @@ class _Spent:
         total = sum(host.price_per_hour or 0.0 for host in self._hosts)
         currency, names = self._hosts[0].currency, " and ".join(host.name for host in self._hosts)
         return total / _HOUR_S, f"{currency}, by the price of {names}"
-
-
-def _named(systems: Sequence[System]) -> str:
-    return " and ".join(system.name for system in systems)

@@ -245,15 +245,12 @@ def with_lower_bounds(
             estimate |= {"repeats": [item.id.repeat for item in iterations]} | ({"block": block} if block else {})
             bound |= {"value": estimate["mean"], "estimate": estimate}
             bound |= {"lower": estimate["lower"]} if "lower" in estimate else {}
-        _remove(tree, names)
+        branch = tree
+        for name in names[:-1]:
+            branch = branch.get(name, {})
+        branch.pop(names[-1], None)
         _put(tree, ["at_least", *names], bound)
     return tree
-
-
-def _remove(tree: Metrics, path: Sequence[str]) -> None:
-    for name in path[:-1]:
-        tree = tree.get(name, {})
-    tree.pop(path[-1], None)
 
 
 def iteration_tree(iteration: IterationFinished) -> Metrics:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from proveout.coordinator.measure.captures import wait_line
 from proveout.coordinator.results.results import FUNCTIONS, RunResults, StageResult, environment
@@ -102,12 +102,8 @@ MAKES_DATA = ("populate", "sql")
 """The kinds of steps that make the data of a cell."""
 
 
-@record
-class _Member:
-    """A cell, a ladder or a rung with its iterations."""
-
-    name: str
-    iterations: tuple[IterationFinished, ...]
+Members: TypeAlias = Mapping[str, Sequence[IterationFinished]]
+"""Cells, ladders or rungs with their iterations, by name."""
 
 
 def growth_notes(results: RunResults) -> list[str]:
@@ -115,7 +111,7 @@ def growth_notes(results: RunResults) -> list[str]:
     return [
         note
         for title, members in _compared(results)
-        for system in _systems(members)
+        for system in dict.fromkeys(line.system for items in members.values() for one in items for line in one.sizes)
         if (note := _note(title, system, _means(members, system)))
     ]
 
@@ -127,39 +123,32 @@ def has_own_data(results: RunResults, stage: StageResult) -> bool:
     return any(kind in MAKES_DATA for name, kind in kinds.items() if name.startswith(step))
 
 
-def _compared(results: RunResults) -> Iterator[tuple[str, list[_Member]]]:
-    together: dict[tuple[str, str], list[_Member]] = {}
+def _compared(results: RunResults) -> Iterator[tuple[str, Members]]:
+    together: dict[tuple[str, str], dict[str, Sequence[IterationFinished]]] = {}
     for stage in results.stages.values():
         if not stage.climbs:
             continue
-        rungs = [_Member(name=rung_name(stage.kind, one.threads), iterations=one.iterations) for one in stage.rungs]
-        yield stage.id, rungs
+        yield stage.id, {rung_name(stage.kind, one.threads): one.iterations for one in stage.rungs}
         cell = of_stage(results.plan_stage(stage.id))
         if has_own_data(results, stage):
             continue
-        whole = tuple(item for one in stage.rungs for item in one.iterations)
+        whole = [item for one in stage.rungs for item in one.iterations]
         if cell is not None:
-            member = _Member(name=label_text(cell.labels), iterations=whole)
-            together.setdefault(("the cells of", cell.of), []).append(member)
+            together.setdefault(("the cells of", cell.of), {})[label_text(cell.labels)] = whole
         elif stage.block:
-            together.setdefault(("ladders in turns:", stage.block), []).append(_Member(name=stage.id, iterations=whole))
+            together.setdefault(("ladders in turns:", stage.block), {})[stage.id] = whole
     for (what, of), members in together.items():
         yield f"{what} {of}", members
 
 
-def _systems(members: Iterable[_Member]) -> list[str]:
-    found = {line.system: None for one in members for item in one.iterations for line in item.sizes}
-    return list(found)
-
-
-def _means(members: Iterable[_Member], system: str) -> dict[str, float]:
+def _means(members: Members, system: str) -> dict[str, float]:
     """The mean of the bytes at the start of the iterations of each member; a member without sizes is left out."""
     found: dict[str, float] = {}
-    for one in members:
-        starts = [sum(line.start_bytes for line in item.sizes if line.system == system) for item in one.iterations]
+    for name, items in members.items():
+        starts = [sum(line.start_bytes for line in item.sizes if line.system == system) for item in items]
         known = [value for value in starts if value > 0.0]
         if known:
-            found[one.name] = sum(known) / len(known)
+            found[name] = sum(known) / len(known)
     return found
 
 

@@ -151,10 +151,23 @@ class StageResult:
     def rungs(self) -> tuple[RungResult, ...]:
         """The rungs that were run, fewest threads first (for a search of a rate: its probes as one rung; for one with a
         ladder around its answer: that ladder)."""
-        found = rungs(self.counted, self.confidence, self.block, self.run)
-        for rung in found:
-            with_interference(rung.tree, self.alone_at(rung.threads))
-        return found
+        by_rung: dict[int, list[IterationFinished]] = {}
+        for iteration in self.counted:
+            by_rung.setdefault(iteration.id.rung, []).append(iteration)
+        return tuple(self._rung(threads, by_rung[threads]) for threads in sorted(by_rung))
+
+    def _rung(self, threads: int, iterations: Sequence[IterationFinished]) -> RungResult:
+        last = {item.id.repeat: item for item in iterations}
+        valid = {item.id.repeat: item for item in iterations if item.valid}
+        counted = tuple(valid[repeat] for repeat in sorted(valid))
+        excluded = tuple(last[repeat] for repeat in sorted(last) if repeat not in valid)
+        tree = self.tree_of(threads, counted)
+        return RungResult(threads=threads, tree=tree, iterations=counted, excluded=excluded)
+
+    def tree_of(self, threads: int, iterations: Sequence[IterationFinished], chosen_from: int = 1) -> Metrics:
+        """The tree of a rung, as of `rung_tree`, with the ratios of its loads to each load alone."""
+        tree = rung_tree(iterations, self.confidence, self.block, chosen_from, self.run)
+        return with_interference(tree, self.alone_at(threads))
 
     def alone_at(self, threads: int) -> dict[str, Metrics]:
         """The tree of a rung of each load alone, by load."""
@@ -163,12 +176,12 @@ class StageResult:
     @cached_property
     def knee(self) -> Knee | NoKnee:
         """Where the ladder's throughput stops growing with its threads, or the reason why there is no knee."""
-        return _knee(self.rungs)
+        return find([(rung.threads, rung.tree["tps"]) for rung in _measured(self.rungs)])
 
     @property
     def highest(self) -> RungResult | None:
         """The rung with the largest mean throughput, as it is; None when nothing valid was measured."""
-        return _highest(self.rungs)
+        return max(_measured(self.rungs), key=lambda rung: float(rung.tree["tps"]["mean"]), default=None)
 
     @cached_property
     def peak(self) -> RungResult | None:
@@ -377,29 +390,6 @@ def following(results: RunResults, stage: str) -> str:
 # ---- rungs -------------------------------------------------------------------------------------------------------
 
 
-def rungs(
-    iterations: Iterable[IterationFinished], confidence: float = CONFIDENCE, block: str = "", run: str = ""
-) -> tuple[RungResult, ...]:
-    """The iterations of one stage by rung, fewest threads first, with intervals of that confidence."""
-    by_rung: dict[int, list[IterationFinished]] = {}
-    for iteration in iterations:
-        by_rung.setdefault(iteration.id.rung, []).append(iteration)
-    return tuple(_rung(threads, by_rung[threads], confidence, block, run) for threads in sorted(by_rung))
-
-
-def _rung(threads: int, iterations: Sequence[IterationFinished], confidence: float, block: str, run: str) -> RungResult:
-    valid: dict[int, IterationFinished] = {}
-    last: dict[int, IterationFinished] = {}
-    for iteration in iterations:
-        last[iteration.id.repeat] = iteration
-        if iteration.valid:
-            valid[iteration.id.repeat] = iteration
-    counted = tuple(valid[repeat] for repeat in sorted(valid))
-    excluded = tuple(last[repeat] for repeat in sorted(last) if repeat not in valid)
-    tree = rung_tree(counted, confidence, block, run=run)
-    return RungResult(threads=threads, tree=tree, iterations=counted, excluded=excluded)
-
-
 def rung_tree(
     iterations: Sequence[IterationFinished],
     confidence: float = CONFIDENCE,
@@ -497,7 +487,7 @@ def stage_metrics(stage: Stage, results: RunResults, *, seconds: float) -> Metri
     result = results.stages.get(stage.id)
     match stage:
         case Ladder() | Tool():
-            return climbed(result) if result else ladder_metrics(())
+            return climbed(result) if result else {evaluation.RUNGS: {}}
         case Search():
             return search_metrics(result) if result else {}
         case Populate():
@@ -510,48 +500,28 @@ def stage_metrics(stage: Stage, results: RunResults, *, seconds: float) -> Metri
             return {"seconds": seconds}
 
 
-def _highest(found: Iterable[RungResult]) -> RungResult | None:
-    return max(_measured(found), key=lambda rung: float(rung.tree["tps"]["mean"]), default=None)
-
-
 def _measured(found: Iterable[RungResult]) -> list[RungResult]:
     """The rungs with a throughput; a journal of an older release may have one that is not a number."""
     return [rung for rung in found if math.isfinite(rung.tree.get("tps", {}).get("mean", math.nan))]
 
 
 def climbed(stage: StageResult) -> Metrics:
-    """`ladder_metrics` of a stage; of several loads with their ratios to each load alone."""
-    tree = _ladder(stage.rungs, stage.confidence, stage.block, stage.run)
-    top, bend = stage.highest, stage.knee
-    chosen = {"peak": top.threads if top else 0, "knee": bend.threads if isinstance(bend, Knee) else 0}
-    parts = {**tree[evaluation.RUNGS], **{name: tree[name] for name in chosen if name in tree}}
-    for name, part in parts.items():
-        with_interference(part, stage.alone_at(chosen[name] if name in chosen else int(name)))
-    return tree
-
-
-def ladder_metrics(
-    iterations: Iterable[IterationFinished], confidence: float = CONFIDENCE, block: str = "", run: str = ""
-) -> Metrics:
     """`{rungs: {threads: tree}, peak: tree, knee: tree}`; the peak is the rung with the largest mean throughput.
 
     No knee, no `knee`. Peak and knee are chosen by what was measured: their bounds hold for all rungs together that
     could have been chosen (`chosen_from`).
     """
-    return _ladder(rungs(iterations, confidence, block, run), confidence, block, run)
-
-
-def _ladder(every: Iterable[RungResult], confidence: float, block: str, run: str) -> Metrics:
-    found = [rung for rung in every if rung.tree]
+    found = [rung for rung in stage.rungs if rung.tree]
     tree: Metrics = {evaluation.RUNGS: {str(rung.threads): rung.tree for rung in found}}
-    top, bend = _highest(found), _knee(found)
+    top, bend = stage.highest, stage.knee
     if isinstance(bend, Knee):
         bent = next(rung for rung in found if rung.threads == bend.threads)
         low, high = (bend.threads if bound is None else bound for bound in (bend.lower, bend.upper))
         rivals = sum(low <= rung.threads <= high for rung in found)
-        tree["knee"] = rung_tree(bent.iterations, confidence, block, rivals, run) | {"threads": bend.estimate}
+        tree["knee"] = stage.tree_of(bent.threads, bent.iterations, rivals) | {"threads": bend.estimate}
     if top:
-        tree["peak"] = rung_tree(top.iterations, confidence, block, _contenders(found, top, confidence), run)
+        rivals = _contenders(found, top, stage.confidence)
+        tree["peak"] = stage.tree_of(top.threads, top.iterations, rivals)
     return tree
 
 
@@ -562,10 +532,6 @@ def _contenders(found: Sequence[RungResult], top: RungResult, confidence: float)
     wide = {at: statistics.estimate(one, confidence=confidence, chosen_from=len(tps)) for at, one in tps.items()}
     lower = wide.pop(top.threads).get("lower", -math.inf)
     return 1 + sum(bool(one.get("upper", math.inf) >= lower) for one in wide.values())
-
-
-def _knee(found: Iterable[RungResult]) -> Knee | NoKnee:
-    return find([(rung.threads, rung.tree["tps"]) for rung in _measured(found)])
 
 
 def search_metrics(result: StageResult) -> Metrics:

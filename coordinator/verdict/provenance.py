@@ -10,7 +10,7 @@ evidence, with a key of the plan or a thing to inspect.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
@@ -108,6 +108,7 @@ def provenance(text: str, results: RunResults) -> Provenance:
     except ExpressionFault:
         return Provenance()
     read = list(dict.fromkeys([*_references(tree, results), *_alone(tree, results)]))
+    stages = tuple(dict.fromkeys(stage for stage, _ in read))
     behind = [_behind(results.stages[stage], rung) for stage, rung in read]
     used = [item for part in behind for item in part.counted]
     excluded = [item for part in behind for item in part.excluded]
@@ -117,7 +118,12 @@ def provenance(text: str, results: RunResults) -> Provenance:
     remarks += filter(None, (not_interleaved(results, names) for names in compared(text, ladders)))
     return Provenance(
         iterations=tuple(dict.fromkeys(str(item.id) for item in used)),
-        excluded=tuple(dict.fromkeys(f"{item.id}: {_why(item)}" for item in excluded)),
+        excluded=tuple(
+            dict.fromkeys(
+                f"{item.id}: {'; '.join(f.evidence for f in item.findings if not f.ok and f.voids)}"
+                for item in excluded
+            )
+        ),
         valid_fewest=min((part.valid_fewest for part in behind if part.excluded), default=0),
         voids=tuple(dict.fromkeys(_voids(results, part) for part in behind)),
         breaches=tuple(_counted_findings(broken)),
@@ -129,12 +135,12 @@ def provenance(text: str, results: RunResults) -> Provenance:
                     *_lacking(tree, results),
                     *remarks,
                     *_unsteady(results, used),
-                    *_following(results, read),
+                    *(f"note: {text}" for stage in stages if (text := following(results, stage))),
                     *_warnings(used),
                 ]
             )
         ),
-        stages=tuple(dict.fromkeys(stage for stage, _ in read)),
+        stages=stages,
         failed_checks=tuple(
             dict.fromkeys(
                 [f.check for item in excluded for f in item.findings if not f.ok and f.voids]
@@ -248,10 +254,6 @@ def _limit(results: RunResults, stage: str, name: str, otherwise: float) -> floa
     return float(limits.get(name, otherwise))
 
 
-def _why(iteration: IterationFinished) -> str:
-    return "; ".join(finding.evidence for finding in iteration.findings if not finding.ok and finding.voids)
-
-
 def _missing(result: StageResult, rung: Rung) -> Iterator[str]:
     if rung == KNEE:
         if isinstance(result.knee, NoKnee):
@@ -306,21 +308,16 @@ def _chain(node: Syntax, results: RunResults) -> tuple[str, int, tuple[str, ...]
             node = of
             continue
         if node.name in ("peak", KNEE) and isinstance(of, Name) and of.name in results.stages:
-            chosen = _chosen(results.stages[of.name], node.name)
-            return None if chosen is None else (of.name, chosen, _measured(path))
+            result = results.stages[of.name]
+            knee = None if isinstance(result.knee, NoKnee) else result.knee
+            chosen = knee if node.name == KNEE else result.highest
+            return None if chosen is None else (of.name, chosen.threads, _measured(path))
         path.insert(0, node.name)
         node = of
     if isinstance(node, Call) and node.function == "at":
         for stage, rung in _references(node, results):
             return (stage, rung, _measured(path)) if isinstance(rung, int) else None
     return None
-
-
-def _chosen(result: StageResult, name: str) -> int | None:
-    if name == KNEE:
-        return None if isinstance(result.knee, NoKnee) else result.knee.threads
-    top = result.highest
-    return top.threads if top else None
 
 
 def _measured(path: Sequence[str]) -> tuple[str, ...]:
@@ -338,13 +335,6 @@ def _unsteady(results: RunResults, iterations: Sequence[IterationFinished]) -> I
         text = steady_state.remark(items, bound, "IOPS" if kind == "tool" else "TPS")
         if text:
             yield f"note: {stage} at {rung_name(kind, rung)}: {text}"
-
-
-def _following(results: RunResults, read: Iterable[tuple[str, Rung]]) -> Iterator[str]:
-    """The stages that are read whose iterations follow each other in time."""
-    for stage in dict.fromkeys(stage for stage, _ in read):
-        if text := following(results, stage):
-            yield f"note: {text}"
 
 
 def _warnings(iterations: Sequence[IterationFinished]) -> Iterator[str]:

@@ -46,7 +46,6 @@ from proveout.proto.events import (
     PropagationCompared,
     SearchFinished,
     StageStarted,
-    Stamped,
     VerdictForeseen,
     VerdictReached,
 )
@@ -111,14 +110,14 @@ class _Reading:
                     total[short] = total.get(short, 0) + tally
 
 
-def spans(plan: Plan, events: Iterable[Stamped | Event]) -> dict[str, list[Span]]:
-    """Of every system whose numbers were read: the spans between the readings, in order."""
+def judge_tallies(plan: Plan, events: Iterable[Event]) -> tuple[VerdictReached, ...]:
+    """The built-in verdicts `counted:<system>`: the clients' commits equal those in the database, in the spans between
+    the readings of its numbers."""
     found: dict[str, list[Span]] = {}
     last: dict[tuple[str, str], _Reading] = {}  # by system and kind of workload
     sinks = {sink.name for _, sink in propagations(plan)}
     rewritten = {stage.id: stage.rewrites for stage in plan.stages}
-    for item in events:
-        event = item.event if isinstance(item, Stamped) else item
+    for event in events:
         match event:
             case InvariantsSeen(tallies=tallies, system=system, kind=kind) if tallies and system not in sinks:
                 if (system, kind) in last:
@@ -138,21 +137,15 @@ def spans(plan: Plan, events: Iterable[Stamped | Event]) -> dict[str, list[Span]
             case StageStarted(stage=name):
                 for place in (one for one in last if one[0] in rewritten.get(name, ())):
                     last[place].spoilt = f"stage {name} has written to it"
-    return found
+    return tuple(_commit_verdict(system, spans) for system, spans in found.items())
 
 
-def judge_tallies(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached, ...]:
-    """The built-in verdicts `counted:<system>`: the clients' commits equal those in the database."""
-    return tuple(_commit_verdict(system, found) for system, found in spans(plan, events).items())
-
-
-def judge_lost(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached, ...]:
+def judge_lost(plan: Plan, events: Iterable[Event]) -> tuple[VerdictReached, ...]:
     """The built-in verdicts `commits:<stage>` of the stages with tracked commits that have run."""
     loaded = (stage for stage in plan.stages if isinstance(stage, Ladder | Search))
     stages = [stage.id for stage in loaded if any(part.stage.tracked for part in parts(stage))]
     ended: dict[str, list[IterationFinished]] = {name: [] for name in stages}
-    for item in events:
-        event = item.event if isinstance(item, Stamped) else item
+    for event in events:
         if isinstance(event, IterationFinished) and event.id.stage in ended:
             ended[event.id.stage].append(event)
     return tuple(_tracked(name, found) for name, found in ended.items() if found)
@@ -244,18 +237,13 @@ def _kinds(plan: Plan, stage: str) -> tuple[str, str]:
 #   check reads the logical failures themselves.
 # - It would PASS, reads tracked commits, and a fault of the plan was not in the load of a repeat.
 
-PASSED: Outcome = "PASS"
-FAILED: Outcome = "FAIL"
-UNDECIDED: Outcome = "INCONCLUSIVE"
-
 
 # ---- verdicts of a run -------------------------------------------------------------------------------------------
 
 
-def reach(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached, ...]:
+def reach(plan: Plan, events: Sequence[Event]) -> tuple[VerdictReached, ...]:
     """Every verdict of the plan in its order, then one or two per system with invariants, and one per propagation that
     was compared or should have been."""
-    events = tuple(events)
     results = load_results(events)
     tree = environment(results)
     written = tuple(_verdict(check, tree, results) for check in plan.verdicts)
@@ -265,36 +253,31 @@ def reach(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached
     return (*written, *conserved, *counted, *(judge_propagation(compared) for compared in results.propagations))
 
 
-def undecided(
-    plan: Plan, ladders: Sequence[Ladder], events: Iterable[Stamped | Event], repeat: int
-) -> tuple[Undecided, ...]:
+def undecided(plan: Plan, ladders: Sequence[Ladder], events: Iterable[Event], repeat: int) -> tuple[Undecided, ...]:
     """The verdicts that would be decided by more repeats of these ladders, judged on the first `repeat` of them.
 
     Only those that read one of the ladders and nothing that has not ended. A verdict that is undecided because a number
     is missing, or a repeat has no valid iteration, is not among them: more repeats would not help it.
     """
     ids = {ladder.id for ladder in ladders}
-    results = load_results(item for item in events if not _later(item, ids, repeat))
+    results = load_results(
+        one
+        for one in events
+        if not isinstance(one, IterationFinished | IterationVoided)
+        or one.id.stage not in ids
+        or one.id.repeat <= repeat
+    )
     known = ids | {name for name, stage in results.stages.items() if stage.finished}
     climbing = [results.stages[name] for name in ids & set(results.stages)]
     tree = environment(results) | {stage.id: climbed(stage) for stage in climbing}
-    more, last = (
-        ladders[0].repeat - repeat,
-        repeats_confidence(ladders[0].repeat, ladders[0].repeat_min, ladders[0].repeat),
-    )
+    most = ladders[0].repeat
+    level = repeats_confidence(most, ladders[0].repeat_min, most)
     judged = (
-        _open(check, tree, results, more, last)
+        _open(check, tree, results, most - repeat, level)
         for check in plan.verdicts
         if ids & set(check.check.needs) and known >= set(check.check.needs)
     )
     return tuple(filter(None, judged))
-
-
-def _later(item: Stamped | Event, ladders: set[str], repeat: int) -> bool:
-    event = item.event if isinstance(item, Stamped) else item
-    if not isinstance(event, IterationFinished | IterationVoided):
-        return False
-    return event.id.stage in ladders and event.id.repeat > repeat
 
 
 def _open(check: Check, tree: Metrics, results: RunResults, more: int, level: float) -> Undecided | None:
@@ -336,7 +319,7 @@ def provisional_verdicts(plan: Plan, results: RunResults, stage: str) -> tuple[V
             evidence=verdict.evidence,
         )
         for check, verdict in reached
-        if verdict.outcome != UNDECIDED or _is_complete(check, ended)
+        if verdict.outcome != "INCONCLUSIVE" or _is_complete(check, ended)
     )
 
 
@@ -349,7 +332,7 @@ def _is_complete(check: Check, ended: set[str]) -> bool:
 def exit_code(verdicts: Iterable[VerdictReached]) -> int:
     """1 when a verdict failed, else 3 when one is inconclusive, else 0. Those of severity warn never count."""
     outcomes = {verdict.outcome for verdict in verdicts if verdict.severity == "fail"}
-    return 1 if FAILED in outcomes else 3 if UNDECIDED in outcomes else 0
+    return 1 if "FAIL" in outcomes else 3 if "INCONCLUSIVE" in outcomes else 0
 
 
 def _verdict(check: Check, tree: Metrics, results: RunResults) -> VerdictReached:
@@ -358,10 +341,10 @@ def _verdict(check: Check, tree: Metrics, results: RunResults) -> VerdictReached
     objections = tuple(_objections(check.check.text, judged, found, tree))
     if objections:
         evidence = "; but ".join((judged.evidence, *objections))
-        judged = Judged(outcome=UNDECIDED, evidence="; ".join((evidence, *_remarks(found, objections))))
+        judged = Judged(outcome="INCONCLUSIVE", evidence="; ".join((evidence, *_remarks(found, objections))))
     else:
         judged = replace(judged, evidence="; ".join((judged.evidence, *_remarks(found, ()))))
-    if judged.outcome == UNDECIDED:
+    if judged.outcome == "INCONCLUSIVE":
         judged = replace(judged, evidence=judged.evidence + advise(judged, found, results))
     return VerdictReached(
         id=check.id,
@@ -383,23 +366,22 @@ interval by a multiple of itself."""
 
 def _objections(text: str, judged: Judged, found: Provenance, tree: Metrics) -> Iterator[str]:
     """The reasons against the outcome of the numbers; nothing where they decide nothing."""
-    if judged.outcome == UNDECIDED:
+    if judged.outcome == "INCONCLUSIVE":
         return
     yield from (str(voids) for voids in found.voids if voids.is_too_many)
     if found.excluded and found.valid_fewest < REPEATS_MIN:
         yield f"{_without(found)}; {found.valid_fewest} valid of {REPEATS_MIN} needed"
     elif found.excluded and not holds_for_interval(text, tree, judged.outcome):
         yield f"{_without(found)}, and the interval does not decide it"
-    if found.breaches and (judged.outcome == PASSED or found.is_other_load):
+    if found.breaches and (judged.outcome == "PASS" or found.is_other_load):
         yield f"the load was not the planned one: {'; '.join(found.breaches)}"
-    if judged.outcome == PASSED and found.missed:
+    if judged.outcome == "PASS" and found.missed:
         yield f"a fault of the plan missed the load ({found.missed[0]})"
 
 
 def _without(found: Provenance) -> str:
-    count = len(found.excluded)
-    first = found.excluded[0]
-    return f"{count} repeat{'s' if count > 1 else ''} behind it had no valid iteration ({first})"
+    repeats = count_of(len(found.excluded), "repeat")
+    return f"{repeats} behind it had no valid iteration ({found.excluded[0]})"
 
 
 def _remarks(found: Provenance, objections: Sequence[str]) -> Iterator[str]:
@@ -449,7 +431,7 @@ def judge_invariants(system: str, seen: Sequence[InvariantsSeen]) -> VerdictReac
     conserve."""
     broken = [(one, check) for one in seen for check in one.checks if not check.holds]
     unasked = [one for one in seen if not one.checks]
-    outcome = FAILED if broken else UNDECIDED if unasked else PASSED
+    outcome: Outcome = "FAIL" if broken else "INCONCLUSIVE" if unasked else "PASS"
     if broken:
         first, check = broken[0]
         places = len({(one.stage, one.iteration) for one, _ in broken})
@@ -473,7 +455,7 @@ def judge_invariants(system: str, seen: Sequence[InvariantsSeen]) -> VerdictReac
 
 
 def _times(count: int) -> str:
-    return f"{count} time{'s' if count > 1 else ''} that it was looked at"
+    return f"{count_of(count, 'time')} that it was looked at"
 
 
 def _after(seen: InvariantsSeen) -> str:
@@ -489,7 +471,7 @@ def holds(text: str, tree: Mapping[str, Any]) -> tuple[bool | None, str]:
     None when it reads something that has no data. Bounds are read as written: a missing number is not accepted.
     """
     judged = judge(text, tree, lenient=False)
-    outcome = {PASSED: True, FAILED: False}.get(judged.outcome)
+    outcome = {"PASS": True, "FAIL": False}.get(judged.outcome)
     return outcome, judged.evidence
 
 
@@ -588,12 +570,11 @@ def pauses_beyond(probes: Sequence[IterationFinished]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlanEvaluator:
-    """See `state.Judgement`."""
+    """See `state.ResultEvaluator`."""
 
     plan: Plan
 
     def number(self, value: float | Expression, progress: RunProgress) -> float | Unresolved:
-        """The number, or why there is none; a rate must be above zero."""
         try:
             number = results.resolve(value, progress.results)
         except ExpressionFault as fault:
@@ -601,23 +582,19 @@ class PlanEvaluator:
         return number if number > 0.0 else Unresolved(reason=f"its rate would be {number:g}/s")
 
     def condition(self, when: Expression, progress: RunProgress) -> ConditionResult | Unresolved:
-        """Whether it holds, bounds taken as written; Unresolved when it reads what is not there."""
         held, evidence = holds(when.text, results.environment(progress.results))
         return Unresolved(reason=evidence) if held is None else ConditionResult(holds=held, evidence=evidence)
 
     def stops(self, stage: Ladder, iteration: IterationFinished) -> str | None:
-        """The evidence, when the ladder's `stop_when` holds for the iteration."""
         if stage.stop_when is None:
             return None
         held, evidence = holds(stage.stop_when.text, {"rung": iteration_tree(iteration)})
         return evidence if held else None
 
     def undecided(self, ladders: tuple[Ladder, ...], progress: RunProgress, repeat: int) -> tuple[Undecided, ...]:
-        """The verdicts that more repeats of these ladders would decide, judged on the first `repeat` of them."""
         return undecided(self.plan, ladders, progress.history, repeat)
 
     def replay(self, stage: Search, rates: rate_search.Rates, probes: tuple[IterationFinished, ...]) -> SearchReplayed:
-        """The search after these probes."""
         state = rate_search.begin(stage, rates)
         for probe in probes:
             state = rate_search.record(state, judge_probe(stage, probe))
@@ -650,17 +627,13 @@ class PlanEvaluator:
         return SearchReplayed(reports=reports, next=answer)
 
     def metrics(self, stage: Stage, progress: RunProgress, seconds: float) -> Metrics:
-        """The metrics that expressions read under the stage's id."""
         return results.stage_metrics(stage, progress.results, seconds=seconds)
 
     def verdicts(self, progress: RunProgress) -> tuple[VerdictReached, ...]:
-        """The plan's verdicts in their order, then the propagations'."""
         return reach(self.plan, progress.history)
 
     def provisional_verdicts(self, progress: RunProgress, stage: str) -> tuple[VerdictForeseen, ...]:
-        """The provisional verdicts that read a stage which has just ended, on the results so far."""
         return provisional_verdicts(self.plan, progress.results, stage)
 
     def exit_code(self, verdicts: tuple[VerdictReached, ...]) -> int:
-        """0, 1 or 3."""
         return exit_code(verdicts)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from proveout.coordinator.measure.load_merge import Observations
-from proveout.coordinator.results.results import ladder_metrics
+from proveout.coordinator.results.results import StageResult, climbed
 from proveout.coordinator.storage.journal import plan_data
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Ladder, Search, Stage, Tool, Windows
@@ -83,9 +83,14 @@ def verdict(id: str, outcome: Any = "PASS", severity: Any = "fail", **fields: An
     return e.VerdictReached(**(default | {"id": id, "outcome": outcome, "severity": severity} | fields))
 
 
-def whole_ladder(stage: str, iterations: Sequence[e.IterationFinished], **metrics: Any) -> list[e.Event]:
-    """The events of a ladder; `metrics` are arguments of `ladder_metrics`."""
-    return [begun(stage, iterations=len(iterations)), *iterations, ended(stage, ladder_metrics(iterations, **metrics))]
+def ladder_metrics(iterations: Iterable[e.IterationFinished], block: str = "", run: str = "") -> e.Metrics:
+    """The metrics of a ladder of these iterations."""
+    return climbed(StageResult(id="", started=begun(""), iterations=tuple(iterations), block=block, run=run))
+
+
+def whole_ladder(stage: str, iterations: Sequence[e.IterationFinished]) -> list[e.Event]:
+    """The events of a ladder."""
+    return [begun(stage, iterations=len(iterations)), *iterations, ended(stage, ladder_metrics(iterations))]
 
 
 def load_result(**fields: Any) -> LoadResult:

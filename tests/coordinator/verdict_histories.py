@@ -7,7 +7,6 @@ from typing import Any
 
 import records
 
-from proveout.coordinator.results import results
 from proveout.coordinator.verdict.verdicts import reach
 from proveout.core.errors import Where
 from proveout.dsl.plan.plan import Check, Plan
@@ -36,7 +35,7 @@ def ladder(stage: str, rungs: Mapping[int, Sequence[float]], *extra: Event) -> l
 
 def finish(stage: str, history: Sequence[Event]) -> list[Event]:
     iterations = [event for event in history if isinstance(event, IterationFinished)]
-    return [*history, records.ended(stage, results.ladder_metrics(iterations, run="r"))]
+    return [*history, records.ended(stage, records.ladder_metrics(iterations, run="r"))]
 
 
 def plan(*checks: Check, **fields: Any) -> Plan:

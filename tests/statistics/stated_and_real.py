@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from records import samples
+from records import ladder_metrics, samples
 from simulated_load import T0, Database, Speed, exponential, run
 from simulated_queues import Queue, answer, search
 from simulated_rigs import (
@@ -53,7 +53,7 @@ from proveout.coordinator.measure.captures import Recording, Window, measured_me
 from proveout.coordinator.measure.load_merge import SecondRow
 from proveout.coordinator.measure.phases import recovery as phase_recovery
 from proveout.coordinator.report.summary import headline
-from proveout.coordinator.results.results import following, ladder_metrics
+from proveout.coordinator.results.results import following
 from proveout.coordinator.schedule.rate_search import Answer
 from proveout.coordinator.verdict.checks import judge
 from proveout.core.numbers import CONFIDENCE, confirmed, ends

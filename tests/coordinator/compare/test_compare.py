@@ -31,7 +31,7 @@ from proveout.coordinator.report.comparison_tables import (
     overlaid,
     ratio_in_words,
 )
-from proveout.coordinator.results.results import RunResults, ladder_metrics, load_results
+from proveout.coordinator.results.results import RunResults, load_results
 from proveout.core.numbers import Sought, confirmed
 from proveout.dsl.expr.syntax import ExpressionFault
 from proveout.dsl.plan.plan import Plan
@@ -647,7 +647,7 @@ def test_nothing_in_common_is_said() -> None:
 def test_hostile_names_are_harmless_everywhere() -> None:
     odd = [iteration(4, at, 1_000.0 + at, HOSTILE) for at in (1, 2, 3)]
     stage = replace(results().stages["ladder"], id=HOSTILE, iterations=tuple(odd))
-    finished = stage.finished and replace(stage.finished, stage=HOSTILE, metrics=ladder_metrics(odd))
+    finished = stage.finished and replace(stage.finished, stage=HOSTILE, metrics=records.ladder_metrics(odd))
     evil = results({}, HOSTILE, facts=FACTS | {HOSTILE: HOSTILE})
     evil = replace(evil, stages={HOSTILE: replace(stage, finished=finished)})
     run = evil.run and replace(evil.run, run_id=f"{HOSTILE} again")

@@ -17,7 +17,7 @@ from proveout.coordinator.measure.captures import (
     PIECES_MAX,
     Recording,
     Window,
-    events_read,
+    names_read,
     os_metrics,
     unknown_events,
     waits_metrics,
@@ -27,7 +27,7 @@ from proveout.coordinator.measure.transaction_cost import Cost, transaction_cost
 from proveout.coordinator.report.document import Details, Notes, Preformatted, Section, Table
 from proveout.coordinator.report.measurement_sections import statement_section, top_statements
 from proveout.coordinator.results.published import wait_rows, wait_systems
-from proveout.coordinator.results.results import load_results, rungs
+from proveout.coordinator.results.results import load_results
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.compile.result_names import run_scope
 from proveout.dsl.expr.checking import check_expression
@@ -192,7 +192,7 @@ def test_event_stands_for_an_index(cache_plan: Plan, text: str, read: str) -> No
     checked = check_expression(text, run_scope(cache_plan, cache_plan.stages), "condition")
     assert (checked.faults, checked.text) == ((), read)
     check = Check(id="v", check=Expression(text=checked.text))
-    assert events_read(replace(cache_plan, verdicts=(check,), charts=())) == (text.split('"')[1],)
+    assert names_read(replace(cache_plan, verdicts=(check,), charts=()), "events") == (text.split('"')[1],)
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,8 @@ def test_the_report_adds_repeats_up_and_folds_the_plans() -> None:
     assert isinstance(shown, Preformatted) and "Seq Scan on a" in shown.text
     total = {"count": 99, "calls": 99.0, "seconds": 12.0, "rows": 7.0}
     many = stated(output=json.dumps({"total": total, "statements": [update(), COMMIT]}))
-    lines = top_statements(rungs([many])[0], "db")
+    (rung,) = load_results([begun(many.id.stage), many]).stages[many.id.stage].rungs
+    lines = top_statements(rung, "db")
     assert [line.time_fraction for line in lines] == [0.25, 1.0 / 12.0], "of all statements, not of the listed ones"
 
 

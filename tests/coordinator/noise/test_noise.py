@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import thorough
 from recorded_runs import ROOT, SMOKE, iteration, plan
-from records import begun, run_finished, run_started
+from records import begun, ladder_metrics, run_finished, run_started
 
 from proveout.cli import execute
 from proveout.cli.history import NOISE_EPILOG
@@ -31,7 +31,7 @@ from proveout.coordinator.noise import (
     showing,
 )
 from proveout.coordinator.report.history_documents import explain_data, noise_document, summary
-from proveout.coordinator.results.results import RunResults, ladder_metrics, load_results
+from proveout.coordinator.results.results import RunResults, load_results
 from proveout.coordinator.storage import run_directory
 from proveout.core import statistics
 from proveout.core.statistics import POWER

@@ -70,7 +70,7 @@ def iteration(
 
 def stage(name: str, kind: str, *inside: e.Event) -> list[e.Event]:
     iterations = [event for event in inside if isinstance(event, e.IterationFinished)]
-    metrics = results.ladder_metrics(iterations) if kind == "ladder" else {}
+    metrics = records.ladder_metrics(iterations) if kind == "ladder" else {}
     return [begun(name, kind), *inside, ended(name, metrics)]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from records import begun, ended, iteration, run_started, whole_ladder
+from records import begun, ended, iteration, ladder_metrics, run_started, whole_ladder
 from rich.console import Console
 from verdict_histories import finish, ladder
 
@@ -33,7 +33,6 @@ from proveout.coordinator.results.published import Reproduction, growth_notes, r
 from proveout.coordinator.results.results import (
     RunResults,
     environment,
-    ladder_metrics,
     load_results,
     stage_metrics,
 )
