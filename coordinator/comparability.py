@@ -27,6 +27,7 @@ from proveout.coordinator.storage.journal import recorded_plan
 from proveout.core import statistics
 from proveout.core.data_classes import field, record
 from proveout.core.errors import ProveoutError
+from proveout.core.numbers import count_of
 from proveout.dsl.expr.evaluation import RUNGS
 from proveout.dsl.plan.plan import to_data
 from proveout.proto.events import Metrics, RunStarted
@@ -120,22 +121,18 @@ def refuse(reference: RunResults, other: RunResults, found: Sequence[Difference]
 
 def unlike(reference: RunResults, other: RunResults, found: Sequence[Difference]) -> str:
     """The sentence about two runs whose engines or workloads differ, "" for others."""
-    sides = {words: _sides(found, pattern) for words, pattern in _APART.items()}
-    apart = {words: side for words, side in sides.items() if side[0] != side[1]}
+    apart: dict[str, tuple[list[str], list[str]]] = {}
+    for words, pattern in _APART.items():
+        matching = [one for one in found if re.fullmatch(pattern, one.name)]
+        before, after = sorted({one.before for one in matching} - {""}), sorted({one.after for one in matching} - {""})
+        if before != after:
+            apart[words] = (before, after)
     if not apart:
         return ""
     plans = [[results.run.name if results.run else "?"] for results in (reference, other)]
     every = {"plans": (plans[0], plans[1]), **apart} if plans[0] != plans[1] else apart
     parts = [f"{words} ({' and '.join(a) or 'none'}, {' and '.join(b) or 'none'})" for words, (a, b) in every.items()]
     return f"they have different {' and '.join(parts)}, so that their ratio says nothing about a change"
-
-
-def _sides(found: Sequence[Difference], pattern: str) -> tuple[list[str], list[str]]:
-    """The values of both runs that differ in the facts whose names match."""
-    matching = [one for one in found if re.fullmatch(pattern, one.name)]
-    before, after = ({value for value in values if value} for values in ([one.before for one in matching],
-                     [one.after for one in matching]))  # fmt: skip
-    return sorted(before), sorted(after)
 
 
 def refuse_a_copy(reference: RunResults, other: RunResults) -> None:
@@ -259,19 +256,13 @@ def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from _flat(item, f"{path}.{name}")
     elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
         for index, item in enumerate(value):
-            yield from _flat(item, f"{path}.{_named(item, index)}")
+            names = (item.get(key) for key in ("id", "name", "stage")) if isinstance(item, Mapping) else ()
+            yield from _flat(item, f"{path}.{next((name for name in names if name is not None), index)}")
     elif isinstance(value, list) and value and all(isinstance(item, list) and len(item) == 2 for item in value):
         for name, item in value:
             yield from _flat(item, f"{path}.{name}")
     else:
         yield path, str(value)
-
-
-def _named(item: Any, index: int) -> str:
-    found = (
-        next((item[key] for key in ("id", "name", "stage") if key in item), None) if isinstance(item, Mapping) else None
-    )
-    return str(found if found is not None else index)
 
 
 # The sides of a comparison, of one or several runs each: their numbers with the run as the unit. Pure.
@@ -345,16 +336,16 @@ def _together(trees: Sequence[Mapping[str, Any]], known: Between, place: Place, 
 def notes(names: tuple[str, str], counts: tuple[int, int], known: Between, shown: Sequence[float]) -> Iterator[str]:
     """Sentences on what the intervals hold for; `shown` are the variances between runs of the main numbers."""
     if max(counts) > 1:
-        sides = " and ".join(
-            f"{name} {count} run{'s' * (count > 1)}" for name, count in zip(names, counts, strict=True)
-        )
+        sides = " and ".join(f"{name} {count_of(n, 'run')}" for name, n in zip(names, counts, strict=True))
         yield f"{sides}: intervals are over runs, each with its mean over its repeats"
     if shown:
-        apart = ", ".join(dict.fromkeys(f"{math.sqrt(one):.1%}".replace("%", " %") for one in (min(shown), max(shown))))
+        apart = " to ".join(
+            dict.fromkeys(f"{math.sqrt(one):.1%}".replace("%", " %") for one in (min(shown), max(shown)))
+        )
         yield (
-            f"runs of this plan differ by {apart.replace(', ', ' to ')} here (standard deviation, {known.runs} earlier "
+            f"runs of this plan differ by {apart} here (standard deviation, {known.runs} earlier "
             "runs), which is in the intervals"
         )
     elif max(counts) == 1:
-        few = f"{known.runs} earlier run{'s' * (known.runs != 1)} here, {EARLIER_MIN} would show it"
+        few = f"{count_of(known.runs, 'earlier run')} here, {EARLIER_MIN} would show it"
         yield f"intervals are over the repeats within each run: how much runs differ is not in them ({few})"

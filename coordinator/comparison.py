@@ -690,24 +690,15 @@ def check(text: str, plan: Plan) -> Condition:
     once = check_expression(text, Group(what="the comparison", members=stages.members), "condition")
     if not once.faults:
         return Condition(text=once.text, ladders=())
-    tried = {name: check_expression(text, _with(rung, stages), "condition") for name, rung in rungs.items()}
-    fitting = tuple(name for name, checked in tried.items() if not checked.faults)
-    if not fitting:
-        raise _fault(text, (*tried.values(), once))
-    return Condition(text=tried[fitting[0]].text, ladders=fitting)
-
-
-def _with(rung: Group, stages: Group) -> Group:
-    """A scope with a rung's names and the stages."""
-    return Group(what="the comparison", members={**stages.members, **rung.members}, absent=rung.absent)
-
-
-def _fault(text: str, tried: Iterable[Checked]) -> ExpressionFault:
-    """The fault that is found latest in the text: the scope that fits the longest part of the text was most likely
-    meant.
-    """
-    fault = max((one for checked in tried for one in checked.faults), key=lambda one: one.offset)
-    return ExpressionFault(f"--fail-if `{text}`: {fault.message}", text=text, offset=fault.offset, way_out=fault.hint)
+    tried: dict[str, Checked] = {}
+    for name, rung in rungs.items():
+        scope = Group(what="the comparison", members={**stages.members, **rung.members}, absent=rung.absent)
+        tried[name] = check_expression(text, scope, "condition")
+    if fitting := tuple(name for name, checked in tried.items() if not checked.faults):
+        return Condition(text=tried[fitting[0]].text, ladders=fitting)
+    # the scope that fits the longest part of the text was most likely meant
+    fault = max((one for checked in (*tried.values(), once) for one in checked.faults), key=lambda one: one.offset)
+    raise ExpressionFault(f"--fail-if `{text}`: {fault.message}", text=text, offset=fault.offset, way_out=fault.hint)
 
 
 def _compared(shape: Shape) -> Shape:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import socket
 import stat
 import time
@@ -272,17 +271,12 @@ class Board:
             metric = Metric(family.name, family.about, family.kind, family.unit)
             for key, value in series.items():
                 labels = dict(zip(family.labels, key, strict=True))
-                for more, number in _points(family, value):
-                    metric.add_sample(family.sample, labels | more, number)
+                if isinstance(value, str):
+                    for state in family.states:
+                        metric.add_sample(family.sample, labels | {family.name: state}, float(state == value))
+                else:
+                    metric.add_sample(family.sample, labels, value)
             yield metric
-
-
-def _points(family: Family, value: float | str) -> Iterator[tuple[dict[str, str], float]]:
-    if isinstance(value, str):
-        for state in family.states:
-            yield {family.name: state}, float(state == value)
-    else:
-        yield {}, value
 
 
 def _label(value: object) -> str:
@@ -479,14 +473,13 @@ def bound(address: str | None) -> Iterator[Listening | None]:
     if address is None:
         yield None
         return
-    made = _unix(address) if "/" in address else _tcp(address)
-    mine = _identity(address) if "/" in address else None
+    made = _listening(address)
     try:
         yield made
     finally:
-        made.socket.close()
-        if mine is not None and _identity(address) == mine:
+        if "/" in address:  # while it listens, no other process takes the place
             Path(address).unlink(missing_ok=True)
+        made.socket.close()
 
 
 @asynccontextmanager
@@ -518,36 +511,31 @@ def parse(address: str) -> tuple[str, int]:
     return host or LOOPBACK, number
 
 
-def _tcp(address: str) -> Listening:
-    host, port = parse(address)
+def _listening(address: str) -> Listening:
     made: socket.socket | None = None
     try:
-        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(family, kind, protocol)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(where)
+        if "/" in address:
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            _clear_dead(address)
+            made.bind(address)
+            Path(address).chmod(0o600)  # before it listens, so no process can connect yet
+        else:
+            family, kind, protocol, _, where = socket.getaddrinfo(*parse(address), type=socket.SOCK_STREAM)[0]
+            made = socket.socket(family, kind, protocol)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(where)
         made.listen(CONNECTIONS_MAX)
     except OSError as fault:
         if made is not None:
             made.close()
-        raise _refused(address, fault) from fault
+        way_out = "Name another address, or stop what listens there." if fault.errno == errno.EADDRINUSE else _FORMS
+        what = f"--metrics {address}: cannot listen there: {fault.strerror or fault}"
+        raise UnusableMetricsAddress(what, way_out=way_out) from fault
     made.setblocking(False)
+    if "/" in address:
+        return Listening(made, address)
     name, number = made.getsockname()[:2]
     return Listening(made, f"http://{f'[{name}]' if ':' in name else name}:{number}/metrics")
-
-
-def _unix(address: str) -> Listening:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        _clear_dead(address)
-        made.bind(address)
-        Path(address).chmod(0o600)  # before it listens, so no process can connect yet
-        made.listen(CONNECTIONS_MAX)
-    except OSError as fault:
-        made.close()
-        raise _refused(address, fault) from fault
-    made.setblocking(False)
-    return Listening(made, address)
 
 
 def _clear_dead(address: str) -> None:
@@ -564,20 +552,6 @@ def _clear_dead(address: str) -> None:
             asking.connect(address)
         except ConnectionRefusedError:
             Path(address).unlink(missing_ok=True)
-
-
-def _refused(address: str, fault: OSError) -> UnusableMetricsAddress:
-    reason = os.strerror(fault.errno) if fault.errno and fault.errno > 0 else fault.strerror or str(fault)
-    way_out = "Name another address, or stop what listens there." if fault.errno == errno.EADDRINUSE else _FORMS
-    return UnusableMetricsAddress(f"--metrics {address}: cannot listen there: {reason}", way_out=way_out)
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 # ---- requests ----------------------------------------------------------------------------------------------------

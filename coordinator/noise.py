@@ -13,7 +13,7 @@ import numpy.typing as npt
 from proveout.coordinator.history.runs import environment_digest
 from proveout.coordinator.results.fingerprint import fingerprints, outline
 from proveout.coordinator.results.results import RunResults
-from proveout.coordinator.storage.journal import recorded_plan
+from proveout.coordinator.storage.journal import NOT_AS_WRITTEN, recorded_plan
 from proveout.core import statistics
 from proveout.core.data_classes import record
 from proveout.core.distributions import chi2_quantile, f_quantile, t_quantile
@@ -372,7 +372,7 @@ def records(runs: Path) -> Iterator[NoiseRecord]:
     for path in sorted(runs.glob(f"*/{FILE}")) if runs.is_dir() else ():
         try:
             found.append(from_plain(NoiseRecord, json.loads(path.read_text(encoding="utf-8"))))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError):
+        except (OSError, *NOT_AS_WRITTEN):
             continue
     yield from sorted(found, key=lambda one: one.measured_unix_s, reverse=True)
 

@@ -223,7 +223,7 @@ def sampled(recorded: Recorded, file: Path, runs: Path, seconds: int) -> Finish:
             sent = replace(load, second=second, window="measure", start_ns=at_ns)
             gathering.add(m.Sample(key=key, sequence=second + 1, sample=sent))
             for part in gathering.whole_seconds():
-                samples.merged_tick(of.id, part)
+                ticks.LoadMeter(of.id).ticks(part)
             for capture in of.captures:
                 readings = Readings(names, samples.array("d", (value + second for value in values)))
                 taken = r.CaptureSample(capture="os", at_ns=at_ns, readings=readings)

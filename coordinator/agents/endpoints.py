@@ -15,8 +15,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -49,27 +48,20 @@ def external_endpoints(plan: Plan, environment: Mapping[str, str]) -> dict[str, 
     """Endpoints of the systems that run already, of their `admin`, and of the exporters (`schedule.tasks.admin_name`,
     `exporter_name`). SecretMissing, SecretRefused."""
     _check_destinations(plan)
-    values: dict[str, str] = {}
     secrets = {secret.name: secret for secret in plan.secrets}
+    value = cache(lambda name: read_secret(secrets[name], environment))
     endpoints: dict[str, Endpoint] = {}
     for system in plan.systems:
         if system.dsn is not None:
-            _read(secrets, values, " ".join((system.dsn, *system.instances)), environment)
-            endpoints[system.name] = Endpoint(
-                system=system.name,
-                engine=system.engine,
-                dsn=filled(system, values),
-                instances=tuple(filled(replace(system, dsn=dsn), values) for dsn in system.instances),
-            )
+            dsn, *instances = (filled(system, one, value) for one in (system.dsn, *system.instances))
+            made = partial(Endpoint, system=system.name, engine=system.engine)
+            endpoints[system.name] = made(dsn=dsn, instances=tuple(instances))
             if system.admin is not None:
-                _read(secrets, values, system.admin, environment)
-                dsn = filled(replace(system, dsn=system.admin), values)
-                endpoints[admin_name(system.name)] = Endpoint(system=system.name, engine=system.engine, dsn=dsn)
+                endpoints[admin_name(system.name)] = made(dsn=filled(system, system.admin, value))
     for capture in plan.captures:
         if capture.kind == "prometheus":
             name = exporter_name(capture)
-            _read(secrets, values, capture.url, environment)
-            url = _REFERENCE.sub(lambda match: quote(values[match.group("name")], safe=""), capture.url)
+            url = _REFERENCE.sub(lambda match: quote(value(match["name"]), safe=""), capture.url)
             endpoints[name] = Endpoint(system=name, engine="prometheus", dsn=url)
     return endpoints
 
@@ -97,30 +89,22 @@ def _check_uses(plan: Plan, where: str, find_uses: Callable[[], destinations.Use
         raise SecretRefused(reason, where=where, way_out=way_out)
 
 
-def _read(secrets: Mapping[str, Secret], values: dict[str, str], text: str, environment: Mapping[str, str]) -> None:
-    """The values of the secrets that a text refers to, read once. SecretMissing."""
-    for match in _REFERENCE.finditer(text):
-        name = match.group("name")
-        if name not in values:
-            values[name] = read_secret(secrets[name], environment)
-
-
-def filled(system: System, values: Mapping[str, str]) -> str:
-    """The system's dsn with each reference replaced, quoted as a libpq conninfo or URI wants it.
+def filled(system: System, dsn: str, value: Callable[[str], str]) -> str:
+    """A dsn of a system with each reference replaced by the `value` of its secret, quoted as a libpq conninfo or URI
+    wants it.
 
     Oracle's `user/password@target` is divided at the first `/` and the last `@`, so a password is inserted there
     without quotes, as in the dsn of an engine whose driver is in another package.
     """
-    dsn = system.dsn or ""
     is_uri = dsn.startswith(_URI)
 
     def put(match: re.Match[str]) -> str:
-        value = values[match.group("name")]
+        secret = value(match["name"])
         if is_uri:
-            return match.group("open") + quote(value, safe="") + match.group("close")
+            return match["open"] + quote(secret, safe="") + match["close"]
         if engines.of(system.engine).dsn_form not in {"conninfo", "uri"}:
-            return match.group("open") + value + match.group("close")
-        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+            return match["open"] + secret + match["close"]
+        return "'" + secret.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
     return _REFERENCE.sub(put, dsn)
 

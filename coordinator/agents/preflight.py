@@ -148,19 +148,18 @@ class AgentHost:
 async def changes(host: AgentHost) -> HostAnswer:
     """The changes of the tunings of a host, then whether each fault could be made."""
     found: list[TuningState] = []
-    tunings = _dry_run_of_host(host.plan, host.name)
-    states = await _of_tunings(host, tunings) if tunings else ()
-    for ladder, fault in _faults_of(host.plan, host.name):
-        if isinstance(states, str):
-            break
-        found += states
-        states = await _of_fault(host, ladder, fault)
-    problem, last = (states, ()) if isinstance(states, str) else ("", states)
-    return HostAnswer(host=host.name, states=(*found, *last), problem=problem)
+    try:
+        if tunings := _dry_run_of_host(host.plan, host.name):
+            found += await _of_tunings(host, tunings)
+        for ladder, fault in _faults_of(host.plan, host.name):
+            found += await _of_fault(host, ladder, fault)
+    except _NoAnswer as none:
+        return HostAnswer(host=host.name, states=tuple(found), problem=none.what)
+    return HostAnswer(host=host.name, states=tuple(found))
 
 
-async def _of_tunings(host: AgentHost, tunings: Sequence[Tuning]) -> tuple[TuningState, ...] | str:
-    """The changes that the tunings would make; or why the agent gave no answer."""
+async def _of_tunings(host: AgentHost, tunings: Sequence[Tuning]) -> tuple[TuningState, ...]:
+    """The changes that the tunings would make."""
     absent = [tuning for tuning in tunings if host.absent(tuning)]
     checked = tuple(tuning for tuning in tunings if tuning not in absent)
     spec = ApplyTuning(tunings=checked, endpoints=host.endpoints(checked), check=True)
@@ -168,13 +167,13 @@ async def _of_tunings(host: AgentHost, tunings: Sequence[Tuning]) -> tuple[Tunin
         case TaskDone(result=TuningDone(states=states)):
             return (*states, *map(_later, absent))
         case TaskFailed(error=error):
-            return error.message
+            raise _NoAnswer(error.message)
         case other:
-            return _no_answer(other)
+            raise _no_answer(other)
 
 
-async def _of_fault(host: AgentHost, ladder: Ladder, fault: Fault) -> tuple[TuningState, ...] | str:
-    """Whether the agent could make the changes of a fault; or why it gave no answer."""
+async def _of_fault(host: AgentHost, ladder: Ladder, fault: Fault) -> tuple[TuningState, ...]:
+    """Whether the agent could make the changes of a fault."""
     mine = tuple(tuning for tuning in fault.tunings if host.name in tuning.hosts)
     checked = tuple(tuning for tuning in mine if not host.absent(tuning))
     name, operations = f"fault {fault.name} of {ladder.id}", ", ".join(one.operation for one in mine)
@@ -200,11 +199,15 @@ async def _of_fault(host: AgentHost, ladder: Ladder, fault: Fault) -> tuple[Tuni
         case TaskFailed(error=error):
             return (TuningState(name=name, operation=operations, outcome="refused", lines=(error.message,)),)
         case other:
-            return _no_answer(other)
+            raise _no_answer(other)
 
 
-def _no_answer(message: object) -> str:
-    return message.reason if isinstance(message, Lost) else f"{type(message).__name__} is not an answer"
+class _NoAnswer(ProveoutError):
+    """An agent has not said what it would change."""
+
+
+def _no_answer(message: object) -> _NoAnswer:
+    return _NoAnswer(message.reason if isinstance(message, Lost) else f"{type(message).__name__} is not an answer")
 
 
 def _later(tuning: Tuning) -> TuningState:

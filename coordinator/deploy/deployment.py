@@ -26,6 +26,7 @@ from proveout.coordinator.deploy.ssh_connection import Connection, HostError, Lo
 from proveout.coordinator.deploy.wheelhouse import Wheelhouse
 from proveout.core.data_classes import dataclass, field, record
 from proveout.core.errors import ProveoutError, one_line
+from proveout.core.numbers import count_of
 from proveout.proto.signing import Shown
 from proveout.proto.wire.messages import Hello
 
@@ -420,7 +421,7 @@ class _Work:
         if self.access.ledger is not None:
             for serial in serials:
                 self.access.ledger.revoke(f"{serial:x}")
-        return f"{len(serials)} certificate{'s' if len(serials) > 1 else ''} revoked" if serials else ""
+        return f"{count_of(len(serials), 'certificate')} revoked" if serials else ""
 
 
 async def _to_its_end(doing: Coroutine[Any, Any, dict[str, Any]]) -> None:

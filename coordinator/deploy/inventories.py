@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -140,7 +139,7 @@ def _entry(host: Host, local: bool, port: int, roles: Mapping[str, str], notes: 
     if local:
         return [*entry, "address: local"]
     dialled = _value(host, ADDRESS, notes) or host.name
-    bracketed = f"[{dialled}]" if _is_ipv6(dialled) else dialled
+    bracketed = f"[{dialled}]" if ":" in dialled and "[" not in dialled else dialled
     entry.append(f"address: {json.dumps(f'{bracketed}:{port}')}")
     user, ssh_port = _value(host, USER, notes), _value(host, PORT, notes)
     if user or ssh_port:
@@ -161,13 +160,6 @@ def _value(host: Host, names: Iterable[str], notes: list[str]) -> str:
                 return value
             notes.append(f"{where}: `{name}` of host `{host.name}` is a template, and not used")
     return ""
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        return ipaddress.ip_address(text).version == 6
-    except ValueError:
-        return False
 
 
 def _name(text: str, taken: Mapping[str, str]) -> str:

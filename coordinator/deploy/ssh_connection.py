@@ -26,7 +26,7 @@ from proveout.core.errors import ProveoutError
 from proveout.core.json_data import json_line
 
 MARK = "proveout-deploy "
-LOGIN_S, ANSWER_S, UNDO_S = 60.0, 900.0, 240.0
+ANSWER_S, UNDO_S = 900.0, 240.0
 LINE_MAX = 1 << 20
 BLOCK = 1 << 18
 ERRORS_MAX = 4000

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from proveout.coordinator.comparison import Direction, Row
 from proveout.coordinator.history.runs import RungSummary, RunSummary, Selection
+from proveout.coordinator.storage.journal import NOT_AS_WRITTEN
 from proveout.coordinator.storage.run_directory import write_whole
 from proveout.core.data_classes import dataclass, record
 from proveout.core.distributions import f_above, f_below, t_quantile
@@ -574,7 +575,7 @@ def histories(
     the rungs of the oldest run, so that a further run does not move it.
     """
     rungs = {(rung.stage, rung.threads): rung for run in selection.runs for rung in run.rungs}
-    measured = [rung for rung in selection.runs[0].rungs if any(_values(rung, metric) for metric in metrics)]
+    measured = [rung for rung in selection.runs[0].rungs if any(_point(rung, metric) for metric in metrics)]
     share = 1.0 / max(len(measured), 1)
     found = (_history(selection, rung, metric, share, accepted) for rung in rungs.values() for metric in metrics)
     return tuple(history for history in found if history.runs)
@@ -593,7 +594,9 @@ def _history(
             found=one,
             effect=effect(points, decisions.changes, number),
             direction=_direction(metric, one),
-            acknowledged=_acknowledged(runs[one.index], metric, accepted),
+            acknowledged=next(
+                (seen for seen in accepted if seen.run == runs[one.index].run and seen.metric in ("", metric)), None
+            ),
         )
         for number, one in enumerate(decisions.changes)
     )
@@ -615,17 +618,16 @@ def _history(
 def _points(runs: Sequence[RunSummary], rung: RungSummary, metric: str) -> Iterator[tuple[RunSummary, Point]]:
     for run in runs:
         same = next((one for one in run.rungs if (one.stage, one.threads) == (rung.stage, rung.threads)), None)
-        values = _values(same, metric) if same is not None else []
-        if (one := point(values)) is not None:
+        if same is not None and (one := _point(same, metric)) is not None:
             yield run, one
 
 
-def _values(rung: RungSummary, metric: str) -> list[float]:
+def _point(rung: RungSummary, metric: str) -> Point | None:
     estimate = rung.numbers.get(metric, {})
     values = [float(value) for value in estimate.get("values") or ()]
     if not values and rung.kind == "search" and "mean" in estimate:
         values = [float(estimate["mean"])]
-    return values if values and min(values) > 0.0 else []
+    return point(values)
 
 
 def _direction(metric: str, found: ChangePoint) -> Direction:
@@ -637,10 +639,6 @@ def _direction(metric: str, found: ChangePoint) -> Direction:
 # ---- acknowledgements and the exit code --------------------------------------------------------------------------
 
 
-def _acknowledged(run: RunSummary, metric: str, accepted: Sequence[Acknowledgement]) -> Acknowledgement | None:
-    return next((one for one in accepted if one.run == run.run and one.metric in ("", metric)), None)
-
-
 def read_acknowledgements(runs: Path) -> tuple[Acknowledgement, ...]:
     """The acknowledgements of a folder of runs. ProveoutError for a file that cannot be read."""
     try:
@@ -648,7 +646,7 @@ def read_acknowledgements(runs: Path) -> tuple[Acknowledgement, ...]:
         return tuple(from_plain(Acknowledgement, item) for item in data)
     except FileNotFoundError:
         return ()
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as fault:
+    except (OSError, *NOT_AS_WRITTEN) as fault:
         raise ProveoutError(
             f"the acknowledged changes cannot be read: {fault}",
             where=str(runs / FILE),

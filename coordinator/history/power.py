@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +80,7 @@ def earlier_results(plan: Plan, runs: Path) -> tuple[RunResults, ...]:
     study, found = "", []
     stem = re.compile(rf"{re.escape(run_directory.stem(plan))}-\d{{8}}-\d{{6}}-[0-9a-f]{{4}}")
     named = (one for one in run_directory.all_runs(runs) if stem.fullmatch(one.name))
-    for _, directory in zip(range(TRIED_MAX), named, strict=False):
+    for directory in islice(named, TRIED_MAX):
         try:
             if (directory.path / journal.FILE).stat().st_size > JOURNAL_MAX_BYTES:
                 continue

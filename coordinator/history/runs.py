@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proveout.coordinator.comparability import MEASURED, Between, Difference, Place, between, differences, refused
 from proveout.coordinator.results.fingerprint import fingerprints, schemas
-from proveout.coordinator.results.results import RungResult, RunResults, StageResult, load_results
+from proveout.coordinator.results.results import RunResults, StageResult, load_results
 from proveout.coordinator.storage import journal, run_directory
-from proveout.coordinator.storage.journal import JournalFault, read, recorded_plan
+from proveout.coordinator.storage.journal import NOT_AS_WRITTEN, JournalFault, read, recorded_plan
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.core import errors
 from proveout.core.data_classes import field, record
@@ -126,31 +128,23 @@ def environment_digest(results: RunResults) -> str:
 
 
 def _rungs(results: RunResults, stage: StageResult) -> Iterator[RungSummary]:
-    if stage.climbs:
-        yield from (_rung(results, stage, rung) for rung in stage.rungs if rung.tree)
-    elif stage.finished is not None and stage.finished.metrics:
+    planned = results.plan_stage(stage.id)
+    workload, target = (str(planned.get(name) or "") for name in ("workload", "target"))
+    made = partial(RungSummary, stage=stage.id, kind=stage.kind, workload=workload, target=target)
+    for rung in stage.rungs if stage.climbs else ():
+        if not rung.tree:
+            continue
+        yield made(
+            threads=rung.threads,
+            rate=next((item.rate for item in rung.iterations if item.rate is not None), None),
+            repeats=len(rung.iterations),
+            excluded=len(rung.excluded),
+            numbers=dict(flat(rung.tree)),
+        )
+    if not stage.climbs and stage.finished is not None and stage.finished.metrics:
         numbers = dict(flat(stage.finished.metrics))
         rate = numbers.get("rate", {}).get("mean")
-        yield _of_stage(results, stage, threads=None, rate=rate, repeats=0, excluded=0, numbers=numbers)
-
-
-def _rung(results: RunResults, stage: StageResult, rung: RungResult) -> RungSummary:
-    rates = [item.rate for item in rung.iterations if item.rate is not None]
-    return _of_stage(
-        results,
-        stage,
-        threads=rung.threads,
-        rate=rates[0] if rates else None,
-        repeats=len(rung.iterations),
-        excluded=len(rung.excluded),
-        numbers=dict(flat(rung.tree)),
-    )
-
-
-def _of_stage(results: RunResults, stage: StageResult, **rung: Any) -> RungSummary:
-    planned = results.plan_stage(stage.id)
-    named: dict[str, Any] = {name: str(planned.get(name) or "") for name in ("workload", "target")}
-    return RungSummary(stage=stage.id, kind=stage.kind, **named, **rung)
+        yield made(threads=None, rate=rate, repeats=0, excluded=0, numbers=numbers)
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -205,8 +199,9 @@ def read_folder(runs: Path, progress: Progress | None = None) -> RunFolder:
 def read_summary(directory: RunDirectory) -> RunSummary:
     """The summary of one run. JournalFault."""
     entry = _entry(directory)
-    if entry is not None and (kept := _kept(entry)) is not None:
-        return kept
+    if entry is not None:
+        with contextlib.suppress(OSError, *NOT_AS_WRITTEN):
+            return from_plain(RunSummary, json.loads(entry.read_text(encoding="utf-8")))
     summary = summarise(load_results(journal.read(directory.path)), directory.name)
     if entry is not None and summary.status != "unfinished":
         _keep(entry, summary)
@@ -230,13 +225,6 @@ def _entry(directory: RunDirectory) -> Path | None:
     except RuntimeError:  # a user without an account and without HOME, as in containers
         return None
     return cache / f"{hashlib.sha256(chr(10).join(key).encode()).hexdigest()[:40]}.json"
-
-
-def _kept(entry: Path) -> RunSummary | None:
-    try:
-        return from_plain(RunSummary, json.loads(entry.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError):
-        return None
 
 
 def _keep(entry: Path, summary: RunSummary) -> None:

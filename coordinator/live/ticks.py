@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from proveout.coordinator.measure.captures import APART_MIN_S, top_waits
 from proveout.coordinator.measure.load_merge import merge_loads
-from proveout.coordinator.measure.samples import Gathering, SamplesUnreadable, Thinned, each_row, load_line, merged_tick
-from proveout.core.data_classes import record
+from proveout.coordinator.measure.samples import Gathering, SamplesUnreadable, Thinned, each_row, load_line
 from proveout.core.errors import NotInstalled
 from proveout.dsl.expr.evaluation import ExpressionFault, evaluate
 from proveout.dsl.plan.loads import in_load
@@ -193,25 +192,28 @@ class LoadMeter:
 
     def ticks(self, parts: Sequence[LoadSecond]) -> tuple[LoadTick, TransactionsTick]:
         """A second of all agents, and the window after it; `parts` has that second of every agent."""
-        whole = replace(
-            parts[0],
-            duration_s=max(part.duration_s for part in parts),
-            transactions=merge_seconds(Loads.of(part.transactions) for part in parts),
-        )
-        if whole.window != self._window:
-            self._window, self._seconds, self._so_far = whole.window, 0.0, ()
-        self._seconds += whole.duration_s
-        self._so_far = merge_loads((self._so_far, whole.transactions))
-        lines = tuple(load_line(item.counts.name, (item,), self._seconds) for item in self._so_far)
-        so_far = TransactionsTick(id=self._id, window=whole.window, seconds=self._seconds, transactions=lines)
-        return merged_tick(self._id, (self._total(whole),), _by_load(whole.transactions)), so_far
-
-    def _total(self, whole: LoadSecond) -> LoadSecond:
-        if not self.beside:
-            return whole
+        window, seconds = parts[0].window, max(part.duration_s for part in parts)
+        merged = merge_seconds(Loads.of(part.transactions) for part in parts)
         left = {in_load(load, "") for load in self.beside}
-        kept = (item for item in whole.transactions if item.counts.name.partition(".")[0] + "." not in left)
-        return replace(whole, transactions=tuple(kept))
+        total = load_line("", [one for one in merged if one.counts.name.partition(".")[0] + "." not in left], seconds)
+        tick = LoadTick(
+            id=self._id,
+            second=parts[0].second,
+            window=window,
+            tps=total.tps,
+            avg_us=total.avg_us,
+            p50_us=total.p50_us,
+            p95_us=total.p95_us,
+            p99_us=total.p99_us,
+            errors=total.errors,
+            loads=tuple(load_line(name, items, seconds) for name, items in _by_load(merged).items()),
+        )
+        if window != self._window:
+            self._window, self._seconds, self._so_far = window, 0.0, ()
+        self._seconds += seconds
+        self._so_far = merge_loads((self._so_far, merged))
+        lines = tuple(load_line(item.counts.name, (item,), self._seconds) for item in self._so_far)
+        return tick, TransactionsTick(id=self._id, window=window, seconds=self._seconds, transactions=lines)
 
 
 def _by_load(transactions: Sequence[TransactionLoad]) -> dict[str, list[TransactionLoad]]:
@@ -235,65 +237,33 @@ class WaitsMeter:
     def __init__(self, identity: IterationId, host: str, begins_ns: int, measure_s: float) -> None:
         self._id, self._host = identity, host
         self._begins_ns, self._ends_ns = begins_ns, begins_ns + int(measure_s * 1e9)
-        self._first: _Waited | None = None
-        self._places = _Places()
+        self._first: tuple[int, Mapping[str, float], float] | None = None
 
     def tick(self, sample: CaptureSample) -> WaitsTick | None:
         """The waits between the first sample of the window and `sample`; None outside of the window and for other
         captures."""
         if not self._begins_ns <= sample.at_ns <= self._ends_ns:
             return None
-        now = self._waited(sample)
-        if not now.spent_s:
+        readings = Readings.of(sample.readings)
+        read = [*zip(readings.names, readings.values, strict=True)]
+        waited = {label: seconds for (metric, label), seconds in read if metric == _WAITED}
+        if not waited:
             return None
-        first = self._first
-        if first is None or now.at_ns <= first.at_ns:
-            self._first = now
+        accounted = sum(seconds for (metric, _), seconds in read if metric == _ACCOUNTED)
+        if self._first is None or sample.at_ns <= self._first[0]:
+            self._first = sample.at_ns, waited, accounted
             return None
-        spent = {label: seconds - first.spent_s.get(label, 0.0) for label, seconds in now.spent_s.items()}
-        accounted = now.accounted_s - first.accounted_s
+        first_ns, before, accounted_before = self._first
+        spent = {label: seconds - before.get(label, 0.0) for label, seconds in waited.items()}
+        accounted -= accounted_before
         total = accounted if accounted > 0.0 else sum(spent.values())
         return WaitsTick(
             id=self._id,
             host=self._host,
             capture=sample.capture,
-            seconds=(now.at_ns - first.at_ns) / 1e9,
+            seconds=(sample.at_ns - first_ns) / 1e9,
             waits=top_waits(spent, total) if total > 0.0 else (),
         )
-
-    def _waited(self, sample: CaptureSample) -> _Waited:
-        columns = Readings.of(sample.readings)
-        waited, accounted = (self._places.of(columns.names, metric) for metric in (_WAITED, _ACCOUNTED))
-        return _Waited(
-            at_ns=sample.at_ns,
-            spent_s={columns.names[place][1]: columns.values[place] for place in waited},
-            accounted_s=sum(columns.values[place] for place in accounted),
-        )
-
-
-@record
-class _Waited:
-    """The contents of a sample: seconds by wait, and their total."""
-
-    at_ns: int
-    spent_s: Mapping[str, float]
-    accounted_s: float
-
-
-class _Places:
-    """The positions of a metric's readings among a capture's names, cached while the names stay the same."""
-
-    def __init__(self) -> None:
-        self._names: Names = ()
-        self._known: dict[str, tuple[int, ...]] = {}
-
-    def of(self, names: Names, metric: str) -> tuple[int, ...]:
-        """The places among `names`; those of the names before are forgotten, as there may be any number."""
-        if names is not self._names:
-            self._names, self._known = names, {}
-        if metric not in self._known:
-            self._known[metric] = tuple(place for place, (name, _) in enumerate(names) if name == metric)
-        return self._known[metric]
 
 
 class HostMeter:
@@ -457,7 +427,8 @@ class Moved:
             notice = Notice(level="warning", host="", text=str(fault))
             return (Stamped(sequence=begun.sequence, unix_s=begun.unix_s, event=notice),)
         moved = [*_load(started, load), *captured]
-        first_s = _began_s(begun, started, ended)
+        known_s = ended.event.started_unix_s if isinstance(ended.event, IterationFinished) else 0.0
+        first_s = known_s or begun.unix_s + started.starts_in_s
         return tuple(
             Stamped(
                 sequence=begun.sequence,
@@ -470,12 +441,6 @@ class Moved:
     def _path(self, identity: IterationId, what: str) -> Path:
         stem = f"{identity.stage}-{identity.rung}-{identity.repeat}-{identity.attempt}"
         return self._samples / f"{stem}.{what}.parquet"
-
-
-def _began_s(begun: Stamped, started: IterationStarted, ended: Stamped) -> float:
-    """T0, Unix seconds."""
-    known = ended.event.started_unix_s if isinstance(ended.event, IterationFinished) else 0.0
-    return known or begun.unix_s + started.starts_in_s
 
 
 # ---- load --------------------------------------------------------------------------------------------------------

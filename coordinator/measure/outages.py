@@ -62,7 +62,7 @@ def judge(seen: Observed) -> Iterator[ValidityFinding]:
     longest = max(down, key=_length, default=(0.0, 0.0))
     total_s = sum(map(_length, down))
     bound = bound_s(seen.limits.pause_s_max, window_s)
-    share = max(min(OUTAGE_SHORTEST_S, 0.9 * window_s), OUTAGE_FRACTION * window_s)
+    share = bound_s(math.inf, window_s)
     is_outage = _length(longest) >= bound or total_s >= share
     if not is_outage and _length(longest) < min(TOLD_S, bound):
         return
@@ -86,8 +86,10 @@ def _down(seen: Observed, window_s: float) -> tuple[Sequence[SpanOfSeconds], str
         spans, what = _silent_seconds(seen), "no I/O ended"
     else:
         usual = _Usual.of(seen)
-        stalls, slow = _stalls(seen, usual, window_s), _trickle(seen, usual)
-        spans, what = [*stalls, *slow], "no transaction ended"
+        shared = common(load.stalls for load in seen.loads.values())
+        ours = [stall for stall in shared if _is_of_the_system(stall, usual, window_s)]
+        slow, what = _trickle(seen, usual), "no transaction ended"
+        spans = [*((stall.start_ns / 1e9, stall.end_ns / 1e9) for stall in ours), *slow]
         if slow:
             what += f", or less than {TRICKLE_FRACTION:.0%} of the usual {number(usual.per_second)}/s,"
     paused_s = max(load.pause_longest_ns for load in seen.loads.values()) / 1e9
@@ -185,12 +187,6 @@ def _tail(waited_ns: float, others: int, most_ns: float) -> float | None:
 
 
 # ---- stalls ------------------------------------------------------------------------------------------------------
-
-
-def _stalls(seen: Observed, usual: _Usual, window_s: float) -> list[SpanOfSeconds]:
-    """The stalls that are the system's."""
-    shared = common(load.stalls for load in seen.loads.values())
-    return [(stall.start_ns / 1e9, stall.end_ns / 1e9) for stall in shared if _is_of_the_system(stall, usual, window_s)]
 
 
 def _is_of_the_system(stall: Stall, usual: _Usual, window_s: float) -> bool:

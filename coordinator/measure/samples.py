@@ -33,7 +33,7 @@ from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Tool, Window
-from proveout.proto.events import IterationFinished, IterationId, LoadLine, LoadTick
+from proveout.proto.events import IterationFinished, IterationId, LoadLine
 from proveout.proto.wire import histogram
 from proveout.proto.wire.messages import LazySequence, Loads, Names, Readings, Sample
 from proveout.proto.wire.results import (
@@ -173,7 +173,6 @@ ROWS_AT_ONCE = 65_536
 """The rows of a group in a file of samples; an eighth of it where rows have histograms, which take kilobytes each."""
 OBJECTS_AT_ONCE = 512
 """The most rows as Python's objects at a time."""
-NO_LOADS: Mapping[str, Sequence[TransactionLoad]] = MappingProxyType({})
 NO_TIMES: Sequence[float | None] = (None, None, None)
 
 
@@ -278,26 +277,6 @@ def labelled(second: LoadSecond, load: str) -> LoadSecond:
         replace(item, counts=replace(item.counts, name=in_load(load, item.counts.name))) for item in second.transactions
     )
     return replace(second, transactions=tuple(named))
-
-
-def merged_tick(
-    identity: IterationId, parts: Sequence[LoadSecond], loads: Mapping[str, Sequence[TransactionLoad]] = NO_LOADS
-) -> LoadTick:
-    """One second of all agents as one line; `loads`: the transactions of each of several loads."""
-    seconds = max(part.duration_s for part in parts)
-    total = load_line("", [item for part in parts for item in part.transactions], seconds)
-    return LoadTick(
-        id=identity,
-        second=parts[0].second,
-        window=parts[0].window,
-        tps=total.tps,
-        avg_us=total.avg_us,
-        p50_us=total.p50_us,
-        p95_us=total.p95_us,
-        p99_us=total.p99_us,
-        errors=total.errors,
-        loads=tuple(load_line(name, items, seconds) for name, items in loads.items()),
-    )
 
 
 def load_line(name: str, items: Sequence[TransactionLoad], seconds: float) -> LoadLine:

@@ -184,7 +184,8 @@ def remark(iterations: Sequence[IterationFinished], bound: float, unit: str) -> 
     flagged: dict[str, ValidityFinding] = {}
     for item in iterations:
         for finding in item.findings:
-            if is_on_steadiness(finding.check) and finding.load not in item.beside and _shows_nothing(finding):
+            shows_nothing = finding.evidence.startswith(ALONE) if finding.ok else not finding.voids
+            if is_on_steadiness(finding.check) and finding.load not in item.beside and shows_nothing:
                 flagged.setdefault(finding.check.partition(":")[2], finding)
     texts = [_remark(iterations, phase, finding, bound, unit) for phase, finding in flagged.items()]
     said = [text for text in texts if text]
@@ -201,10 +202,6 @@ def _remark(
         return within + (of_window(windows[0], bound).text(unit) if finding.ok else finding.evidence)
     found = of_repeats(windows, bound)
     return "" if found.state == "steady" else within + found.text(unit)
-
-
-def _shows_nothing(finding: ValidityFinding) -> bool:
-    return (not finding.ok and not finding.voids) or (finding.ok and finding.evidence.startswith(ALONE))
 
 
 def following(iterations: Sequence[IterationFinished], unit: str) -> str:

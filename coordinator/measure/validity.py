@@ -33,7 +33,7 @@ from proveout.core.numbers import count_of, number, quantity, seconds, together
 from proveout.core.statistics import POINTS_MIN
 from proveout.dsl.plan.iteration_order import group
 from proveout.dsl.plan.loads import servers, workloads
-from proveout.dsl.plan.stages import Ladder, Search, Tool
+from proveout.dsl.plan.stages import Closed, Ladder, Search, Tool
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.kinds import transactions
 from proveout.proto.events import RESTART, ValidityFinding
@@ -276,7 +276,8 @@ def _rate_held(seen: Observed, rate: float) -> ValidityFinding:
         measure_s, ended, rate = quiet.seconds, quiet.ended, rate * quiet.level
         if not quiet.seconds:
             return _broken(seen, RATE_HELD, True, "not judged: no second of the window is without a fault")
-    poisson = stage.distribution == "poisson" if isinstance(stage, Search) else _is_poisson(stage)
+    arrival = stage if isinstance(stage, Search) else stage.arrival
+    poisson = not isinstance(arrival, Closed) and arrival.distribution == "poisson"
     counting = 3.0 / math.sqrt(rate * measure_s) if poisson and rate * measure_s > 0.0 else 0.0
     # One transaction may fall to either side of each of the window's ends, per schedule.
     edge = 2.0 / (rate * measure_s) if rate * measure_s > 0.0 else 0.0
@@ -292,10 +293,6 @@ def _limited(share: float, limit: float, of: str = "") -> str:
     """A share beside its limit: `86.2 % of a core (limit 85 %)`."""
     text, most = together("fraction", share, limit)
     return f"{text}{of} (limit {most})"
-
-
-def _is_poisson(stage: Ladder) -> bool:
-    return stage.arrival.kind != "closed" and stage.arrival.distribution == "poisson"
 
 
 def _schedule(seen: Observed) -> ValidityFinding | None:

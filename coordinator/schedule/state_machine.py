@@ -98,10 +98,10 @@ def _take(turn: Turn, event: Input) -> None:
                 iteration.recheck_if_spoilt(turn, step, finished)
         case CoordinatorFailed(reason=reason) if turn.state.ending is None:
             turn.end("failed", 4, reason)
-        case CoordinatorFailed():
+        case Interrupted() if turn.state.ending is None:
+            turn.end("interrupted", 130, "stopped on request")
+        case CoordinatorFailed() | Interrupted():
             next_step.hurry(turn)
-        case Interrupted():
-            _interrupt(turn)
 
 
 def _of_fault(turn: Turn, event: FaultStepped | FaultDue) -> None:
@@ -112,14 +112,6 @@ def _of_fault(turn: Turn, event: FaultStepped | FaultDue) -> None:
         iteration.trigger(turn, step, event.fault)
     elif event.key in turn.state.tasks:
         iteration.fault_stepped(turn, step, event.key, event.seen)
-
-
-def _interrupt(turn: Turn) -> None:
-    end = turn.state.ending
-    if end is None:
-        turn.end("interrupted", 130, "stopped on request")
-    elif not end.hurried:
-        next_step.hurry(turn)
 
 
 def _receive(turn: Turn, event: MessageReceived) -> None:

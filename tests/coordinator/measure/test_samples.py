@@ -19,8 +19,9 @@ import thorough
 from records import ladder_stage, load_result, plan_of
 
 from proveout.agent.load.pacing import Timeline
+from proveout.coordinator.live.ticks import LoadMeter
 from proveout.coordinator.measure import samples
-from proveout.coordinator.measure.samples import Captured, Gathering, Seconds, Spool, merged_tick
+from proveout.coordinator.measure.samples import Captured, Gathering, Seconds, Spool
 from proveout.coordinator.storage.journal import encode
 from proveout.core.errors import NotInstalled
 from proveout.dsl.plan.phases import Level
@@ -162,7 +163,7 @@ def test_ticks_merge_all_loads_in_any_order_of_arrival() -> None:
         for key in order:
             gathered.add(Sample(key=key, sequence=1, sample=second(0, ok=4)))
         (parts,) = gathered.whole_seconds()
-        tick = merged_tick(IDENTITY, parts)
+        tick, _ = LoadMeter(IDENTITY).ticks(parts)
         rates.add((tick.tps, tick.p50_us, tick.p99_us))
     assert len(rates) == 1 and rates.pop()[0] == 12.0
 

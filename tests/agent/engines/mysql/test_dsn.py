@@ -47,10 +47,9 @@ def test_refusals_quote_no_secret(dsn: str, says: str) -> None:
 
 def test_a_password_of_any_characters_is_decoded() -> None:
     secret = "a:b/c@d?e#f&g%h i'j"
-    system = System(
-        name="db", engine="mysql", host="h", dsn="mysql://hlr:${secrets.hlr}@db1:3307/hlr?ssl_mode=required"
-    )
-    address = parse(filled(system, {"hlr": secret}))
+    dsn = "mysql://hlr:${secrets.hlr}@db1:3307/hlr?ssl_mode=required"
+    system = System(name="db", engine="mysql", host="h", dsn=dsn)
+    address = parse(filled(system, dsn, lambda _: secret))
     assert secret not in repr(address)
     assert (address.password, address.host, address.port, address.database) == (secret, "db1", 3307, "hlr")
     assert address.ssl_mode == "required"
