@@ -320,7 +320,8 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
 
 def widened(histogram: Histogram, width: int) -> Histogram:
     """The histogram with `width` neighbouring buckets (a power of two) counted as the last of them, so that no
-    percentile is below the true value, and each is above it by less than width / 1000."""
+    percentile is below the true value. Each, and each lower bound (`at_least_ns`) too, is above it by less than
+    width / 1000 of it, or, where buckets are one ns wide, by less than `width` ns."""
     indices, inverse = np.unique(np.asarray(histogram.indices, dtype=np.int64) | (width - 1), return_inverse=True)
     counts = np.bincount(inverse, np.asarray(histogram.counts, dtype=np.float64)).astype(np.int64)
     return replace(histogram, indices=tuple(indices.tolist()), counts=tuple(counts.tolist()))
@@ -374,7 +375,8 @@ def at_most_ns(histogram: Histogram, rank: int) -> int:
 
 
 def at_least_ns(histogram: Histogram, rank: int) -> int:
-    """The lowest value, ns, that is equivalent to the one at a rank (1 … count): never above the true value."""
+    """The lowest value, ns, that is equivalent to the one at a rank (1 … count): never above the true value, except
+    in buckets that were `widened`."""
     return max(int(lowest_ns(_buckets_at(histogram, [rank]))[0]), histogram.min_ns)
 
 
