@@ -177,8 +177,8 @@ def test_few_confirmations_take_few_iterations_and_give_no_lower_end(
     assert answer.upper is None
     assert confirmations <= len(state.full()) <= most
     state, answer = run(began(confirmations=confirmations), lambda probe: probe.rate <= 3000.0)
-    upper = state.known.point(0.95, clear=True)
-    assert answer.upper == pytest.approx(upper, rel=1e-3), "its level does not depend on the confirmations"
+    upper = state.known.point(0.95 if has_lower else 0.98, clear=True)
+    assert answer.upper == pytest.approx(upper, rel=1e-3), "few iterations do not show a fluctuation"
 
 
 @given(st.integers(1, 200), st.integers(1, 64), st.sampled_from([0.01, 0.05, 0.2]))
