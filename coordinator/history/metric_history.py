@@ -676,10 +676,19 @@ def open_changes(found: Sequence[MetricHistory], condition: Condition) -> tuple[
     )
 
 
-def exit_code(found: Sequence[MetricHistory], condition: Condition | None) -> int:
-    """As of `compare --fail-if`: 1 when it holds, 3 when no history is long enough to show a change, else 0."""
+def lacking(selection: Selection, found: Sequence[MetricHistory]) -> tuple[MetricHistory, ...]:
+    """The histories that the newest run is not in, though earlier runs of the same plan are."""
+    newest = selection.runs[-1]
+    without = (history for history in found if history.runs[-1].run != newest.run)
+    return tuple(history for history in without if any(run.study == newest.study for run in history.runs))
+
+
+def exit_code(selection: Selection, found: Sequence[MetricHistory], condition: Condition | None) -> int:
+    """As of `compare --fail-if`: 1 when it holds, 3 when a history is not long enough to show a change, or lacks the
+    newest run, else 0."""
     if condition is None:
         return 0
     if open_changes(found, condition):
         return 1
-    return 0 if found and all(history.long_enough for history in found) else 3
+    decided = found and all(history.long_enough for history in found) and not lacking(selection, found)
+    return 0 if decided else 3

@@ -18,6 +18,7 @@ from proveout.coordinator.history.metric_history import (
     Condition,
     MetricHistory,
     exit_code,
+    lacking,
     open_changes,
 )
 from proveout.coordinator.history.runs import RunSummary, Selection
@@ -347,7 +348,7 @@ def _condition(trend: Trend) -> Iterator[Block]:
     if trend.condition is None:
         return
     found = open_changes(trend.histories, trend.condition)
-    code = exit_code(trend.histories, trend.condition)
+    code = exit_code(trend.selection, trend.histories, trend.condition)
     outcomes: Mapping[int, tuple[Judged, str]] = {
         0: ("FAIL", "is not found"), 1: ("PASS", "is found"), 3: ("INCONCLUSIVE", "is undecidable"),
     }  # fmt: skip
@@ -355,7 +356,9 @@ def _condition(trend: Trend) -> Iterator[Block]:
     evidence = tuple(f"{where(history)}: {history.metric} {words(change)}" for history, change in found)
     if code == 3:
         short = min((len(history.runs) for history in trend.histories), default=0)
-        evidence = (f"{short} runs; a change can be shown from {RUNS_MIN} on",)
+        few = (f"{short} runs; a change can be shown from {RUNS_MIN} on",) if short < RUNS_MIN else ()
+        without = lacking(trend.selection, trend.histories)
+        evidence = (*few, *(f"{where(one)}: the newest run lacks {one.metric}" for one in without))
     yield Outcomes((condition(outcome, f"{trend.condition} {verb}", evidence),), head="Condition")
 
 
@@ -483,7 +486,7 @@ def to_json(trend: Trend) -> str:
         "plan": trend.selection.reference.name,
         "reference": trend.selection.reference.run,
         "condition": trend.condition,
-        "exit_code": exit_code(trend.histories, trend.condition),
+        "exit_code": exit_code(trend.selection, trend.histories, trend.condition),
         "histories": [_history(history) for history in trend.histories],
         "boundaries": [
             {

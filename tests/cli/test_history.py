@@ -102,6 +102,15 @@ def test_too_few_runs_are_undecidable(tmp_path: Path, capsys: pytest.CaptureFixt
     assert re.search(r"1 thread: tps +5 +1,001/s +- ", shown), "the last run of a history is not the newest one"
 
 
+def test_a_number_that_the_newest_run_lacks_is_undecidable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for day in range(14):
+        tps = [1000.0 + day % 3, 1001.0, 1002.0]
+        record(tmp_path, {1: tps, 4: tps} if day < 13 else {1: tps}, day=day)
+    assert trend(tmp_path, "--metric", "tps") == 0
+    assert trend(tmp_path, "--metric", "tps", "--fail-if", "worse") == 3
+    assert "ladder, 4 threads: the newest run lacks tps" in " ".join(capsys.readouterr().out.split())
+
+
 def test_runs_that_differ_are_excluded_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tps = {1: [1000.0, 1001.0, 1002.0]}
     record(tmp_path, tps, kernel="5.15")

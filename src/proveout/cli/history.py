@@ -166,7 +166,7 @@ def trend(
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="A metric, repeatable [default: tps, rate, response.avg_us, response.p99_us]."
+            metavar="NAME", help="A metric, repeatable [default: tps, rate, threads, response.avg_us, response.p99_us]."
         ),
     ] = None,
     allow: Annotated[
@@ -190,7 +190,7 @@ def trend(
 
     Comparable runs have the plan (apart from repeats), the environment and the program of the newest run. The decision
     on a run does not change when runs are added. Exit codes: 0 success, 1 the --fail-if condition holds, 2 a wrong
-    command line or no finished run of the plan, 3 too few runs to show a change.
+    command line or no finished run of the plan, 3 too few runs to show a change, or the newest one lacks a number.
     """
     from proveout.cli import outputs as output_files
     from proveout.coordinator.history import metric_history
@@ -209,7 +209,7 @@ def trend(
     shown = Trend(selection=selection, histories=histories, label=by, condition=fail_if.value if fail_if else None)
     terminal.show(trend_document(shown), sys.stdout)
     _write(shown, outputs)
-    raise typer.Exit(metric_history.exit_code(histories, shown.condition))
+    raise typer.Exit(metric_history.exit_code(selection, histories, shown.condition))
 
 
 def _read(folder: Path) -> RunFolder:
