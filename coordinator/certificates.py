@@ -548,7 +548,6 @@ POLICY: Mapping[str, frozenset[str]] = MappingProxyType(
 
 CONNECTIONS_MAX = 128
 HANDSHAKE_S = 10.0
-CERTIFICATE_S = 12 * 3600.0
 STRANGERS_NOTED_MAX = 60
 """Refusals of who has shown no certificate, or a revoked one, that the audit log takes in a minute: it is on a disk
 that must not be filled from outside."""
@@ -574,7 +573,7 @@ class AuthorityServer:
     async def start(self, listen: str) -> str:
         """Listen at `name:port` (port 0: any); the address. ProveoutError when it cannot."""
         host, _, port = listen.rpartition(":")
-        self._certify()
+        shown = self._certify()
         try:
             self._server = await asyncio.start_server(
                 self._serve,
@@ -588,7 +587,7 @@ class AuthorityServer:
             raise ProveoutError(
                 f"cannot listen there: {error}", where=listen, way_out="Write it as name:port."
             ) from error
-        self._renewing = asyncio.create_task(self._stay_certified())
+        self._renewing = asyncio.create_task(self._stay_certified(shown))
         return f"{host}:{self._server.sockets[0].getsockname()[1]}"
 
     async def close(self) -> None:
@@ -604,15 +603,17 @@ class AuthorityServer:
             await asyncio.gather(*self._served, return_exceptions=True)
             await self._server.wait_closed()
 
-    def _certify(self) -> None:
+    def _certify(self) -> Shown:
         own = self._ledger.authority.issue("authority", self._addresses)
         load_chain(self._context, own.certificate, own.key)
+        return Shown.read(own.certificate)
 
-    async def _stay_certified(self) -> None:
-        life_s = self._ledger.authority.validity.total_seconds()
+    async def _stay_certified(self, shown: Shown) -> None:
+        """By the clock: a timer stands still while the machine is suspended."""
         while True:
-            await asyncio.sleep(min(CERTIFICATE_S, life_s / 2))
-            self._certify()
+            await asyncio.sleep(ASK_EVERY_S)
+            if shown.due(datetime.now(UTC)):
+                shown = self._certify()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -633,13 +634,13 @@ class AuthorityServer:
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("peername") or ("a client that has disconnected",)
-        _write(writer, {"ca": self._ledger.authority.pem.decode()})
+        writer.write(json_line({"ca": self._ledger.authority.pem.decode()}))
         request = _request(await reader.readline())
         shown = _shown(writer.get_extra_info("ssl_object"))
         answer = await asyncio.to_thread(self._answer, request, shown)
         outcome = answer.get("error", answer.get("role", "done"))
         _log.info("%s %s: %s", peer[0], _named(request), outcome)
-        _write(writer, answer)
+        writer.write(json_line(answer))
         await writer.drain()
 
     def _answer(self, request: Mapping[str, Any], shown: Shown | None) -> dict[str, Any]:
@@ -749,10 +750,6 @@ def _keys(request: Mapping[str, Any]) -> dict[str, PublicKey]:
             raise Refusal("the CSR is not signed by its key, or the key is of another kind")
         keys[use] = key
     return keys
-
-
-def _write(writer: asyncio.StreamWriter, line: Mapping[str, Any]) -> None:
-    writer.write(json_line(line))
 
 
 async def serve(

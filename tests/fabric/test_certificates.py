@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,31 @@ async def test_certificates_issued_by_hand_that_expire_during_the_run_give_a_war
     kept.work.cancel()
     assert [level for level, _ in kept.lines] == (["warning"] if warning else [])
     assert all(warning in text and "pki issue" in text for _, text in kept.lines)
+
+
+async def test_the_authority_renews_its_own_certificate_by_the_clock_as_after_a_suspend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Later(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+            return datetime.datetime.now(tz) + 6 * DAY
+
+    monkeypatch.setattr(certificates, "ASK_EVERY_S", 0.001)
+    ledger = Ledger.create(tmp_path)
+    server = AuthorityServer(ledger, ["127.0.0.1"])
+    host, _, port = (await server.start("127.0.0.1:0")).rpartition(":")
+    loaded, load = list[bytes](), certificates.load_chain
+    monkeypatch.setattr(certificates, "load_chain", lambda *chain: loaded.append(chain[1]) or load(*chain))
+    try:
+        before = await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))
+        assert not loaded
+        monkeypatch.setattr(certificates, "datetime", Later)
+        await eventually_async(lambda: loaded, "another certificate")
+        assert await asyncio.to_thread(ssl.get_server_certificate, (host, int(port))) == loaded[-1].decode() != before
+    finally:
+        await server.close()
+        ledger.close()
 
 
 @pytest.mark.server
