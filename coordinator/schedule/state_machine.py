@@ -40,6 +40,7 @@ from proveout.coordinator.schedule.state import (
 from proveout.coordinator.schedule.tasks import is_dispensable
 from proveout.core.units import format_duration
 from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Reboot
 from proveout.proto.events import AgentLost, AgentUp
 from proveout.proto.wire.messages import Cancel, TaskDone, TaskFailed
 from proveout.proto.wire.results import FaultInjected, TaskError
@@ -123,22 +124,28 @@ def _receive(turn: Turn, event: MessageReceived) -> None:
         turn.set(tasks={k: h for k, h in turn.state.tasks.items() if k != key})
     if isinstance(message, TaskDone) and isinstance(message.result, FaultInjected):
         iteration.end_if_left(turn, key, message.result)
+    if isinstance(message, TaskDone) and key.split("/")[-2] == RebootHost.named:
+        _reboots(turn, event.host, key.split("/")[1])
     step = turn.state.step
     if isinstance(step, Iterating):
         iteration.receive(turn, step, message)
     elif isinstance(step, Batch):
         receive_answer(turn, step, message)
-        if isinstance(message, TaskDone) and isinstance(spec := step.specs.get(message.key), RebootHost):
-            _reboots(turn, event.host, spec.hold_s)
     elif isinstance(step, Draining) and not turn.state.tasks:
         turn.set(step=None)
 
 
-def _reboots(turn: Turn, host: str, within_s: float) -> None:
-    """Give up an agent that has agreed to reboot its host: the end of its session begins the reboot."""
-    turn.notice("info", f"reboots: its agent has {format_duration(within_s)} to be back", host)
+def _reboots(turn: Turn, host: str, stage: str) -> None:
+    """Give up an agent that has agreed to reboot its host, also where its answer has crossed a cancellation: the end
+    of its session begins the reboot."""
+    if turn.state.ending is not None:
+        turn.notice("warning", "reboots at the end of its session: its agent had agreed before the run ended", host)
+        return
+    reboot = turn.state.plan.stage(stage)
+    assert isinstance(reboot, Reboot)  # noqa: S101 - only such a stage sends the task
+    turn.notice("info", f"reboots: its agent has {format_duration(reboot.within_s)} to be back", host)
     turn.commands.append(CloseSessions(hosts=(host,), keep_data=True))
-    turn.set(rebooting={**turn.state.rebooting, host: within_s})
+    turn.set(rebooting={**turn.state.rebooting, host: reboot.within_s})
     _forget_agent(turn, host, abandoned=False)
 
 

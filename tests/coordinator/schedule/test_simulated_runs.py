@@ -650,6 +650,13 @@ def test_a_host_that_does_not_come_back_ends_the_run() -> None:
     assert "cannot be reached" in end.reason
 
 
+def test_a_host_whose_agent_agrees_to_reboot_while_the_run_drains_is_not_rebooted_twice() -> None:
+    for at in range(simulate(REBOOT).inputs):
+        simulation = simulate(REBOOT, None, Fault(at=at, kind="lose", host="b"))
+        if assert_ended(simulation).status == "finished":
+            assert simulation.world.boots["a"] == 1, at
+
+
 # ---- kills and losses at any point -----------------------------------------------------------------------------------
 
 
