@@ -217,10 +217,18 @@ def all_runs(runs: Path) -> list[RunDirectory]:
     return [RunDirectory(path) for path in sorted(found, key=_begun, reverse=True)]
 
 
-def _begun(path: Path) -> tuple[str, str]:
-    """When a run began, from its name; runs that were renamed come last."""
+def _begun(path: Path) -> tuple[float, str]:
+    """When a run began, Unix time, from its name, which has the local time; runs that were renamed come last. In an
+    hour that a change of the clock repeats, it is the later one where the file of its command is as late."""
     match = re.search(r"(\d{8}-\d{6})-[0-9a-f]{4}$", path.name)
-    return (match.group(1) if match else "", path.name)
+    try:
+        local = datetime.strptime(match[1] if match else "", "%Y%m%d-%H%M%S")
+        first_s, second_s = (local.replace(fold=fold).timestamp() for fold in (0, 1))
+    except (ValueError, OverflowError):
+        return 0.0, path.name
+    command = path / "command.json"
+    again = first_s < second_s and command.exists() and command.stat().st_mtime >= second_s
+    return second_s if again else first_s, path.name
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -82,6 +84,21 @@ def test_runs_are_found_by_name_by_path_and_latest(tmp_path: Path, monkeypatch: 
         run_directory.find(tmp_path, "nonsense")
     with pytest.raises(run_directory.RunNotFound, match="no run yet"):
         run_directory.find(tmp_path / "empty", "latest")
+
+
+def test_runs_are_ordered_by_absolute_time_in_the_hour_that_a_change_of_the_clock_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        time.tzset()
+        utc = [datetime(2026, 10, 25, hour, minute, tzinfo=UTC) for hour, minute in ((0, 50), (1, 10), (2, 0))]
+        begun = [make(tmp_path, at.astimezone()) for at in utc]
+        for at, run in zip(utc, begun, strict=True):
+            os.utime(run.path / "command.json", (at.timestamp(), at.timestamp()))
+        found = run_directory.all_runs(tmp_path)
+    time.tzset()
+    assert [run.name[:21] for run in found] == [f"smoke-20261025-{clock}" for clock in ("030000", "021000", "025000")]
 
 
 def test_where_runs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
