@@ -7,6 +7,7 @@ journal.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -19,6 +20,7 @@ from proveout.coordinator.agents.connect import AgentRefused, AgentUnreachable
 from proveout.coordinator.agents.endpoints import secret_variables
 from proveout.coordinator.agents.local_agents import LocalFabric, passed_variables
 from proveout.coordinator.agents.session import (
+    CLOSE_S,
     DIAL_AGAIN_S,
     AgentSession,
     Lost,
@@ -133,11 +135,15 @@ async def run(
     The verdict is in the journal and in the result. Expected failures are in the result too, and raise no exception.
     """
     loop = _Loop(options, journal, listeners)
+    forwarding = asyncio.create_task(loop.forward(interrupts or asyncio.Queue()))
     with rare_garbage_collection():
         try:
-            return await loop.run(interrupts or asyncio.Queue())
+            return await loop.run()
         finally:
-            await loop.close()
+            try:
+                await loop.close()
+            finally:
+                forwarding.cancel()
 
 
 class _Loop:
@@ -161,6 +167,7 @@ class _Loop:
         self._meters: Meters | None = None
         self._faults: FaultWatch | None = None
         self._dials: set[asyncio.Task[None]] = set()
+        self._partings: dict[str, asyncio.Task[None]] = {}
         self._dialling = asyncio.Semaphore(_DIALS_AT_ONCE)
         self._known_hosts: set[str] = set()
         self._noticed = Counter[str]()
@@ -169,12 +176,9 @@ class _Loop:
         self._ended: RunFinished | None = None
         self._hurried = False
 
-    async def run(self, interrupts: asyncio.Queue[None]) -> RunFinished:
+    async def run(self) -> RunFinished:
         """Run until the scheduler ends the run."""
-        background = [
-            asyncio.create_task(job)
-            for job in (self._forward_interrupts(interrupts), self._show_agents(), self._renew_certificates())
-        ]
+        background = [asyncio.create_task(job) for job in (self._show_agents(), self._renew_certificates())]
         try:
             state = await self._begin()
             while not state.over:
@@ -187,10 +191,14 @@ class _Loop:
             return replace(self._ended, status="failed", exit_code=4, reason=one_line(self._broken))
         return self._ended
 
-    async def _forward_interrupts(self, interrupts: asyncio.Queue[None]) -> None:
-        while True:
+    async def forward(self, interrupts: asyncio.Queue[None]) -> None:
+        """Hand interrupts to the scheduler. From the second one on, those after the end of the run end the wait for
+        agents."""
+        for number in itertools.count(1):
             await interrupts.get()
             self._inbox.put_nowait(Interrupted(at_s=time.monotonic()))
+            if number > 1 and self._ended is not None:
+                self._stop_waiting()
 
     async def _show_agents(self) -> None:
         """Once per beat, send the state of the agents to listeners."""
@@ -489,13 +497,17 @@ class _Loop:
     def _part(self, host: str, *, keep_data: bool) -> None:
         session = self._sessions.pop(host, None)
         if session is not None:
-            self._spawn(self._close_session(session, keep_data=keep_data))
+            timeout_s = _HURRIED_CLOSE_S if self._hurried else CLOSE_S
+            self._partings[host] = self._spawn(session.close(keep_data, timeout_s))
 
-    async def _close_session(self, session: AgentSession, *, keep_data: bool) -> None:
-        if self._hurried:
-            await session.close(keep_data, timeout_s=_HURRIED_CLOSE_S)
-        else:
-            await session.close(keep_data)
+    def _stop_waiting(self) -> None:
+        """End the wait for agents that are closing their sessions."""
+        left = {host: job for host, job in self._partings.items() if not job.done()}
+        for job in left.values():
+            job.cancel()
+        if left:
+            text = f"the end of the sessions with {', '.join(left)} was not waited for: agents undo what is left there"
+            self._emit(Notice(level="warning", host="", text=text))
 
     def _start(self, tasks: Sequence[tuple[str, str]], in_s: float) -> None:
         t0_ns = time.monotonic_ns() + int(in_s * 1e9)

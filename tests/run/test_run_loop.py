@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ import pytest
 from fabric_bench import issued
 from live_run import command
 
+from proveout.coordinator.agents.session import AgentSession
 from proveout.coordinator.certificates import Credentials
 from proveout.coordinator.measure import samples
 from proveout.coordinator.run import RunOptions, run
@@ -130,3 +132,25 @@ async def test_a_run_that_has_lost_an_event_ends_as_failed_in_its_journal_too(tm
     with Journal(sitting.directory.path) as journal:
         again = await run(sitting, journal, [])
     assert (again.status, again.exit_code) == ("finished", 0)
+
+
+async def test_a_second_interrupt_ends_the_wait_for_agents_that_close_their_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sitting, interrupts = arrange(tmp_path, PAUSE), asyncio.Queue[None]()
+    close = AgentSession.close
+
+    async def slow(self: AgentSession, keep_data: bool = False, timeout_s: float = 0.0) -> None:
+        interrupts.put_nowait(None)
+        interrupts.put_nowait(None)
+        try:
+            await asyncio.sleep(600.0)
+        finally:
+            await close(self, keep_data, 0.0)
+
+    monkeypatch.setattr(AgentSession, "close", slow)
+    with Journal(sitting.directory.path) as journal:
+        async with asyncio.timeout(60.0):
+            ended = await run(sitting, journal, [], interrupts=interrupts)
+    assert ended.status == "finished"
+    assert [n.text for n in kept(sitting) if isinstance(n, events.Notice) and "sessions with box" in n.text]
