@@ -174,8 +174,8 @@ def test_no_job_of_fio_is_lost_to_another_of_its_name() -> None:
     ]  # fmt: skip
 
 
-def test_units_of_fio_with_an_i_are_the_decimal_ones() -> None:
-    (one,) = imported("units.fio", "[a]\nbs=512Ki\nsize=10mib\n[b]\nbs=8kB\nsize=1g\n").stages[:1]
+def test_units_of_fio_of_three_letters_are_the_decimal_ones() -> None:
+    (one,) = imported("units.fio", "[a]\nbs=512KiB\nsize=10mib\n[b]\nbs=8Ki\nsize=1g\n").stages[:1]
     plan = Path("units.yaml").read_text()
     assert isinstance(one, Tool) and (one.job.block_bytes, one.job.size_bytes) == (512_000, 10_000_000)
     assert "block: 8KiB" in plan and "size: 1GiB" in plan

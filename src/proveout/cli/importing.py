@@ -239,13 +239,15 @@ def _digits(text: str) -> str:
 
 
 def _size(text: str) -> str:
-    """fio's 4k, 4KB, 4096 as a plan's, and its 4Ki as 4kB: by default its units with an `i` are the decimal ones;
-    "" for others."""
-    found = re.fullmatch(r"(\d+)\s*([kmgt]?)(i?)b?", text.strip(), re.IGNORECASE)
+    """fio's 4k, 4KB, 4Ki, 4096 as a plan's, and its 4KiB, of 4,000 bytes, as 4kB: by default its units of three letters
+    are the decimal ones; "" for others."""
+    found = re.fullmatch(r"(\d+)\s*([kmgt]?)(i?b?)", text.strip(), re.IGNORECASE)
     if found is None:
         return ""
     unit = found[2].upper()
-    return f"{found[1]}{unit.replace('K', 'k') if found[3] else unit and f'{unit}i'}B"
+    if found[3].lower() == "ib":
+        return f"{found[1]}{unit.replace('K', 'k')}B"
+    return f"{found[1]}{unit}iB" if unit else f"{found[1]}B"
 
 
 def _duration(text: str) -> str:
