@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from rich.cells import cell_len
 from rich.text import Text
+from textual.geometry import Size
 from textual.widgets import DataTable
 
 from proveout.core.data_classes import dataclass
@@ -42,6 +43,8 @@ from proveout.tui.run_view import (
 from proveout.tui.style import ACCENT, MUTED, sign_style, text_line
 
 Row: TypeAlias = tuple[str, ...]
+CALM_ROWS = 32
+"""A longer table changes in every second frame only."""
 _GAP = 2
 """Cells between two columns."""
 _LINE = "line"
@@ -100,6 +103,8 @@ class Rows(DataTable[Text]):
         self._places: tuple[int, ...] = ()
         self._widths: list[int] = []
         self._shown: list[Row] = []
+        self._calm = False
+        self._of: tuple[str, Size] | None = None
         self._title = ""
         self._view: RunView | None = None
 
@@ -123,6 +128,8 @@ class Rows(DataTable[Text]):
         self._view = view
         if self._titled is not None and (title := self._titled(view)) != self._title:
             self._title, self.border_title = title, Text(title)
+        if self._is_calm(view):
+            return
         rows = self._made(view)
         places, wider = self._fitting(rows)
         if rows == self._shown and not wider:
@@ -138,6 +145,13 @@ class Rows(DataTable[Text]):
             elif row != self._shown[index]:
                 self.update_cell(str(index), _LINE, self._line(row))
         self._shown = rows
+
+    def _is_calm(self, view: RunView) -> bool:
+        """Whether a long table leaves this frame out; never the first one of another part of the plan or size."""
+        of = (view.shown, self.size)
+        self._calm = of == self._of and len(self._shown) > CALM_ROWS and not self._calm
+        self._of = of
+        return self._calm
 
     def _fitting(self, rows: Sequence[Row]) -> tuple[tuple[int, ...], bool]:
         """The columns that fit, and whether they or their widths are others than now: wider, or much narrower."""
