@@ -43,7 +43,7 @@ class StatementCheck:
 
     def of_text(self, text: CheckedText) -> Iterator[CheckFinding]:
         """The finding of a statement of the plan, if there is one. StatementFailure when the connection is lost."""
-        if is_one(text.text):
+        if sql_text.script_fault(sql_text.scan(text.text, self._driver.dialect)) is None:  # it can be prepared
             statement = Statement(name="of the plan", text={self._driver.dialect: text.text}, arguments=())
             yield from self.of_statement(statement, text.subject, settled=text.settled)
 
@@ -78,12 +78,6 @@ class StatementCheck:
             asked = {self._driver.dialect: self._rules.explain + text}
             explained = replace(statement, text=asked, arguments=unknown, columns=(), reads=True, ranges=())
             execute(self._session, self._driver, self._session.prepare(explained), (None,) * len(unknown))
-
-
-def is_one(text: str) -> bool:
-    """Whether a text is one statement, which can be prepared."""
-    tokens = sql_text.scan(text)
-    return sql_text.script_fault(tokens) is None
 
 
 # Tables are checked only where no stage of the plan populates them: then names and types of their columns are read from
