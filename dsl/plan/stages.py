@@ -328,12 +328,16 @@ class Closed:
     kind: Literal["closed"] = "closed"
 
 
+Distribution: TypeAlias = Literal["constant", "poisson"]
+"""The distribution of the arrivals of an open load."""
+
+
 @record
 class Open:
     """Open arrival: an absolute schedule at `rate` transactions a second in total, whatever the server does."""
 
     rate: float | Expression
-    distribution: Literal["constant", "poisson"] = "constant"
+    distribution: Distribution = "constant"
     kind: Literal["open"] = "open"
 
 
@@ -348,7 +352,7 @@ class Phased:
 
     levels: tuple[Level, ...]
     of: Literal["rate", "threads"] = "rate"
-    distribution: Literal["constant", "poisson"] = "constant"
+    distribution: Distribution = "constant"
     think: Think | None = None
     kind: Literal["phased"] = "phased"
 
@@ -569,7 +573,7 @@ class Load:
     share: tuple[int, int] | None = None
     threads: int | None = None
     rate: float | None = None
-    distribution: Literal["constant", "poisson"] = "constant"
+    distribution: Distribution = "constant"
     think: Think | None = None
     session: tuple[tuple[str, str], ...] = ()
     sessions: Sessions = field(default=OWN_SESSIONS, metadata=OMITTED)
@@ -730,7 +734,7 @@ class Search(StageKind):
         "probe is not measured in the next.",
     )
     bounds: SearchBounds = key(SearchBounds(), text="Bounds that a probe must keep in addition to `accept`.")
-    distribution: Literal["constant", "poisson"] = key("constant", name="arrival")
+    distribution: Distribution = key("constant", name="arrival")
     captures: tuple[str, ...] = ()
     retries: int = key(1, text=_RETRIES, ge=0, le=10)
     workers: int | None = key(None, text=_WORKERS, ge=1, le=1000)
