@@ -707,7 +707,7 @@ def _fault(text: str, tried: Iterable[Checked]) -> ExpressionFault:
     meant.
     """
     fault = max((one for checked in tried for one in checked.faults), key=lambda one: one.offset)
-    return ExpressionFault(f"--fail-if `{text}`: {fault.message}", text=text, offset=fault.offset, way_out=fault.hint)
+    return ExpressionFault(f"--fail-if `{text}`: {fault.message}", way_out=fault.hint)
 
 
 def _compared(shape: Shape) -> Shape:
