@@ -688,9 +688,7 @@ class SearchBounds(Element):
 class Around(Element):
     """A ladder around the answer of a search, which is a rung of it too."""
 
-    threads: Shares = key(
-        (0.5, 0.75, 1.25, 1.5), text="Threads over those of the answer: 120%. By default 50%, 75%, 125%, 150%."
-    )
+    threads: Shares = key((0.5, 0.75, 1.25, 1.5), text="Threads over those of the answer: 120%.")
     repeat: int = key(3, text="Repeats of each rung.", ge=1, le=100)
 
 
