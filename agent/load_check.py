@@ -43,7 +43,7 @@ class StatementCheck:
 
     def of_text(self, text: CheckedText) -> Iterator[CheckFinding]:
         """The finding of a statement of the plan, if there is one. StatementFailure when the connection is lost."""
-        if sql_text.script_fault(sql_text.scan(text.text)) is None:  # else it cannot be prepared
+        if sql_text.script_fault(sql_text.scan(text.text, self._driver.dialect)) is None:  # else it cannot be prepared
             statement = Statement(name="of the plan", text={self._driver.dialect: text.text}, arguments=())
             yield from self.of_statement(statement, text.subject, settled=text.settled)
 

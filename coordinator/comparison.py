@@ -698,7 +698,7 @@ def check(text: str, plan: Plan) -> Condition:
         return Condition(text=tried[fitting[0]].text, ladders=fitting)
     # the scope that fits the longest part of the text was most likely meant
     fault = max((one for checked in (*tried.values(), once) for one in checked.faults), key=lambda one: one.offset)
-    raise ExpressionFault(f"--fail-if `{text}`: {fault.message}", text=text, offset=fault.offset, way_out=fault.hint)
+    raise ExpressionFault(f"--fail-if `{text}`: {fault.message}", way_out=fault.hint)
 
 
 def _compared(shape: Shape) -> Shape:

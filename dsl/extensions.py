@@ -17,8 +17,6 @@ from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from pydantic import BaseModel
 
     from proveout.dsl.source.nodes import Map, Problems
@@ -104,7 +102,7 @@ def load(group: str, name: str) -> Any:
     found = tuple(entry_points(group=group, name=name))
     if not found:
         return None
-    packages = sorted({_package(entry) for entry in found})
+    packages = sorted({entry.dist.name if entry.dist is not None else entry.module for entry in found})
     if len(packages) > 1:
         raise ProveoutError(f"{name!r} is announced by {' and by '.join(packages)}", way_out="uninstall one of them")
     try:
@@ -125,7 +123,3 @@ def workload(kind: str) -> WorkloadExtension | None:
         f"the workload {kind!r} is announced as {type(found).__name__}",
         way_out="its entry point must be a proveout.dsl.extensions.WorkloadExtension",
     )
-
-
-def _package(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist is not None else entry.module

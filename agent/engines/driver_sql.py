@@ -89,7 +89,7 @@ class DriverAdapter(Adapter):
 def _statement(dialect: Any, text: str) -> Statement:
     from proveout.dsl.workloads import sql_text  # noqa: PLC0415 - only where statements are run
 
-    return Statement(name="sql", text={dialect: text}, arguments=(), reads=sql_text.reads(sql_text.scan(text)))
+    return Statement(name="sql", text={dialect: text}, arguments=(), reads=sql_text.reads(sql_text.scan(text, dialect)))
 
 
 def _faults(endpoint: Endpoint) -> contextlib.AbstractContextManager[None]:

@@ -571,5 +571,5 @@ def resolve(value: float | Expression, results: RunResults) -> float:
     tree = environment(results)
     found = evaluation.evaluate(by_mean(value.text, tree), tree, functions=FUNCTIONS)
     if isinstance(found, bool) or not isinstance(found, int | float):
-        raise evaluation.ExpressionFault(f"`{value.text}` is not a number", text=value.text)
+        raise evaluation.ExpressionFault(f"`{value.text}` is not a number")
     return float(found)

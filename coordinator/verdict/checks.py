@@ -442,7 +442,7 @@ def _span(value: Any, text: str) -> tuple[float, float] | None:
     if not isinstance(value, dict):
         return float(value), float(value)
     if "mean" not in value:
-        raise ExpressionFault(f"`{text}` is a group of metrics, not a number", text=text)
+        raise ExpressionFault(f"`{text}` is a group of metrics, not a number")
     return ends(value)
 
 

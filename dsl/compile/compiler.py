@@ -47,7 +47,7 @@ from proveout.dsl.schema.parameters import TEMPLATE, Parameters, read_parameters
 from proveout.dsl.schema.validation import SPLIT, salvage, validate
 from proveout.dsl.source.includes import read
 from proveout.dsl.source.loader import maps_below, text_positions
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, where_of
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, node_at, where_of
 
 
 def compile_plan(path: Path, *, overrides: Mapping[str, str] | None = None, inventory: Path | None = None) -> Plan:
@@ -149,12 +149,9 @@ def _tell_left_out(problems: Problems, plan: Plan, parameters: Parameters, overr
 
 
 def _positions(root: Map, drafts: Sequence[Draft], plan: Plan, problems: Problems) -> Iterator[TextPosition]:
-    topology = root.get("topology")
-    systems = topology.get("systems") if isinstance(topology, Map) else None
-    sections = {"systems": systems, "workloads": root.get("workloads"), "captures": root.get("captures")}
-    for name, section in sections.items():
-        if section is not None:
-            yield from text_positions(name, section, problems)
+    for path in (("topology", "systems"), ("workloads",), ("captures",)):
+        if (section := node_at(root, *path)) is not None:
+            yield from text_positions(path[-1], section, problems)
     for draft in drafts:
         yield from text_positions(f"stages.{draft.id}", draft.body, problems)
     names = {one.where: one.name for one in all_tunings(plan)}
@@ -316,11 +313,10 @@ class _Expressions:
             return expression
         checked = check_expression(expression.text, scope, expected, self.parameters.numbers())
         for fault in checked.faults:
-            if fault.unknown_root and not self.drafts:
-                continue  # there are no stages, which is a problem by itself
-            self.problems.add(
-                _place(scalar, expression, fault.offset), fault.message, key=".".join(map(str, path)), hint=fault.hint
-            )
+            where = expression.where
+            if isinstance(scalar, Scalar):
+                where = scalar.at(max(scalar.text.find(expression.text), 0) + fault.offset)
+            self.problems.add(where, fault.message, key=".".join(map(str, path)), hint=fault.hint)
         ids = {draft.id for draft in self.drafts}
         needs = tuple(name for name in checked.roots if name in ids) if scope.what == "the results" else ()
         if "interference" in checked.text:
@@ -333,10 +329,9 @@ class _Expressions:
         return Expression(text=checked.text, needs=needs, where=expression.where)
 
     def hopeless(self, expression: Expression, scalar: Node) -> bool:
-        """Whether the expression, or a parameter that it reads, has a problem already."""
-        faulty = isinstance(scalar, Scalar) and scalar.faulty
-        words = [f"params.{name}" for name in self.parameters.broken]
-        return not expression.text or faulty or any(_reads(expression.text, word) for word in words)
+        """Whether the expression, or a parameter that it reads, has a problem already, or the plan has no stages."""
+        faulty = not self.drafts or not expression.text or (isinstance(scalar, Scalar) and scalar.faulty)
+        return faulty or any(_reads(expression.text, f"params.{name}") for name in self.parameters.broken)
 
     def verdicts(self) -> tuple[Check, ...]:
         scope = self.results(self.plan.stages)
@@ -455,10 +450,3 @@ def _turning(draft: Draft) -> str:
 
 def _names(draft: Draft) -> tuple[str, ...]:
     return (draft.id,) if draft.cell is None else (draft.id, draft.cell.of)
-
-
-def _place(scalar: Node, expression: Expression, offset: int) -> Where:
-    if not isinstance(scalar, Scalar):
-        return expression.where
-    inside = scalar.text.find(expression.text)
-    return scalar.at(max(inside, 0) + offset)

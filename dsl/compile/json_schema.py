@@ -1,7 +1,7 @@
 """The plan format as JSON Schema, generated from the models: what editors complete and check while one types.
 
-Two things are added to what pydantic gives: wherever a value is not free text, `${…}` may stand for it or be in it, and
-a number may be written `20_000` (text to the YAML 1.2 readers that editors use).
+Three things are added to what pydantic gives: wherever a value is not free text, `${…}` may stand for it or be in it; a
+number may be written `20_000` (text to the YAML 1.2 readers that editors use); and defaults are as plans write them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from proveout.dsl.operations.table import FAULT_KEYS, OPERATIONS, TUNING_KEYS
 from proveout.dsl.plan.scalars import NAME_PATTERN
 from proveout.dsl.schema import models as schema
 from proveout.dsl.schema import stage_models
+from proveout.dsl.schema.parameters import FORMATS
 from proveout.dsl.schema.stage_models import FaultEntry
 from proveout.dsl.source.includes import BY_NAME, LISTED
 from proveout.dsl.workloads.kinds import BUILT_IN, built_in
@@ -41,11 +42,13 @@ _REFERENCE = re.compile(r'"#/\$defs/([^"]+)"')
 _NOT_TEXT = ("integer", "number", "boolean", "array")
 
 
-def plan_schema() -> dict[str, Any]:
-    """The JSON Schema of a plan file."""
-    definitions = _definitions(
-        [schema.Document, *stage_models.STAGES.values(), *_workloads(), *_tunings(), *_changes(), _fault()]
-    )
+def schema_json() -> str:
+    """The JSON Schema of a plan file as text, the same at every call."""
+    models: list[type[BaseModel]] = [schema.Document, *stage_models.STAGES.values(), *_workloads()]
+    models += [*_tunings(), *_changes(), _fault()]
+    _, top = models_json_schema([(model, "validation") for model in models], ref_template="#/$defs/{model}")
+    whole = (schema.Document.__name__, schema.Param.__name__)
+    definitions = {name: _tidy(value, templates=name not in whole) for name, value in top["$defs"].items()}
     document = definitions.pop(schema.Document.__name__)
     document["properties"]["stages"]["items"] = {"anyOf": [_stage(kind) for kind in stage_models.STAGES]}
     workloads = {"anyOf": [*map(_ref, _workloads()), OTHER_KIND]}
@@ -63,24 +66,16 @@ def plan_schema() -> dict[str, Any]:
     del document["required"]  # a file without stages is an include or an inventory
     document["if"] = {"required": ["stages"]}
     document["then"] = {"required": ["proveout", "name"]}
-    return {
-        "$schema": IDENTIFIER,
-        "title": "proveout plan, format version 1",
-        **document,
-        "$defs": _referenced(document, definitions),
-    }
-
-
-def _referenced(document: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """The definitions that the document refers to, itself or through others, in their order."""
-    found: set[str] = set()
+    found: set[str] = set()  # the definitions that the document refers to, itself or through others
     left = [json.dumps(document)]
     while left:
         for name in _REFERENCE.findall(left.pop()):
             if name not in found:
                 found.add(name)
                 left.append(json.dumps(definitions[name]))
-    return {name: value for name, value in definitions.items() if name in found}
+    title = {"$schema": IDENTIFIER, "title": "proveout plan, format version 1"}
+    definitions = {name: value for name, value in definitions.items() if name in found}
+    return json.dumps({**title, **document, "$defs": definitions}, indent=2, ensure_ascii=False) + "\n"
 
 
 def _let_drop(sections: dict[str, Any], topology: dict[str, Any]) -> None:
@@ -102,17 +97,6 @@ def _or(section: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     kept = {key: section[key] for key in ("description",) if key in section}
     whole = {key: value for key, value in section.items() if key not in kept}
     return {**kept, "anyOf": [*(whole["anyOf"] if set(whole) == {"anyOf"} else [whole]), other]}
-
-
-def schema_json() -> str:
-    """The schema as text, the same at every call."""
-    return json.dumps(plan_schema(), indent=2, ensure_ascii=False) + "\n"
-
-
-def _definitions(models: list[type[BaseModel]]) -> dict[str, Any]:
-    _, top = models_json_schema([(model, "validation") for model in models], ref_template="#/$defs/{model}")
-    whole = (schema.Document.__name__, schema.Param.__name__)
-    return {name: _tidy(value, templates=name not in whole) for name, value in top["$defs"].items()}
 
 
 def _workloads() -> list[type[BaseModel]]:
@@ -176,7 +160,9 @@ def _tidy(node: Any, *, templates: bool) -> Any:
     if not isinstance(node, dict):
         return node
     result = {
-        key: _tidy(value, templates=templates) for key, value in node.items() if key not in ("properties", "title")
+        key: _tidy(value, templates=templates)
+        for key, value in node.items()
+        if key not in ("properties", "title", "kind")
     }
     if isinstance(result.get("description"), str):
         result["description"] = " ".join(result["description"].split("\n"))  # a docstring's lines
@@ -193,14 +179,16 @@ def _tidy(node: Any, *, templates: bool) -> Any:
 
 def _value(node: Any, templates: bool) -> Any:
     """The schema of one value: ints in groups of digits, and a template in its place."""
+    kind = next((one["kind"] for one in _with_items(_options(node)) if "kind" in one), "")
     node = _tidy(node, templates=templates)
-    options = _options(node)
-    default = node.get("default")
-    items = [one for option in options for one in _options(option.get("items", {}))]
-    of_items = [one for one in items if one not in (GROUPED, TEMPLATE)]
-    texts = all(isinstance(one, str) for one in (default if isinstance(default, list) else [default]))
-    if default is None or isinstance(default, dict) or (_is_typed([*options, *of_items]) and not texts):
-        node.pop("default", None)  # no default, or one in base units, which a plan cannot write
+    options, default = _options(node), node.get("default")
+    values = default if isinstance(default, list) else [default]
+    if kind and default is not None:
+        values = [one if isinstance(one, str) else FORMATS[kind](one) for one in values if one is not None]
+        node["default"] = values if any(option.get("type") == "array" for option in options) else values[0]
+    typed = _is_typed([one for one in _with_items(options) if one not in (GROUPED, TEMPLATE)])
+    if default is None or isinstance(default, dict) or (typed and not all(isinstance(one, str) for one in values)):
+        node.pop("default", None)  # no default, or one that a plan cannot write
     extra = [GROUPED] if any(option.get("type") in ("integer", "number") for option in options) else []
     if templates and (
         any(option.get("type") in _NOT_TEXT or "enum" in option for option in options) or _is_typed(options)
@@ -217,6 +205,11 @@ def _options(node: dict[str, Any]) -> list[dict[str, Any]]:
     """The schemas that a value may have, also those of a union in a union."""
     parts = node.get("anyOf") or node.get("oneOf")
     return [found for part in parts for found in _options(part)] if parts else [node]
+
+
+def _with_items(options: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Schemas, and those of the items of lists among them."""
+    return [*options, *(one for option in options for one in _options(option.get("items", {})))]
 
 
 def _is_typed(options: list[dict[str, Any]]) -> bool:

@@ -5,19 +5,15 @@ checked.
 from __future__ import annotations
 
 import csv
-import dataclasses
 import math
 import os
 import re
-import stat
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
-from proveout.core.data_classes import record
 from proveout.core.errors import Where
 from proveout.core.numbers import threads
 from proveout.core.units import written_duration
@@ -25,6 +21,7 @@ from proveout.dsl import engines
 from proveout.dsl.compile.symbols import StageNames
 from proveout.dsl.compile.topology import plain_settings
 from proveout.dsl.plan import slices
+from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.phases import POINTS_MAX, SLICES_MAX, Level
 from proveout.dsl.plan.scalars import RATE_MAX, WEEK_S, setting_text
 from proveout.dsl.plan.stages import (
@@ -32,10 +29,12 @@ from proveout.dsl.plan.stages import (
     Access,
     Arrival,
     Closed,
+    Distribution,
     Ladder,
     Load,
     Open,
     Phased,
+    Search,
     Sessions,
     Think,
     Windows,
@@ -57,11 +56,11 @@ from proveout.dsl.schema.stage_models import (
     ThreadsLine,
     ThreadsWave,
 )
+from proveout.dsl.source.loader import read_regular
 from proveout.dsl.source.nodes import Map, did_you_mean, locate
 from proveout.dsl.workloads.kinds import has_own_arrival, is_in_order, with_range, writes
 
 Of: TypeAlias = Literal["rate", "threads"]
-Distribution: TypeAlias = Literal["constant", "poisson"]
 NO_THINK = "a schedule of arrivals has no think times"
 EXCLUDED_BY = {
     "phases": ("measure", "rate", "passes", "within"),
@@ -70,36 +69,14 @@ EXCLUDED_BY = {
 """Keys of a ladder -> those that cannot stand beside them."""
 
 
-@record
-class Loads:
-    """The load of a stage, or its `loads`, as the fields of `Ladder` and `Search`."""
-
-    clients: tuple[str, ...]
-    workload: str = ""
-    target: str = ""
-    session: tuple[tuple[str, str], ...] = ()
-    sessions: Sessions = OWN_SESSIONS
-    tracked: bool = False
-    checked: bool = False
-    loads: tuple[Load, ...] = ()
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        return {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
-
-    @property
-    def targets(self) -> list[str]:
-        return [load.target for load in self.loads] or [self.target]
-
-
-def compile_loads(names: StageNames, entry: Measured) -> Loads | None:
-    """The load or loads of a stage; None when a name does not resolve or a key is missing."""
+def compile_loads(names: StageNames, entry: Measured) -> dict[str, Any] | None:
+    """The load or loads of a stage, as the fields of `Ladder` and `Search`; None when a name does not resolve or a key
+    is missing."""
     one = {"workload": entry.workload, "target": entry.target}
     if entry.loads is None:
         for key in (key for key, value in one.items() if value is None):
             names.problem(f"`{key}` is required", hint=f"{key}: a name, or `loads`")
-        made = _load(names, entry, entry, names.clients(entry.from_))
-        return None if made is None else Loads(**made)
+        return _load(names, entry, entry, names.clients(entry.from_))
     for key in (key for key, value in one.items() if value is not None):
         hint = f"leave `{key}` out: each load has its own"
         names.problem(f"`{key}` and `loads` exclude each other", key, hint=hint)
@@ -110,7 +87,8 @@ def compile_loads(names: StageNames, entry: Measured) -> Loads | None:
     if len(loads) < len(found):
         return None
     hosts = {client for load in loads for client in load.clients}
-    return Loads(clients=tuple(host for host in names.scope.hosts if host in hosts), loads=loads)
+    clients = tuple(host for host in names.scope.hosts if host in hosts)
+    return {"workload": "", "target": "", "clients": clients, "loads": loads}
 
 
 def _load(
@@ -266,42 +244,32 @@ def think_time(names: StageNames, entry: ThinkEntry | None) -> Think | None:
 # ---- several loads ---------------------------------------------------------------------------------------------------
 
 
-def check_loads(names: StageNames, loads: Loads, lowest: int, key: str, *, processes: int) -> None:
-    """Each share has a thread at the lowest rung, and engines of one process have one load process."""
-    shares = [Fraction(*load.share) for load in loads.loads if load.share is not None]
-    if shares and sum(shares, Fraction(0)) == 1 and (idle := _idle(loads, lowest)):
-        least = next(rung for rung in range(lowest, math.ceil(1 / min(shares)) + 1) if not _idle(loads, rung))
-        message = f"a rung of {threads(lowest)} has none for load `{idle}`"
-        names.problem(message, key, hint=f"{key} from {least} on")
-    used = {name: names.scope.systems[name].engine for name in loads.targets}
+def check_loads(names: StageNames, stage: Ladder | Search, lowest: int, key: str, *, processes: int) -> None:
+    """Each share has a thread at the lowest rung, also of a ladder around an answer, and engines of one process have
+    one load process."""
+    every = parts(stage)
+
+    def idle(rung: int) -> str:
+        """The first load that has no thread at a rung; "" when each has one."""
+        return next((part.name for part in every if not part.threads(rung)), "")
+
+    fewest = min(1.0, *stage.around.threads) if isinstance(stage, Search) and stage.around else 1.0
+    rung, shares = max(1, round(lowest * fewest)), [part.share for part in every if not part.own]
+    if sum(shares) == 1 and (name := idle(rung)):
+        least = next(count for count in range(rung, math.ceil(1 / min(shares)) + 1) if not idle(count))
+        message = f"a rung of {threads(rung)} has none for load `{name}`"
+        names.problem(message, key, hint=f"{key} from {math.ceil(least / fewest)} on")
+    targets = [part.stage.target for part in every]
+    used = {name: names.scope.systems[name].engine for name in targets}
     single = {name: engine for name, engine in sorted(used.items()) if engines.of(engine).one_process}
     if single and processes > 1:
         message = f"a load on {single[min(single)]} is one process, with a thread for each terminal"
         at, hint = ("workers", "leave `workers` out") if key == "threads" else (key, "threads: [1, 2, 4]")
         names.problem(message, at, hint=hint)
     for name, engine in single.items():
-        if Counter(loads.targets)[name] > 1:
+        if targets.count(name) > 1:
             message = f"several loads on `{name}` are several processes, and one at a time can use {engine}"
             names.problem(message, "loads", hint="one load on it, with the transactions of all of them")
-
-
-def _idle(loads: Loads, lowest: int) -> str:
-    """The first load with a share that has no thread at a rung; "" when each has one."""
-    before = Fraction(0)
-    for load in loads.loads:
-        after = before + Fraction(*(load.share or (0, 1)))
-        if load.share is not None and math.ceil(lowest * after) == math.ceil(lowest * before):
-            return load.name
-        before = after
-    return ""
-
-
-def check_interference(names: StageNames, loads: Loads) -> None:
-    """There are several loads to compare, together and alone."""
-    if len(loads.loads) < 2:
-        what = "one load" if loads.loads else "a stage without `loads`"
-        hint = "loads: two or more, or leave `interference` out"
-        names.problem(f"{what} has no interference with others", "interference", hint=hint)
 
 
 def _exclude(names: StageNames, key: str) -> None:
@@ -311,12 +279,12 @@ def _exclude(names: StageNames, key: str) -> None:
             names.problem(f"`{key}` and `{other}` exclude each other", other, hint=hint)
 
 
-def check_versus(names: StageNames, entry: LadderKeys, loads: Loads, ladder: Ladder) -> None:
+def check_versus(names: StageNames, entry: LadderKeys, ladder: Ladder) -> None:
     """Loads can take turns in slices: several, closed or at one rate, in a window of enough blocks."""
     _exclude(names, "versus")
     if isinstance(entry.rate, RateRamp):
         names.problem("`versus` and a ramp of the rate exclude each other", "rate", hint="rate: 500/s")
-    if len(loads.loads) < 2:
+    if len(ladder.loads) < 2:
         message, hint = "`versus` needs two `loads` or more", "list them under `loads`, or leave `versus` out"
         names.problem(message, "versus", hint=hint)
         return
@@ -330,7 +298,7 @@ def check_versus(names: StageNames, entry: LadderKeys, loads: Loads, ladder: Lad
             what = "a program has its own schedule" if has_own_arrival(workload) else "a pass of a set has no slices"
             message = f"`{load.workload}` cannot take turns in slices: {what}"
             names.problem(message, "loads", name, "workload", hint="order: interleaved, with a ladder for each")
-    blocks, of = slices.blocks(ladder), len(loads.loads)
+    blocks, of = slices.blocks(ladder), len(ladder.loads)
     least_s = slices.BLOCKS_MIN * ladder.versus_s * of
     if ladder.windows.measure_s < least_s:
         message = f"{blocks} blocks of {of} slices tell little"
@@ -415,11 +383,8 @@ def _objection(text: str, target: Path, folder: Path) -> tuple[str, str]:
 
 def _content(target: Path) -> str | None:
     try:
-        descriptor = os.open(target, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-            content = file.read(BYTES_MAX + 1) if regular else b""
-        return content.decode("utf-8-sig") if regular and len(content) <= BYTES_MAX else None
+        content = read_regular(target, BYTES_MAX)
+        return None if content is None or len(content) > BYTES_MAX else content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError):
         return None
 

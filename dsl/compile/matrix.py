@@ -22,10 +22,10 @@ from proveout.dsl.plan.loads import targets
 from proveout.dsl.plan.scalars import RESERVED
 from proveout.dsl.plan.stages import KINDS, Cell, Ladder, Order, Populate, Reset, Restart, Stage, ids, same
 from proveout.dsl.rules.repeat_rules import once_only
-from proveout.dsl.schema.parameters import CellValues, Parameters, Variants, filled_in, label_of
+from proveout.dsl.schema.parameters import CellValues, Parameters, Variants, filled_in, label_of, written_out
 from proveout.dsl.schema.stage_models import MatrixEntry
 from proveout.dsl.schema.validation import validate
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, Steps, did_you_mean, rewritten, where_of
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, Steps, did_you_mean, listed, rewritten, where_of
 
 # A cell's id is made of its labels (`stages.ids`). The first axis changes slowest. `matrix` has the cells
 # take turns.
@@ -133,7 +133,9 @@ class _Expansion:
         if named.text in self.members:
             self.problem(named.where, "id", f"another stage has the id `{named.text}`")
             return []
-        whole = _long_form(matrix)
+        whole = Map(entries=((_text("axes", matrix.where), matrix),), where=matrix.where)
+        if isinstance(matrix, Map) and isinstance(matrix.get("axes"), Map):
+            whole = matrix  # the long form, `{axes: {…}, combine: …}`
         if (combine := whole.get("combine")) is not None:
             whole = put(whole, "combine", self.filled(combine, "matrix.combine") or combine)
         entry = validate(MatrixEntry, whole, f"{self.path}.matrix", self.problems)
@@ -163,7 +165,7 @@ class _Expansion:
             self.problem(key.where, path, message)
             return None
         whole = self.filled(node, path)
-        items = whole.items if isinstance(whole, Seq) else (whole,) if whole is not None else ()
+        items = listed(whole)
         values = [self.filled(item, path) for item in items]
         if any(not self.is_label(value, path) for value in values) or whole is None:
             return None
@@ -216,14 +218,13 @@ class _Expansion:
     def cell(self, item: Map, body: Map, one: tuple[str, Cell, Mapping[str, Scalar]]) -> Iterator[tuple[Node, Place]]:
         name, cell, values = one
         own = CellValues(values=values, problems=self.problems, path=self.path)
-        whole = rewritten(_without(body, "matrix"), self.with_workload)
-        filled = self.variants.named(own.node(whole), cell, own)
+
+        def with_workload(node: Scalar, path: Steps) -> Node:  # which may have variants by the axes
+            return (self.filled(node, "workload") or node) if path[-1:] == ("workload",) else node
+
+        filled = self.variants.named(own.node(rewritten(_without(body, "matrix"), with_workload)), cell, own)
         assert isinstance(filled, Map)  # noqa: S101 - a mapping stays one
         yield from self.turns(item, _with_id(filled, name), name, cell)
-
-    def with_workload(self, node: Scalar, path: Steps) -> Node:
-        """The workload that a parameter names: it may have variants by the axes."""
-        return (self.filled(node, "workload") or node) if path[-1:] == ("workload",) else node
 
     # ---- loads alone ----
 
@@ -233,8 +234,8 @@ class _Expansion:
         yield from self.steps(item, body, name, Place(index=self.index, cell=cell))
         asked, loads = body.get("interference"), body.get("loads")
         given = None if asked is None else self.filled(asked, "interference")
-        wanted = isinstance(given, Scalar) and given.value is True and isinstance(loads, Map)
-        for load in loads.keys() if wanted and isinstance(loads, Map) and len(loads.entries) > 1 else ():
+        alone = loads.keys() if isinstance(loads, Map) and isinstance(given, Scalar) and given.value is True else ()
+        for load in alone if len(alone) > 1 else ():
             made = f"{name}__{load}_alone"
             place = Place(index=self.index, alone=load, alone_of=name)
             yield from self.steps(item, _with_id(body, made), made, place)
@@ -248,10 +249,10 @@ class _Expansion:
         before = [(f"{name}__before_{number}", key, given) for number, key, given in self.side(body, "before")]
         after = [(key, given) for _, key, given in self.side(body, "after")]
         after += _taken_back(before)
-        before += [(f"{name}__{key.text}_{number}", key, given) for number, key, given in self.each_repeat(body)]
-        for step_id, key, given in before:
-            side = EACH if step_id.startswith(f"{name}__{key.text}_") else "before"
-            yield _step(step_id, key, given, shared), Place(index=self.index, step_of=name, side=side)
+        each = [(f"{name}__{key.text}_{number}", key, given) for number, key, given in self.each_repeat(body)]
+        for side, steps in (("before", before), (EACH, each)):
+            for step_id, key, given in steps:
+                yield _step(step_id, key, given, shared), Place(index=self.index, step_of=name, side=side)
         kind = item.entries[0][0]
         yield Map(entries=((kind, ladder),), where=item.where), place
         for number, (key, given) in enumerate(after, 1):
@@ -276,10 +277,8 @@ class _Expansion:
 
     def side(self, body: Map, side: str) -> Iterator[tuple[int, Scalar, Map]]:
         """(number, kind, body) of each valid step before or after the ladder; one whose `when` is false is left out."""
-        node = body.get(side)
-        items = node.items if isinstance(node, Seq) else () if node is None else (node,)
         allowed = (*STEPS, *TAKEN_BACK) if side == "before" else STEPS
-        for number, step in enumerate(items, 1):
+        for number, step in enumerate(listed(body.get(side)), 1):
             kind = step.entries[0] if isinstance(step, Map) and len(step.entries) == 1 else None
             if kind is not None and kind[0].text in TAKEN_BACK and kind[0].text not in allowed:
                 message, hint = f"`{kind[0].text}` is a step before a ladder", "it is taken back after it by itself"
@@ -325,20 +324,13 @@ class _Expansion:
         if needs is None or not isinstance(body, Map):
             return item
         named: list[Node] = []
-        for node in needs.items if isinstance(needs, Seq) else (needs,):
+        for node in listed(needs):
             cells = self.members.get(node.text, ()) if isinstance(node, Scalar) else ()
             named += [_text(cell, node.where) for cell in cells] or [node]
         return put(item, key.text, put(body, "needs", Seq(items=tuple(named), where=needs.where)))
 
 
 # ---- nodes -------------------------------------------------------------------------------------------------------
-
-
-def _long_form(matrix: Node) -> Map:
-    """`{axes: {…}, combine: …}`, of which `{mode: […], …}` is the short form."""
-    if isinstance(matrix, Map) and isinstance(matrix.get("axes"), Map):
-        return matrix
-    return Map(entries=((_text("axes", matrix.where), matrix),), where=matrix.where)
 
 
 def _step(step_id: str, kind: Scalar, body: Map, shared: tuple[tuple[Scalar, Node], ...]) -> Map:
@@ -480,7 +472,7 @@ class _Turns:
         if len({(ladder.repeat, ladder.repeat_min) for ladder in ladders}) > 1:
             return "they are not repeated alike"
         for key in ("when", "needs"):
-            if len({_written(cell.body.get(key)) for cell in cells}) > 1:
+            if len({written_out(cell.body.get(key)) for cell in cells}) > 1:
                 return f"their `{key}` differs"
         loaded = {name for ladder in ladders for name in targets(ladder)}
         for source in sorted(name for name in loaded if systems[name].propagates_to in loaded):
@@ -528,12 +520,6 @@ class _Turns:
                 hint = f"repeatable: true on the step, or {'no interference' if whole != draft.id else 'order: ladder'}"
                 self.scope.problems.add(draft.stage.where, message, key="stages", hint=hint)
         return [one if one.id in turning else draft for one, draft in zip(tried, drafts, strict=True)]
-
-
-def _written(node: Node | None) -> str:
-    if isinstance(node, Seq):
-        return ",".join(map(_written, node.items))
-    return node.text if isinstance(node, Scalar) else ""
 
 
 def whole_ladder(stage: Stage) -> str:

@@ -16,7 +16,7 @@ from proveout.dsl.plan.stages import Ladder, Open, Phased, Stage
 from proveout.dsl.plan.topology import Declared
 from proveout.dsl.rules.host_rules import noted
 from proveout.dsl.source.loader import maps_below
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, scalars
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Steps, last_key, node_at, scalars
 
 _SECTIONS = {
     "workload": (("workloads",), {"workload"}),
@@ -50,12 +50,15 @@ def _names(document: Map, root: Map) -> Iterator[tuple[str, Scalar, str]]:
 
     A workload of a matrix is one for each of its values.
     """
+    texts = [(steps, one.text) for steps, one in scalars(root) if last_key(steps) not in _NO_NAMES]
     for kind, (path, keys) in _SECTIONS.items():
-        if any(text.startswith("${params.") for text in _under(document, keys)):
+        if any(one.text.startswith("${params.") and not keys.isdisjoint(steps) for steps, one in scalars(document)):
             continue
         written = _section(document, path)
-        for key, node in _section(root, path).entries:
-            if written.get(key.text) is not None and key.text not in _texts(root, node):
+        for key, _ in _section(root, path):
+            own = (*path, key.text)
+            used = any(text == key.text and steps[: len(own)] != own for steps, text in texts)
+            if not used and any(key.text == one.text for one, _ in written):
                 yield kind, key, "name it in a stage, or leave it out"
 
 
@@ -63,39 +66,15 @@ def _templates(document: Map) -> Iterator[tuple[str, Scalar, str]]:
     """(kind, key, way out) of parameters and secrets that no template and no expression reads."""
     text = "\n".join(scalar.text for _, scalar in scalars(document))
     for kind, section in (("parameter", "params"), ("secret", "secrets")):
-        for key, _ in _section(document, (section,)).entries:
+        for key, _ in _section(document, (section,)):
             if not re.search(rf"\b{section}\.{re.escape(key.text)}\b", text):
                 yield kind, key, f"write ${{{section}.{key.text}}} where it belongs, or leave it out"
 
 
-def _section(root: Map, path: tuple[str, ...]) -> Map:
-    node: Node | None = root
-    for step in path:
-        node = node.get(step) if isinstance(node, Map) else None
-    return node if isinstance(node, Map) else Map(entries=(), where=root.where)
-
-
-def _under(node: Node, keys: set[str]) -> Iterator[str]:
-    entries = node.entries if isinstance(node, Map) else ()
-    for key, value in entries:
-        yield from _texts(value, None) if key.text in keys else _under(value, keys)
-    for item in node.items if isinstance(node, Seq) else ():
-        yield from _under(item, keys)
-
-
-def _texts(node: Node, without: Node | None) -> Iterator[str]:
-    """The texts of all values below a node, without those of one entry and of keys that name nothing."""
-    if node is without:
-        return
-    if isinstance(node, Scalar):
-        yield node.text
-    elif isinstance(node, Seq):
-        for item in node.items:
-            yield from _texts(item, without)
-    else:
-        for key, value in node.entries:
-            if key.text not in _NO_NAMES or not isinstance(value, Scalar | Seq):
-                yield from _texts(value, without)
+def _section(root: Map, path: Steps) -> tuple[tuple[Scalar, Node], ...]:
+    """The entries of a section; none where it is not there."""
+    node = node_at(root, *path)
+    return node.entries if isinstance(node, Map) else ()
 
 
 def empty(document: Map, problems: Problems) -> Iterator[PlanProblem]:

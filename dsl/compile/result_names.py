@@ -6,7 +6,7 @@ charts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from proveout.core.data_classes import dataclass, field
@@ -126,13 +126,7 @@ def live_scope(plan: Plan, stage: Ladder) -> Group:
     hosts = {host: Group(what=f"live.hosts.{host}", members=cpu) for host in _captured(captures)}
     live.give({"lag": _group(metrics.LIVE_LAG, NUMBER, "live.lag")}, _no_capture(stage, captures, "lag"))
     live.give({"hosts": Group(what="the captured hosts", members=hosts)}, _no_capture(stage, captures, "os"))
-    for kind in (*MEASURED, "prometheus"):  # a level as it is, a counter as its growth per second
-        found = {
-            one.name: dict.fromkeys((*(v.name for v in one.values), *(s.alias for s in one.scrapes)), NUMBER)
-            for one in captures
-            if one.kind == kind
-        }
-        live.give({kind: _by_capture(kind, found)}, _no_capture(stage, captures, kind))
+    _add_named(live, stage, captures, lambda *_: NUMBER)  # a level as it is, a counter as its growth per second
     return Group(what=f"`when` of a fault of `{stage.id}`", members={"live": live.group("the last second")})
 
 
@@ -242,20 +236,23 @@ def _add_captured(names: _Names, plan: Plan, stage: Measuring, leaf: Leaf) -> No
         "counter": metrics.EXPORTED_COUNTER,
         "age": metrics.AGE,
     }
+    _add_named(names, stage, captures, lambda name, form: _group(trees_of[form], leaf, name))
+
+
+def _add_named(
+    names: _Names, stage: Measuring, captures: Sequence[Capture], shape: Callable[[str, str], Shape]
+) -> None:
+    """`sql.<capture>.<metric>` of each captured query, `command.…`, `prometheus.…`: the shape of each by its name and
+    its form."""
     for kind in ("prometheus", *MEASURED):
-        found: dict[str, dict[str, Shape]] = {one.name: {} for one in captures if one.kind == kind}
+        each: dict[str, Shape] = {}
         for one in (one for one in captures if one.kind == kind):
-            numbers = [(value.name, value.kind) for value in one.values]
-            for name, form in (*numbers, *((scrape.alias, scrape.kind) for scrape in one.scrapes)):
-                found[one.name][name] = _group(trees_of[form], leaf, name)
-        names.give({kind: _by_capture(kind, found)}, _no_capture(stage, captures, kind))
-
-
-def _by_capture(kind: str, found: Mapping[str, Mapping[str, Shape]]) -> Group:
-    """`sql.<capture>.<metric>` of each captured query, `command.…`, `prometheus.…`."""
-    what = "the captured exporters" if kind == "prometheus" else f"the captures of kind {kind}"
-    each = {name: Group(what=f"the capture `{name}`", members=numbers) for name, numbers in found.items()}
-    return Group(what=what, members=each)
+            forms: dict[str, str] = {value.name: value.kind for value in one.values}
+            forms |= {scrape.alias: scrape.kind for scrape in one.scrapes}
+            members = {name: shape(name, form) for name, form in forms.items()}
+            each[one.name] = Group(what=f"the capture `{one.name}`", members=members)
+        what = "the captured exporters" if kind == "prometheus" else f"the captures of kind {kind}"
+        names.give({kind: Group(what=what, members=each)}, _no_capture(stage, captures, kind))
 
 
 def _no_capture(stage: Measuring, captures: Sequence[Capture], kind: str) -> Why | bool:

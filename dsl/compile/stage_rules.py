@@ -38,7 +38,7 @@ from proveout.dsl.plan.stages import (
 from proveout.dsl.plan.topology import Expression, System, Workload
 from proveout.dsl.rules.repeat_rules import no_end_of_ramp_up
 from proveout.dsl.rules.resets import unrestorable
-from proveout.dsl.source.nodes import Map, Problems, Scalar, Seq, did_you_mean
+from proveout.dsl.source.nodes import Problems, Scalar, did_you_mean, listed
 from proveout.dsl.workloads.kinds import (
     division_problem,
     has_own_arrival,
@@ -62,8 +62,7 @@ NEVER = "false"
 
 def needs_of(draft: Draft) -> tuple[Scalar, ...]:
     """The ids in a stage's `needs`, with their positions; the models report values of the wrong form."""
-    node = draft.body.get("needs") if isinstance(draft.body, Map) else None
-    items = node.items if isinstance(node, Seq) else () if node is None else (node,)
+    items = listed(draft.body.get("needs"))
     return tuple(item for item in items if isinstance(item, Scalar) and isinstance(item.value, str))
 
 
@@ -130,8 +129,8 @@ def check_conditions(
     never = left_out(conditions)
     for one in conditions:
         stage = next((stage for stage in stages if stage.id == one.stage), None)
-        alone = isinstance(stage, Ladder) and stage.cell is None  # the cells of a matrix have one condition
-        if alone and isinstance(stage, Ladder) and (stage.interleaved_with or stage.id in partners):
+        # the cells of a matrix have one condition
+        if isinstance(stage, Ladder) and not stage.cell and (stage.interleaved_with or stage.id in partners):
             message = f"`{stage.id}` takes turns with another ladder, so it cannot be left out by itself"
             problems.add(stage.where, message, key="when", hint="leave out `when` and `needs`, or order: ladder")
         if isinstance(stage, Populate) and set(stage.into) & ends and stage.id not in never:
@@ -333,8 +332,13 @@ class _Walk:
 
     def load(self, stage: Ladder | Search) -> None:
         self.connections(stage)
-        if isinstance(stage, Ladder) and stage.windows.ramp_up_least_s is not None:
-            self.ramp_up(stage)
+        if (
+            isinstance(stage, Ladder)
+            and stage.windows.ramp_up_least_s is not None
+            and (why := no_end_of_ramp_up(self.scope.workloads.__getitem__, stage))
+        ):
+            message = f"`ramp_up: auto` ends where the measured seconds are steady, and {why}"
+            self.problem(stage, message, f"ramp_up: {written_duration(stage.windows.ramp_up_s)}")
         for part in parts(stage):
             self.part(part.stage)
         for part in parts(stage) if stage.loads else ():  # at the same time, so each is also after the others
@@ -360,12 +364,6 @@ class _Walk:
         if not stage.sessions.access and (objection := division_problem(workload, len(system.instances))):
             self.problem(stage, objection)
         self.writes_through(stage)
-
-    def ramp_up(self, stage: Ladder) -> None:
-        """`ramp_up: auto(…)` needs seconds that show whether the system is steady."""
-        if why := no_end_of_ramp_up(self.scope.workloads.__getitem__, stage):
-            message = f"`ramp_up: auto` ends where the measured seconds are steady, and {why}"
-            self.problem(stage, message, f"ramp_up: {written_duration(stage.windows.ramp_up_s)}")
 
     def outside(self, stage: Ladder | Search) -> None:
         """An outside program runs ladders, with its own arrival and its own connections."""

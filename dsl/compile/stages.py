@@ -15,8 +15,6 @@ from proveout.core.numbers import Sought
 from proveout.dsl import engines
 from proveout.dsl.compile.loads import (
     Lengths,
-    Loads,
-    check_interference,
     check_loads,
     check_versus,
     compile_arrival,
@@ -26,7 +24,7 @@ from proveout.dsl.compile.loads import (
 )
 from proveout.dsl.compile.matrix import Place
 from proveout.dsl.compile.sections import command_stage, sql_stage
-from proveout.dsl.compile.symbols import Draft, Scope, StageNames, fields, not_deeper
+from proveout.dsl.compile.symbols import Draft, Scope, StageNames, not_deeper
 from proveout.dsl.compile.topology import plain_settings
 from proveout.dsl.compile.tuning import check_faults, compile_faults, compile_tunings
 from proveout.dsl.plan.commands import FioJob
@@ -40,7 +38,6 @@ from proveout.dsl.plan.stages import (
     CommandRun,
     Ladder,
     Limits,
-    Pool,
     Populate,
     Reboot,
     Reset,
@@ -57,7 +54,7 @@ from proveout.dsl.rules.host_rules import fio_problems
 from proveout.dsl.rules.repeat_rules import pass_problems
 from proveout.dsl.rules.session_settings import setting_objections
 from proveout.dsl.schema import stage_models
-from proveout.dsl.schema.validation import salvage, validate
+from proveout.dsl.schema.validation import fields, salvage, validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, Seq, did_you_mean
 
 # Source of the patterns: the four Iometer patterns of the storage study (4k random read; 8k random, 70 % read; 1 MiB
@@ -99,7 +96,7 @@ def compile_stages(scope: Scope, section: Node | None, root: Map, places: Sequen
     drafts: list[Draft] = []
     for place, body in entries:
         if body is None:
-            drafts.append(Draft(id="", kind="", body=root, stage=None))
+            drafts.append(Draft(id="", body=root, stage=None))
             continue
         kind, node = body
         named = node.get("id")
@@ -110,7 +107,7 @@ def compile_stages(scope: Scope, section: Node | None, root: Map, places: Sequen
                 message = f"another stage has the id `{stage_id}`, which a load that runs alone has"
                 scope.problems.add(node.where, message, key=f"stages.{place.index}.{kind}", hint="another id for it")
                 alone = None
-            drafts.append(Draft(id=stage_id, kind=kind, body=node, stage=alone))
+            drafts.append(Draft(id=stage_id, body=node, stage=alone))
             continue
         path = f"stages.{place.index}.{kind}"
         maker = _Stages(scope=scope, kind=kind, body=node, path=path, name=stage_id, start=node.where, cell=place.cell)
@@ -122,7 +119,7 @@ def _body(scope: Scope, item: Node, index: int) -> tuple[str, Map] | None:
     """(kind, body) of `- kind: {…}`."""
     first, *others = item.keys() if isinstance(item, Map) and item.entries else ("",)
     if isinstance(item, Map) and first in stage_models.STAGES and others:
-        whole = fields(stage_models.STAGES[first]).isdisjoint(others)
+        whole = set(others).isdisjoint(fields(stage_models.STAGES[first]))
         if not whole and not_deeper(item.entries, others, scope.problems):
             return None
     key = item.entries[0][0] if isinstance(item, Map) and len(item.entries) == 1 else None
@@ -192,7 +189,6 @@ class _Stages(StageNames):
         stage = None if entry is None else self.of(entry)
         return Draft(
             id=self.name,
-            kind=self.kind,
             body=self.body,
             stage=None if broken or unnamed or doubled else stage,
             cell=self.cell,
@@ -298,7 +294,7 @@ class _Stages(StageNames):
 
     def ladder(self, entry: stage_models.LadderKeys) -> Ladder | None:
         loads, captures = compile_loads(self, entry), self.captures(entry.capture)
-        pool = self.pool(entry, loads)
+        pool = self.resolve("pool", entry.pool, self.scope.pools, "pool")
         rungs = self.rungs(entry)
         phases = compile_phases(self, entry, rungs or (THREADS_MAX,)) if entry.phases is not None else None
         arrival = compile_arrival(self, entry, phases)
@@ -309,8 +305,6 @@ class _Stages(StageNames):
             return None
         if faults:
             check_faults(self, entry, faults, windows)
-        if entry.interference:
-            check_interference(self, loads)
         stage = made(
             Ladder,
             entry,
@@ -326,15 +320,19 @@ class _Stages(StageNames):
             cell=self.cell,
             faults=faults or (),
             where=self.start,
-            **loads.fields,
+            **loads,
         )
         if stage.stop_when is not None:
             stage = replace(stage, stop_when=replace(stage.stop_when, where=self.where("stop_when")))
+        if entry.interference and len(stage.loads) < 2:
+            message = f"{'one load' if stage.loads else 'a stage without `loads`'} has no interference with others"
+            self.problem(message, "interference", hint="loads: two or more, or leave `interference` out")
         if stage.versus_s:
-            check_versus(self, entry, loads, stage)
+            check_versus(self, entry, stage)
         workers = max(rungs) if entry.processes is not None else stage.workers
         key = "threads" if entry.processes is None else "processes"
-        check_loads(self, loads, min(rungs), key, processes=workers or 1)
+        check_loads(self, stage, min(rungs), key, processes=workers or 1)
+        self.check_pool(stage)
         partner = self.partner(entry.with_, stage.order)
         return replace(stage, workers=workers, seed=self.seed(entry.seed, stage.order), interleaved_with=partner)
 
@@ -398,7 +396,7 @@ class _Stages(StageNames):
 
     def search(self, entry: stage_models.SearchKeys) -> Search | None:
         loads, captures = compile_loads(self, entry), self.captures(entry.capture)
-        pool = self.pool(entry, loads)
+        pool = self.resolve("pool", entry.pool, self.scope.pools, "pool")
         sought: stage_models.SearchRange | stage_models.ThreadRange | None = entry.rate
         over: Sought = "rate"
         if isinstance(entry.threads, stage_models.ThreadRange):
@@ -437,7 +435,7 @@ class _Stages(StageNames):
             captures=captures,
             pool=pool,
             where=self.start,
-            **loads.fields,
+            **loads,
         )
         if stage.around is not None and over == "rate":
             hint = "threads: {from: …, to: …}, and no `rate`"
@@ -452,23 +450,20 @@ class _Stages(StageNames):
             message = f"{stage.probes_max} probes leave none to search with: {stage.confirmations} confirm the answer"
             self.problem(message, "probes_max", hint="a higher `probes_max`, or fewer `confirm.times`")
         lowest = sought.from_ if isinstance(sought, stage_models.ThreadRange) else stage.threads
-        check_loads(self, loads, lowest, "threads", processes=stage.workers or 1)
+        check_loads(self, stage, lowest, "threads", processes=stage.workers or 1)
+        self.check_pool(stage)
         return replace(stage, accept=replace(stage.accept, where=self.where("accept")))
 
-    def pool(self, entry: stage_models.Measured, loads: Loads | None) -> Pool | None:
-        """The pool of a stage that measures. Ray runs code of every client that connects, so never beside a database or
-        storage."""
-        pool = self.resolve("pool", entry.pool, self.scope.pools, "pool")
-        if pool is not None and pool.kind == "ray" and loads is not None and loads.loads:
+    def check_pool(self, stage: Ladder | Search) -> None:
+        """Ray runs code of every client that connects, so never beside a database or storage."""
+        is_ray = stage.pool.kind == "ray"
+        if is_ray and stage.loads:
             self.problem("a Ray pool has one load at a time", "pool", hint="pool: local, or a stage for each load")
-        if pool is None or pool.kind != "ray" or pool.address:
-            return pool
-        for name in loads.clients if loads is not None else ():
+        for name in stage.clients if is_ray and not stage.pool.address else ():
             host = self.scope.hosts[name]
             if not host.is_local and (neighbour := self._beside(host)):
                 message = f"Ray would run on `{name}`, {neighbour}"
                 self.problem(message, "pool", hint="make the load from other hosts, or use `pool: local`")
-        return pool
 
     def _beside(self, host: Host) -> str:
         """The reason to keep Ray away from a host: a database of the plan, or the role that it has; "" when nothing

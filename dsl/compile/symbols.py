@@ -23,20 +23,18 @@ from proveout.core.errors import Where
 from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.keys import names_in
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.scalars import ID_PATTERN, NAME_PATTERN, RESERVED_IDS
+from proveout.dsl.plan.scalars import ID_PATTERN, NAME_HINT, NAME_PATTERN, RESERVED_IDS
 from proveout.dsl.plan.stages import Cell, Pool, Stage
 from proveout.dsl.plan.topology import Capture, Declared, Host, Secret, System
 from proveout.dsl.rules.host_rules import Objection
 from proveout.dsl.schema.parameters import Parameters
 from proveout.dsl.schema.stage_models import STAGES
-from proveout.dsl.schema.validation import validate
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, where_of
+from proveout.dsl.schema.validation import fields, validate
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, node_at, where_of
 
 Thing = TypeVar("Thing")
 Model = TypeVar("Model", bound=BaseModel)
 
-
-NAME_HINT = "names are made of ASCII letters, digits, _ and -, and begin with a letter"
 
 _NAME, _ID = re.compile(NAME_PATTERN), re.compile(ID_PATTERN)
 _NAMES = dict.fromkeys(("host", "system", "equipment", "workload", "capture", "pool"), _NAME) | {"secret": _ID}
@@ -249,13 +247,12 @@ class StageNames(Entry):
 
 @record
 class Draft:
-    """A stage entry of the document: kind, body and the id it has or gets; `stage` is None when it did not compile.
+    """A stage entry of the document: body and the id it has or gets; `stage` is None when it did not compile.
 
     `step_of` and `side` as in `matrix.Place`.
     """
 
     id: str
-    kind: str
     body: Map
     stage: Stage | None
     cell: Cell | None = None
@@ -265,22 +262,15 @@ class Draft:
 
 def declared(section: Node | None) -> frozenset[str]:
     """The names that stages have in expressions, as the document gives them: also of entries that do not compile."""
-    items = section.items if isinstance(section, Seq) else ()
-    return frozenset(name for item in items if isinstance(item, Map) for name in _names_of(item))
-
-
-def _names_of(item: Map) -> Iterator[str]:
-    for key, body in item.entries:
-        named = body.get("id") if isinstance(body, Map) else item.get("id")
-        if isinstance(named, Scalar):
-            yield named.text
-        if not isinstance(named, Scalar) or not re.fullmatch(ID_PATTERN, named.text) or named.text in RESERVED_IDS:
-            yield from (key.text, *get_close_matches(key.text, STAGES, n=1))
-
-
-def fields(model: type[BaseModel]) -> frozenset[str]:
-    """The keys of a model, as plans write them."""
-    return frozenset(field.alias or name for name, field in model.model_fields.items())
+    found: set[str] = set()
+    for item in section.items if isinstance(section, Seq) else ():
+        for key, body in item.entries if isinstance(item, Map) else ():
+            named = node_at(body, "id") or node_at(item, "id")
+            text = named.text if isinstance(named, Scalar) else ""
+            found |= {text} - {""}
+            if not re.fullmatch(ID_PATTERN, text) or text in RESERVED_IDS:
+                found |= {key.text, *get_close_matches(key.text, STAGES, n=1)}
+    return frozenset(found)
 
 
 def not_deeper(entries: Sequence[tuple[Scalar, Node]], known: Collection[str], problems: Problems) -> tuple[str, ...]:

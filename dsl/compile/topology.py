@@ -193,8 +193,9 @@ def _declare(one: Entry, entry: NodeKeys, declared: Declared) -> Declared:
 def _as_stated(one: Entry, name: str, value: FactValue) -> FactValue:
     """A fact, a number as the plan writes it where that is not the number's own text: the version 19.10 is not 19.1."""
     node, _ = locate(one.body, ("facts", name))
-    text = node.text.replace("_", "") if isinstance(node, Scalar) else ""
-    return text if isinstance(value, float) and text != str(value) else value
+    if isinstance(node, Scalar) and isinstance(value, float) and node.in_text != str(value):
+        return node.in_text
+    return value
 
 
 # ---- systems ---------------------------------------------------------------------------------------------------------
@@ -216,8 +217,8 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
             session = plain_settings(one, written.engine, session.items(), "session")
             scope.sessions[one.name] = session_settings.expanded(written.engine, session)
             _declare(one, entry, Declared(name=one.name, kind="system", where=one.start))
-    for check in (_check_propagation, _check_standbys, _check_fronts):
-        check(scope, entries)
+    _check_links(scope, entries)
+    _check_standbys(scope, entries)
     while lost := [one.name for one in scope.systems.values() if one.follows and one.follows not in scope.systems]:
         for name in lost:  # what it follows is not there, or has a problem of its own
             del scope.systems[name]
@@ -328,9 +329,20 @@ def _check_dsn(one: Entry, key: str, engine: str, dsn: str) -> None:
     one.object_to(host_rules.dsn_problems(engine, dsn), key)
 
 
-def _check_propagation(scope: Scope, entries: Mapping[str, Entry]) -> None:
+def _check_links(scope: Scope, entries: Mapping[str, Entry]) -> None:
+    """Each PgBouncer is in front of one PostgreSQL that proveout starts, and nothing replicates to or from it; changes
+    go on where the engines can carry them."""
     for system in scope.systems.values():
-        one, key = entries[system.name], "propagates_to"
+        one = entries[system.name]
+        for key, name in (("standby_of", system.standby_of), ("propagates_to", system.propagates_to)):
+            if name in scope.systems and (behind := scope.systems[name].in_front_of) is not None:
+                one.problem(f"`{name}` is a PgBouncer, and has no data", key, hint=f"{key}: {behind}")
+        back = one.system(system.in_front_of, "in_front_of")
+        if back is not None and (back.engine != system.engine or back.provision != "embedded"):
+            hint = "engine: postgres and provision: embedded at the system behind it; or your own PgBouncer by its dsn"
+            message = f"`{back.name}` is not a PostgreSQL that proveout starts, which a PgBouncer is in front of"
+            one.problem(message, "in_front_of", hint=hint)
+        key = "propagates_to"
         sink = one.system(system.propagates_to, key)
         if sink is None:
             continue
@@ -364,20 +376,6 @@ def _check_standbys(scope: Scope, entries: Mapping[str, Entry]) -> None:
             if own[name] != wanted.get(name):
                 message = f"`{name}` of a standby is that of its primary"
                 one.problem(message, "settings", name, hint=f"set it at `{primary.name}` alone")
-
-
-def _check_fronts(scope: Scope, entries: Mapping[str, Entry]) -> None:
-    """Each PgBouncer is in front of one PostgreSQL that proveout starts, and nothing replicates to or from it."""
-    for system in scope.systems.values():
-        one = entries[system.name]
-        for key, name in (("standby_of", system.standby_of), ("propagates_to", system.propagates_to)):
-            if name in scope.systems and (behind := scope.systems[name].in_front_of) is not None:
-                one.problem(f"`{name}` is a PgBouncer, and has no data", key, hint=f"{key}: {behind}")
-        back = one.system(system.in_front_of, "in_front_of")
-        if back is not None and (back.engine != system.engine or back.provision != "embedded"):
-            hint = "engine: postgres and provision: embedded at the system behind it; or your own PgBouncer by its dsn"
-            message = f"`{back.name}` is not a PostgreSQL that proveout starts, which a PgBouncer is in front of"
-            one.problem(message, "in_front_of", hint=hint)
 
 
 def _standby_problem(primary: System, system: System) -> Objection | None:

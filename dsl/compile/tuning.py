@@ -25,7 +25,7 @@ from proveout.dsl.plan.stages import Fault, Ladder, Stage, Tune, Tuning, Windows
 from proveout.dsl.rules.host_rules import TUNING_NAME_MAX, consent_problems
 from proveout.dsl.rules.ladder_rules import operation_problems, spans_s, window_problems
 from proveout.dsl.schema.stage_models import FaultEntry, FaultKeys, LadderKeys
-from proveout.dsl.schema.validation import validate
+from proveout.dsl.schema.validation import fields, validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, Seq, did_you_mean, is_given
 
 TUNINGS_MAX = 500
@@ -73,7 +73,12 @@ def _operations(
     one: Entry, known: Collection[str], operations: Mapping[str, str], what: str, instead: str
 ) -> tuple[list[tuple[Scalar, Node]], Map, bool]:
     """(the operations of an entry, its other keys, whether every key that is not `known` is an operation)."""
-    others = [pair for pair in one.body.entries if pair[0].text not in known or _is_operation(pair, operations)]
+    others = [
+        (key, node)
+        for key, node in one.body.entries
+        if key.text not in known  # or the operation of a fault, `restart: {system: db}`
+        or (operations is FAULT_KEYS and key.text in FAULT_KEYS and isinstance(node, Map))
+    ]
     found = [pair for pair in others if pair[0].text in operations]
     rest = Map(entries=tuple(pair for pair in one.body.entries if pair not in others), where=one.body.where)
     for key in (key for key, _ in others if key.text not in operations):
@@ -91,20 +96,14 @@ def _operations(
     return found, rest, len(found) == len(others)
 
 
-def _is_operation(pair: tuple[Scalar, Node], operations: Mapping[str, str]) -> bool:
-    """Whether a key that every tuning has is the operation of a fault here: `restart: {system: db}`."""
-    return operations is FAULT_KEYS and pair[0].text in FAULT_KEYS and isinstance(pair[1], Map)
-
-
 def _tuning(scope: Scope, node: Node, path: str, *, fault: bool = False) -> Tuning | None:
     """The tuning that `node` is; None, and problems noted, when it is not valid. Of a fault the consent is not looked
     at: `ladder_rules` has its own rules for what can be lost or not be undone."""
     one = _entry(scope, node, path, "tuning", "- {name: …, on: …, sysctl: {…}}")
     if one is None:
         return None
-    known = {field.alias or name for name, field in TuningEntry.model_fields.items()}
     keys = FAULT_KEYS if fault else TUNING_KEYS
-    found, rest, whole = _operations(one, known, keys, "tuning", "make two of it")
+    found, rest, whole = _operations(one, fields(TuningEntry), keys, "tuning", "make two of it")
     if len(found) != 1 or not whole:
         return None
     ((kind, block),) = found
@@ -247,7 +246,6 @@ def one_agent_per_machine(plan: Plan) -> Plan:
 
 # ---- faults ----------------------------------------------------------------------------------------------------------
 
-KNOWN = {field.alias or name for name, field in FaultEntry.model_fields.items()}
 BEGINS = ("at", "between", "when")
 OF_WAYS = {"seed": ("between",), "times": ("between", "when"), "apart": ("between", "when")}
 """Keys of a fault -> the ways to begin that they are for."""
@@ -266,7 +264,7 @@ def _fault(scope: Scope, node: Node, path: str, windows: Windows) -> Fault | Non
     one = _entry(scope, node, path, "fault", EXAMPLE)
     if one is None:
         return None
-    operations, rest, whole = _operations(one, KNOWN, FAULT_KEYS, "fault", "tuning: [{…}, {…}]")
+    operations, rest, whole = _operations(one, fields(FaultEntry), FAULT_KEYS, "fault", "tuning: [{…}, {…}]")
     listed = rest.get("tuning")
     if operations and listed is not None:
         one.problem(f"`{operations[0][0].text}` beside `tuning`: a fault has one of them", "tuning")

@@ -121,7 +121,7 @@ def ladder(plan: Plan, stage: Ladder) -> Outline:
             *_details(stage),
             *_pipelined(plan, stage),
             *((f"stops when {stage.stop_when.text}",) if stage.stop_when is not None else ()),
-            *fault_lines(stage),
+            *(line for fault in stage.faults for line in _fault(fault)),
         ),
         work=(
             *_load_work(stage),
@@ -435,10 +435,6 @@ def _expected_probes(stage: Search) -> int:
 # ---- faults ------------------------------------------------------------------------------------------------------
 
 SAFETY = "or as soon as the iteration, the agent's lease or the agent ends"
-
-
-def fault_lines(stage: Ladder) -> tuple[str, ...]:
-    return tuple(line for fault in stage.faults for line in _fault(fault))
 
 
 def _fault(fault: Fault) -> Iterator[str]:

@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from proveout.core.data_classes import record
 from proveout.core.numbers import count_of
-from proveout.core.units import format_duration, format_rate, written_duration
+from proveout.core.units import format_duration
 from proveout.dsl.explain.timetable import CellLine, HostPart, StageLine, Timetable, TuningLine, TuningSum
 from proveout.dsl.plan.topology import Value
-
-Lines = tuple[str, ...]
+from proveout.dsl.schema.parameters import FORMATS
 
 
 @record
@@ -41,59 +40,13 @@ class CellStages:
         """The shortest and the longest time of all its stages."""
         return sum(stage.seconds_min for _, stage in self.stages), sum(stage.seconds for _, stage in self.stages)
 
-    def order(self) -> Lines:
+    def order(self) -> tuple[str, ...]:
         """The order of its iterations, and of the cells among each other."""
         return next((stage.order for _, stage in self.stages if stage.order), ())
 
     def parts(self) -> dict[str, StageLine]:
         """The stages by what follows the cell's id in theirs: `before_1`; "" for its ladder."""
         return {stage.id.removeprefix(self.cell.id).removeprefix("__"): stage for _, stage in self.stages}
-
-
-def matrices(stages: Sequence[StageLine]) -> Iterator[tuple[str, list[tuple[int, StageLine]]]]:
-    """(id of a matrix, its stages with their numbers), in the order of the plan; "" for stages outside a matrix."""
-    numbered = enumerate(stages, 1)
-    for of, found in groupby(numbered, key=lambda item: item[1].cell.of if item[1].cell is not None else ""):
-        yield of, list(found)
-
-
-def cells(stages: Iterable[tuple[int, StageLine]]) -> list[CellStages]:
-    """The cells of a matrix, in the plan's order."""
-    grouped = groupby(stages, key=lambda item: item[1].cell)
-    return [CellStages(cell=cell, stages=tuple(found)) for cell, found in grouped if cell is not None]
-
-
-def fullest(every: Sequence[CellStages]) -> CellStages:
-    """The first of the cells that have the most stages."""
-    return max(every, key=lambda one: len(one.stages))
-
-
-def axes(every: Sequence[CellStages]) -> dict[str, list[str]]:
-    """The labels of each axis, each once, in the plan's order."""
-    found: dict[str, list[str]] = {}
-    for one in every:
-        for axis, label in one.cell.labels:
-            if label not in found.setdefault(axis, []):
-                found[axis].append(label)
-    return found
-
-
-def differences(one: CellStages, full: CellStages, lines: Iterable[tuple[str, Lines, Lines]]) -> Iterator[str]:
-    """The lines of a cell that are not those of the full one. `lines`: (part, lines of the full cell, lines of this
-    one)."""
-    own, shown = one.parts(), full.parts()
-    if missing := [part or "the ladder" for part in shown if part not in own]:
-        yield f"without {', '.join(missing)}"
-    for part, known, found in lines:
-        rest = list(known)
-        for line in found:
-            match = next((each for each in rest if alike(each, line, full.cell, one.cell)), None)
-            if match is None:
-                yield f"{part}: {line}" if part else line
-            else:
-                rest.remove(match)
-        if len(known) > len(found):
-            yield from (f"{part}: without: {line}" if part else f"without: {line}" for line in rest)
 
 
 def alike(line: str, other: str, cell: CellLine, of: CellLine) -> bool:
@@ -154,8 +107,11 @@ def _lines(table: Timetable) -> Iterator[str]:
     yield from _tunings(table)
     yield ""
     yield "stages"
-    for of, stages in matrices(table.stages):
-        every = cells(stages)
+    numbered = enumerate(table.stages, 1)
+    for of, found in groupby(numbered, key=lambda item: "" if item[1].cell is None else item[1].cell.of):
+        stages = list(found)  # of a matrix, or outside of any
+        grouped = groupby(stages, key=lambda item: item[1].cell)
+        every = [CellStages(cell=cell, stages=tuple(one)) for cell, one in grouped if cell is not None]
         if len(every) > 1:
             yield from _matrix(of, every)
         else:
@@ -337,13 +293,16 @@ def _matrix(of: str, every: Sequence[CellStages]) -> Iterator[str]:
     """The sum of a matrix, one of its cells in full, and a table of the others with what is different in them."""
     seconds = [one.seconds for one in every]
     count = sum(one.iterations for one in every)
-    labels = "; ".join(f"{axis} {', '.join(found)}" for axis, found in axes(every).items())
-    first, full = every[0], fullest(every)
+    axes: dict[str, dict[str, None]] = {}  # with their labels in the plan's order
+    for axis, label in (pair for one in every for pair in one.cell.labels):
+        axes.setdefault(axis, {})[label] = None
+    labels = "; ".join(f"{axis} {', '.join(found)}" for axis, found in axes.items())
+    first, full = every[0], max(every, key=lambda one: len(one.stages))
     yield f"  {first.stages[0][0]}-{every[-1].stages[-1][0]}. {of} (matrix): {len(every)} cells"
     yield from _wrapped("       ", labels)
     yield f"       {_about(sum(least for least, _ in seconds), sum(most for _, most in seconds), count)}"
     yield from _indented(first.order())
-    yield f"       one cell in full, {_labelled(full)}:"
+    yield f"       one cell in full, {', '.join(f'{axis} {label}' for axis, label in full.cell.labels)}:"
     for number, stage in full.stages:
         yield from _stage(number, stage, ())
     yield f"  {of}, the other cells and what is different in them apart from their labels:"
@@ -369,10 +328,18 @@ def _cell_rows(every: Sequence[CellStages], full: CellStages) -> Iterator[str]:
 def _different(one: CellStages, full: CellStages, first: CellStages) -> Iterator[str]:
     """The lines of a cell that are neither those of the cell in full nor, of their order, those of the first cell."""
     own, shown = one.parts(), full.parts()
-    parts = [*shown, *(part for part in own if part not in shown)]
-    yield from differences(
-        one, full, [(part, _said(shown.get(part)), _said(own.get(part))) for part in parts if part in own]
-    )
+    if missing := [part or "the ladder" for part in shown if part not in own]:
+        yield f"without {', '.join(missing)}"
+    for part in (*(part for part in shown if part in own), *(part for part in own if part not in shown)):
+        head, rest, found = part and f"{part}: ", _said(shown.get(part)), _said(own[part])
+        fewer = len(found) < len(rest)
+        for line in found:
+            match = next((each for each in rest if alike(each, line, full.cell, one.cell)), None)
+            if match is None:
+                yield head + line
+            else:
+                rest.remove(match)
+        yield from (f"{head}without: {line}" for line in rest if fewer)
     follows = f"takes turns with {first.cell.id}; "
     for line in one.order():
         known = any(alike(each, line, first.cell, one.cell) for each in first.order())
@@ -380,12 +347,8 @@ def _different(one: CellStages, full: CellStages, first: CellStages) -> Iterator
             yield line
 
 
-def _said(stage: StageLine | None) -> tuple[str, ...]:
-    return () if stage is None else (stage.summary, *stage.detail, *_on_hosts(stage))
-
-
-def _labelled(one: CellStages) -> str:
-    return ", ".join(f"{axis} {label}" for axis, label in one.cell.labels)
+def _said(stage: StageLine | None) -> list[str]:
+    return [] if stage is None else [stage.summary, *stage.detail, *_on_hosts(stage)]
 
 
 def _about(shortest_s: float, longest_s: float, iterations: int) -> str:
@@ -410,15 +373,7 @@ def _value(kind: str, value: Value) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return f"{value:,} bytes" if kind == "size" else f"{value:,}"
-    return _FORMATS.get(kind, str)(value) if isinstance(value, float) else str(value)
-
-
-_FORMATS: Mapping[str, Callable[[float], str]] = {
-    "duration": written_duration,
-    "rate": format_rate,
-    "percentage": lambda fraction: f"{fraction * 100:.6g}%",
-    "float": lambda number: f"{number:.15g}",
-}
+    return FORMATS.get(kind, str)(value) if isinstance(value, float) else str(value)
 
 
 _LOSS: Mapping[str, str] = {

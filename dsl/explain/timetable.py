@@ -16,7 +16,7 @@ from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Chart, Parameter, Plan, relation
 from proveout.dsl.plan.stages import KINDS, Ladder, Populate, Revert, Stage, Tool, Tune, Tuning, tunings_s, written
-from proveout.dsl.plan.topology import Declared, Host, System
+from proveout.dsl.plan.topology import Host, System
 from proveout.dsl.rules import host_rules
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 
@@ -154,8 +154,28 @@ def timetable(plan: Plan) -> Timetable:
         on_loss=plan.on_loss,
         parameters=plan.parameters,
         hosts=tuple(_host_line(plan, host) for host in plan.hosts),
-        systems=tuple(_system_line(system) for system in plan.systems),
-        declared=tuple(map(_facts_line, plan.declared)),
+        systems=tuple(
+            SystemLine(
+                name=system.name,
+                engine=system.engine,
+                host=system.host,
+                origin=origin(system),
+                settings=system.settings,
+                propagates_to=onward(system),
+            )
+            for system in plan.systems
+        ),
+        declared=tuple(
+            FactsLine(
+                name=declared.name,
+                kind=declared.kind,
+                description=declared.description,
+                connects=declared.connects,
+                facts=tuple((name, host_rules.shown(value)) for name, value in declared.facts),
+                expect=tuple((one.fact, host_rules.wanted(one)) for one in declared.expect),
+            )
+            for declared in plan.declared
+        ),
         tunings=tuning_lines(plan),
         tuning_sums=tuning_sums(plan),
         stages=stages,
@@ -167,17 +187,6 @@ def timetable(plan: Plan) -> Timetable:
 def _chart_text(chart: Chart) -> str:
     ratio = relation(chart.relative_to, up_is_better=chart.up_is_better)
     return ", ".join(filter(None, (count_of(len(chart.points), "number"), ratio)))
-
-
-def _facts_line(declared: Declared) -> FactsLine:
-    return FactsLine(
-        name=declared.name,
-        kind=declared.kind,
-        description=declared.description,
-        connects=declared.connects,
-        facts=tuple((name, host_rules.shown(value)) for name, value in declared.facts),
-        expect=tuple((one.fact, host_rules.wanted(one)) for one in declared.expect),
-    )
 
 
 def estimate_s(stage: Stage, plan: Plan) -> float:
@@ -216,17 +225,6 @@ def _host_line(plan: Plan, host: Host) -> HostLine:
     own = (*privileges_of(plan, host.name), *(("root: opens block devices",) if disks else ()))
     privileges = (*own, *((f"as root, {running}",) if servers else ()))
     return HostLine(name=host.name, address=host.address, roles=host.roles, privileges=privileges)
-
-
-def _system_line(system: System) -> SystemLine:
-    return SystemLine(
-        name=system.name,
-        engine=system.engine,
-        host=system.host,
-        origin=origin(system),
-        settings=system.settings,
-        propagates_to=onward(system),
-    )
 
 
 def _stage_line(plan: Plan, stage: Stage) -> StageLine:
@@ -359,19 +357,21 @@ def onward(system: System) -> str | None:
 def tuning_sums(plan: Plan) -> tuple[TuningSum, ...]:
     """A sum for each host of a plan that tunes any, those of which nothing is changed too."""
     every = [tuning for _, tunings in _batches(plan) for tuning in tunings]
-    return tuple(_sum(host.name, [t for t in every if host.name in t.hosts]) for host in plan.hosts) if every else ()
-
-
-def _sum(host: str, tunings: Sequence[Tuning]) -> TuningSum:
-    changing = [tuning for tuning in tunings if operation_of(tuning).changing]
-    kept = sum(tuning.keep for tuning in changing)
-    return TuningSum(
-        host=host,
-        looked_at=len(tunings) - len(changing),
-        set_back=len(changing) - kept,
-        kept=kept,
-        destructive=sum(tuning.destructive for tuning in changing),
-    )
+    found: list[TuningSum] = []
+    for host in plan.hosts if every else ():
+        mine = [tuning for tuning in every if host.name in tuning.hosts]
+        changing = [tuning for tuning in mine if operation_of(tuning).changing]
+        kept = sum(tuning.keep for tuning in changing)
+        found.append(
+            TuningSum(
+                host=host.name,
+                looked_at=len(mine) - len(changing),
+                set_back=len(changing) - kept,
+                kept=kept,
+                destructive=sum(tuning.destructive for tuning in changing),
+            )
+        )
+    return tuple(found)
 
 
 def tuning_lines(plan: Plan) -> tuple[TuningLine, ...]:
@@ -384,7 +384,15 @@ def tuning_lines(plan: Plan) -> tuple[TuningLine, ...]:
     local = [host.name for host in plan.hosts if host.is_local]
     machine = f"on the one machine of hosts {', '.join(local)}" if len(local) > 1 else ""
     return tuple(
-        _line(t, host.name, stage, machine if host.is_local and not t.system else "", reverted.get(stage, ""))
+        TuningLine(
+            host=host.name,
+            name=t.name,
+            operation=t.operation,
+            wanted=operation_of(t).wanted(),
+            words=tuple(_words(t, stage, machine if host.is_local else "", reverted.get(stage, ""))),
+            stage=stage,
+            keep=t.keep,
+        )
         for host in plan.hosts
         for stage, t in ordered
         if host.name in t.hosts
@@ -401,31 +409,17 @@ def privileges_of(plan: Plan, host: str) -> tuple[str, ...]:
 
 
 def _batches(plan: Plan) -> Iterator[tuple[str, tuple[Tuning, ...]]]:
-    """The tunings of the plan and of each stage, with the stage or ""."""
+    """The tunings of the plan and of each stage (its own, or the copies of the systems that it has populated), with the
+    stage or ""."""
     yield "", plan.tunings
-    yield from ((stage.id, _of_stage(plan, stage)) for stage in plan.stages)
+    for stage in plan.stages:
+        copies = database_copies(plan, stage) if isinstance(stage, Populate) else ()
+        yield stage.id, stage.tunings if isinstance(stage, Tune) else copies
 
 
-def _of_stage(plan: Plan, stage: Stage) -> tuple[Tuning, ...]:
-    """The tunings that a stage applies: its own, or the copies of the systems that it has populated."""
-    if isinstance(stage, Tune):
-        return stage.tunings
-    return database_copies(plan, stage) if isinstance(stage, Populate) else ()
-
-
-def _line(tuning: Tuning, host: str, stage: str, machine: str, reverted: str) -> TuningLine:
-    return TuningLine(
-        host=host,
-        name=tuning.name,
-        operation=tuning.operation,
-        wanted=operation_of(tuning).wanted(),
-        words=(*((machine,) if machine else ()), *_words(tuning, stage, reverted)),
-        stage=stage,
-        keep=tuning.keep,
-    )
-
-
-def _words(tuning: Tuning, stage: str, reverted: str) -> Iterator[str]:
+def _words(tuning: Tuning, stage: str, machine: str, reverted: str) -> Iterator[str]:
+    if machine and not tuning.system:
+        yield machine
     if stage:
         yield f"by stage {stage}"
     if tuning.system:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field, record
+from proveout.core.numbers import count_of
 from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import RUNGS, by_mean, evaluate
 from proveout.dsl.expr.syntax import (
@@ -179,12 +180,11 @@ NO_RUNG = "has no rung of"
 
 @record
 class Fault:
-    """Something wrong `offset` characters into an expression; `unknown_root`: the first name of a path is unknown."""
+    """Something wrong `offset` characters into an expression."""
 
     offset: int
     message: str
     hint: str = ""
-    unknown_root: bool = False
 
 
 @record
@@ -206,45 +206,40 @@ def check_expression(
     tree = mended.tree
     if tree is None:
         return Checked(faults=tuple(notations), roots=(), text=text)
-    params: dict[str, Shape] = {name: BOOLEAN if isinstance(value, bool) else NUMBER for name, value in known.items()}
-    more = {PARAMS: Group(what=PARAMS, members=params)} if params else {}
-    inside = dataclasses.replace(scope, members={**scope.members, **more})
+    inside = _with_parameters(scope, known)
     checker = _Checker(text=mended.text, scope=inside, by_mean=expected == "number")
     checker.whole(tree, expected)
     roots = tuple(sorted(checker.roots - {PARAMS}))
     if checker.faults or notations or checker.unsure:
         found = [dataclasses.replace(fault, offset=mended.written(fault.offset)) for fault in checker.faults]
         return Checked(faults=(*notations, *found), roots=roots, text=text)
-    filled = _fill(text, tree, known, checker.cells)
-    return Checked(faults=_dry_run(filled, inside), roots=roots, text=filled)
+    filled, data, faults = _fill(text, tree, known, checker.cells), sample(inside), list[Fault]()
+    try:  # over samples, estimates by their mean where they are compared as such, or stand for a number
+        evaluate(by_mean(filled, data), data, functions={"ratio": lambda _a, _b: sample(ESTIMATE)})
+    except ExpressionFault as fault:
+        faults.append(Fault(offset=0, message=fault.what, hint=fault.way_out))
+    return Checked(faults=tuple(faults), roots=roots, text=filled)
 
 
 def shape_of(
-    text: str, scope: Group, parameters: Mapping[str, float | bool] | None = None
+    text: str, scope: Group, parameters: Mapping[str, float | bool]
 ) -> tuple[Shape | None, str, tuple[Fault, ...]]:
     """(the type of `text` in `scope`, the text with its parameters and cells put in, faults): a number or a group."""
-    known = parameters or {}
     try:
         tree = parse(text)
     except ExpressionFault as fault:
         return None, text, (Fault(offset=fault.offset, message=fault.what, hint=fault.way_out),)
-    params: dict[str, Shape] = {name: BOOLEAN if isinstance(value, bool) else NUMBER for name, value in known.items()}
-    inside = Group(what=scope.what, members={**scope.members, PARAMS: Group(what=PARAMS, members=params)})
-    checker = _Checker(text=text, scope=inside)
+    checker = _Checker(text=text, scope=_with_parameters(scope, parameters))
     shape = checker.shape(tree)
     if checker.faults or shape is None:
         return None, text, tuple(checker.faults)
-    return shape, _fill(text, tree, known, checker.cells), ()
+    return shape, _fill(text, tree, parameters, checker.cells), ()
 
 
-def _dry_run(text: str, scope: Group) -> tuple[Fault, ...]:
-    """Evaluate over samples, estimates by their mean where they are compared as such, or stand for a number."""
-    data = sample(scope)
-    try:
-        evaluate(by_mean(text, data), data, functions={"ratio": lambda _a, _b: sample(ESTIMATE)})
-    except ExpressionFault as fault:
-        return (Fault(offset=0, message=fault.what, hint=fault.way_out),)
-    return ()
+def _with_parameters(scope: Group, known: Mapping[str, float | bool]) -> Group:
+    params: dict[str, Shape] = {name: BOOLEAN if isinstance(value, bool) else NUMBER for name, value in known.items()}
+    more = {PARAMS: Group(what=PARAMS, members=params)} if params else {}
+    return dataclasses.replace(scope, members={**scope.members, **more})
 
 
 def _fill(
@@ -315,7 +310,7 @@ class _Checker:
             case Member(of=of, name=name):
                 return self.member(node, of, name, node.name_start)
             case Index(of=of, key=key):
-                return self.member(node, of, key.value if isinstance(key, Text) else "", key.start)
+                return self.member(node, of, key.value, key.start)
             case Call():
                 return self.call(node)
             case Unary(operator="!", operand=operand):
@@ -337,9 +332,7 @@ class _Checker:
         if node.name in self.scope.members:
             self.roots.add(node.name)
             return self.scope.members[node.name]
-        faults = len(self.faults)
         self.unknown(node.name, node.start, self.scope)
-        self.faults[faults:] = [dataclasses.replace(one, unknown_root=True) for one in self.faults[faults:]]
         return None
 
     def member(self, node: Syntax, of: Syntax, name: str, name_start: int) -> Shape | None:
@@ -397,9 +390,7 @@ class _Checker:
                 self.fault(node, f"there is no function `{node.function}`", did_you_mean(node.function, FUNCTIONS))
             return None
         if len(node.arguments) != arity:
-            self.fault(
-                node, f"{node.function}() takes {arity} value{'s' if arity > 1 else ''}, not {len(node.arguments)}"
-            )
+            self.fault(node, f"{node.function}() takes {count_of(arity, 'value')}, not {len(node.arguments)}")
         return NUMBER
 
     def at(self, node: Call) -> Shape | None:
@@ -414,15 +405,12 @@ class _Checker:
             hint = f"choose a cell: {way_to_cell(tree)}" if isinstance(tree, Group) and tree.axes else ""
             self.fault(node, f"`{self.source(ladder)}` is not a ladder and has no rungs", hint)
             return None
-        rung = ungroup(threads)
-        if not isinstance(rung, NumberLiteral):
-            self.fault(threads, "at() takes a plain number of threads", f"one of {', '.join(map(str, tree.rungs))}")
+        rung, rungs = ungroup(threads), ", ".join(map(str, tree.rungs))
+        if not isinstance(rung, NumberLiteral) or not rung.value.is_integer():
+            self.fault(threads, "at() takes a plain number of threads", f"one of {rungs}")
         elif rung.value not in tree.rungs:
-            self.fault(
-                threads,
-                f"{tree.what} {NO_RUNG} {rung.value:g} thread{'s' * (rung.value != 1.0)}",
-                f"its rungs are {', '.join(map(str, tree.rungs))}",
-            )
+            message = f"{tree.what} {NO_RUNG} {count_of(int(rung.value), 'thread')}"
+            self.fault(threads, message, f"its rungs are {rungs}")
         return tree.rung
 
     def keyed(self, node: Call) -> Shape | None:
@@ -517,7 +505,8 @@ class _Checker:
         for argument in node.arguments:
             shape = self.shape(argument)
             if shape is not None and not isinstance(shape, Estimate):
-                hint = "leave .mean away" if _is_part_of_estimate(argument) else "take one number of a rung"
+                statistic = isinstance(argument, Member) and argument.name in ESTIMATE_MEMBERS
+                hint = "leave .mean away" if statistic else "take one number of a rung"
                 self.fault(
                     argument, f"ratio() takes estimates, but `{self.source(argument)}` is {describe(shape)}", hint
                 )
@@ -572,10 +561,6 @@ class _Checker:
         for side, shape in ((node.left, left), (node.right, right)):
             if not (isinstance(shape, Estimate) and (by_interval or _is_counted(side))):
                 self.number(side, shape)
-
-
-def _is_part_of_estimate(node: Syntax) -> bool:
-    return isinstance(node, Member) and node.name in ESTIMATE_MEMBERS
 
 
 def _is_counted(node: Syntax) -> bool:

@@ -36,7 +36,6 @@ from proveout.dsl.expr.syntax import (
     Name,
     Number,
     Syntax,
-    Text,
     Unary,
     children,
     parse,
@@ -51,13 +50,9 @@ Function: TypeAlias = Callable[..., Any]
 
 
 class MissingData(ExpressionFault):
-    """An expression read something that has no data: `path` as written in the expression."""
+    """An expression read something that has no data."""
 
     exit_code = 3
-
-    def __init__(self, what: str, *, path: str, text: str = "", offset: int = 0, way_out: str = "") -> None:
-        self.path = path
-        super().__init__(what, text=text, offset=offset, way_out=way_out)
 
 
 # ---- the logical skeleton ----------------------------------------------------------------------------------------
@@ -147,9 +142,9 @@ def evaluate(text: str, environment: Mapping[str, Any], *, functions: Mapping[st
 
     def over(above: Any, below: Any) -> float:
         if not isinstance(above, float) or not isinstance(below, float):
-            raise ExpressionFault(f"`{text}` divides values that are not numbers", text=text)
+            raise ExpressionFault(f"`{text}` divides values that are not numbers")
         if below == 0.0:  # CEL has infinity there, and comparisons with it hold
-            raise MissingData(f"`{text}` divides by zero", path=text, text=text, offset=node.start)
+            raise MissingData(f"`{text}` divides by zero")
         return above / below
 
     table = {**FUNCTIONS, **(functions or {}), _OVER: over}
@@ -166,11 +161,11 @@ def evaluate(text: str, environment: Mapping[str, Any], *, functions: Mapping[st
         return value
     if isinstance(value, (int, float)):
         if not math.isfinite(value):
-            raise MissingData(f"`{text}` is not a finite number", path=text, text=text, offset=node.start)
+            raise MissingData(f"`{text}` is not a finite number")
         return float(value)
     if isinstance(value, dict):
         return value
-    raise ExpressionFault(f"`{text}` has no value", text=text, offset=node.start)
+    raise ExpressionFault(f"`{text}` has no value")
 
 
 def _guard(name: str, function: Function, faults: list[ExpressionFault]) -> Function:
@@ -182,7 +177,7 @@ def _guard(name: str, function: Function, faults: list[ExpressionFault]) -> Func
         except ExpressionFault as fault:
             faults.append(fault)
         except (ArithmeticError, KeyError, TypeError, ValueError) as error:
-            faults.append(MissingData(f"{name}(…) has no value: {error}", path=f"{name}(…)"))
+            faults.append(MissingData(f"{name}(…) has no value: {error}"))
         return None
 
     return guarded
@@ -195,11 +190,10 @@ def _explain(
         return faults[0]
     missing = first_missing(node, data)
     if missing is not None:
-        path = text[missing.start : missing.end]
-        return MissingData(f"`{path}` has no data", path=path, text=text, offset=missing.start)
+        return MissingData(f"`{text[missing.start : missing.end]}` has no data")
     if isinstance(error, KeyError):  # a member of a function's result, as in ratio(a, b).lower
-        return MissingData(f"`{text}` reads {error}, which has no data", path=text, text=text, offset=node.start)
-    return ExpressionFault(f"`{text}` cannot be evaluated: {str(error).partition('.')[0]}", text=text)
+        return MissingData(f"`{text}` reads {error}, which has no data")
+    return ExpressionFault(f"`{text}` cannot be evaluated: {str(error).partition('.')[0]}")
 
 
 # ---- functions ---------------------------------------------------------------------------------------------------
@@ -209,8 +203,7 @@ def _at(ladder: Any, threads: float) -> Any:
     rungs = ladder.get(RUNGS, {}) if isinstance(ladder, Mapping) else {}
     tree = rungs.get(str(int(threads)))
     if tree is None:
-        path = f"at({threads:g})"
-        raise MissingData(f"{path} has no data: no valid iteration with {counted(int(threads))}", path=path)
+        raise MissingData(f"at({threads:g}) has no data: no valid iteration with {counted(int(threads))}")
     return tree
 
 
@@ -268,27 +261,17 @@ def needed(node: Syntax, environment: Mapping[str, Any]) -> dict[str, Any]:
     paths = sorted(set(_paths(node)), key=len)
     data: dict[str, Any] = {}
     for index, path in enumerate(paths):
-        if not any(path[: len(shorter)] == shorter for shorter in paths[:index]):
-            _copy(path, environment, data)
+        if any(path[: len(shorter)] == shorter for shorter in paths[:index]):
+            continue
+        source, target = environment, data
+        for number, step in enumerate(path, 1):
+            value = source.get(step)
+            if number == len(path) or not isinstance(value, Mapping):  # a path below a number is left to the type error
+                if (found := as_data(value)) is not None:
+                    target[step] = found
+                break
+            source, target = value, target.setdefault(step, {})
     return data
-
-
-def _copy(path: tuple[str, ...], source: Any, target: dict[str, Any]) -> None:
-    """Copy the value at `path` of `source` to the same place of `target`, if it exists."""
-    *above, last = path
-    for step in above:
-        if not isinstance(source, Mapping) or step not in source:
-            return
-        source = source[step]
-        if not isinstance(source, Mapping):  # the path goes on below a number: leave it to the type error
-            value = as_data(source)
-            if value is not None:
-                target[step] = value
-            return
-        target = target.setdefault(step, {})
-    value = as_data(source[last]) if isinstance(source, Mapping) and last in source else None
-    if value is not None:
-        target[last] = value
 
 
 def _paths(node: Syntax) -> list[tuple[str, ...]]:
@@ -310,7 +293,7 @@ def _steps(node: Syntax) -> tuple[str, ...] | None:
             return None if above is None else (*above, name)
         case Index(of=of, key=key):
             above = _steps(of)
-            return None if above is None else (*above, _key(key))
+            return None if above is None else (*above, key.value)
         case Call(function="at", arguments=(ladder, rung)):
             above, threads = _steps(ladder), ungroup(rung)
             if above is None or not isinstance(threads, Number):
@@ -387,22 +370,12 @@ def as_data(value: Any) -> Any:
 
 def first_missing(node: Syntax, data: Mapping[str, Any]) -> Syntax | None:
     """The shortest path in `node` that leads to nothing, None when every path leads somewhere."""
-    for part in _parts_of_path(node) if _steps(node) is not None else children(node):
+    for part in children(node):
         missing = first_missing(part, data)
         if missing is not None:
             return missing
     steps = _steps(node)
     return node if steps is not None and _reach(steps, data) is None else None
-
-
-def _parts_of_path(node: Syntax) -> tuple[Syntax, ...]:
-    match ungroup(node):
-        case Member(of=of) | Index(of=of):
-            return (of,)
-        case Call(arguments=(ladder, *_)):
-            return (ladder,)
-        case _:
-            return ()
 
 
 def _reach(steps: tuple[str, ...], data: Any) -> Any:
@@ -411,7 +384,3 @@ def _reach(steps: tuple[str, ...], data: Any) -> Any:
             return None
         data = data[step]
     return data
-
-
-def _key(node: Syntax) -> str:
-    return node.value if isinstance(node, Text) else ""

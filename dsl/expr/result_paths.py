@@ -15,12 +15,12 @@ A divisor (`RelativeTo`) of several results is, for each number, that of the sam
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from proveout.core.data_classes import dataclass, record
 from proveout.core.numbers import threads
-from proveout.dsl.expr.checking import KEYED, NO_RUNG, Boolean, Estimate, Group, Shape, shape_of
+from proveout.dsl.expr.checking import KEYED, NO_RUNG, Boolean, Estimate, Fault, Group, Shape, shape_of
 from proveout.dsl.metrics import lower_is_better
 from proveout.dsl.plan.plan import ChartPoint, RelativeTo
 from proveout.dsl.plan.stages import Label, label_text, written
@@ -92,13 +92,20 @@ def lay_out(
 ) -> LaidOut:
     """The points of a chart: each metric of each result; `scope` has the results of all stages."""
     laid = LaidOut()
-    named: dict[str, list[Result]] = {}
-    for label, text in of.items():
-        named[label] = _named(laid, ("of", label), text, scope, parameters)
-    divisors = _divisors(laid, relative_to, scope, parameters) if relative_to and relative_to.of else []
+    shaped = {label: shape_of(text, scope, parameters) for label, text in of.items()}
+    named = {label: _named(laid, ("of", label), text, shaped[label]) for label, text in of.items()}
+    divisors: Sequence[Result | Leaf] = []  # results, which have a number for each, or one number for all
+    if relative_to and relative_to.of:
+        shape, filled, faults = shape_of(relative_to.of, scope, parameters)
+        if shape is None or isinstance(shape, (Group, Boolean)):
+            divisors = _named(laid, ("relative_to",), relative_to.of, (shape, filled, faults))
+        else:
+            divisors = [Leaf(text=filled, is_estimate=isinstance(shape, Estimate))]
     every = [one for found in named.values() for one in found]
     laid.lines = bool(every) and all(one.rung and not one.cell for one in every)
-    laid.place = "threads" if laid.lines else _axis(of.values(), scope, parameters)
+    # the axis of a matrix of one, or of two, of which the first is the series
+    axes = (list(shape.axes) for shape, _, _ in shaped.values() if isinstance(shape, Group))
+    laid.place = "threads" if laid.lines else next((found[-1] for found in axes if 1 <= len(found) <= 2), "")
     points: list[ChartPoint] = []
     for heading, metric in metrics.items():
         for label, found in named.items():
@@ -117,29 +124,10 @@ def lay_out(
     return replace(laid, points=tuple(points))
 
 
-def _axis(texts: Iterable[str], scope: Group, parameters: Mapping[str, float | bool]) -> str:
-    """The axis of the places of a matrix of one axis, or of two, of which the first is the series."""
-    for text in texts:
-        shape, _, _ = shape_of(text, scope, parameters)
-        if isinstance(shape, Group) and 1 <= len(shape.axes) <= 2:
-            return list(shape.axes)[-1]
-    return ""
-
-
-def _divisors(
-    laid: LaidOut, relative_to: RelativeTo, scope: Group, parameters: Mapping[str, float | bool]
-) -> Sequence[Result | Leaf]:
-    """The divisors of the numbers: results, which have a number for each, or one number for all."""
-    shape, filled, _ = shape_of(relative_to.of, scope, parameters)
-    if shape is not None and not isinstance(shape, (Group, Boolean)):
-        return [Leaf(text=filled, is_estimate=isinstance(shape, Estimate))]
-    return _named(laid, ("relative_to",), relative_to.of, scope, parameters)
-
-
 def _named(
-    laid: LaidOut, path: tuple[str, ...], text: str, scope: Group, parameters: Mapping[str, float | bool]
+    laid: LaidOut, path: tuple[str, ...], text: str, shaped: tuple[Shape | None, str, Sequence[Fault]]
 ) -> list[Result]:
-    shape, filled, faults = shape_of(text, scope, parameters)
+    shape, filled, faults = shaped
     laid.faults += [(path, fault.message, fault.hint) for fault in faults]
     if shape is None:
         return []
@@ -279,9 +267,9 @@ def leaves(result: Result, metric: str) -> Iterator[Leaf | tuple[str, str]]:
                 yield f"{what} {verb} no `{step}`", did_you_mean(step, members)
         found = below
     for text, shape, name in found:
-        if isinstance(shape, (Group, Boolean)):
-            names = ", ".join(shape.members) if isinstance(shape, Group) else ""
-            yield f"`{metric}` of {result.text} is not a number", f"add one of {names}" if names else ""
+        if isinstance(shape, Group):
+            names = ", ".join(shape.members)
+            yield f"`{metric}` of {result.text} is not a number", names and f"add one of {names}"
         else:
             yield Leaf(text=text, name=name, is_estimate=isinstance(shape, Estimate))
 

@@ -178,15 +178,13 @@ COMPARISONS = _LEVELS[2]
 
 
 class ExpressionFault(ProveoutError):
-    """An expression that cannot be used or evaluated: `offset` characters into `text`, with a `way_out`; a `mistake`
-    where it is a notation of another language."""
+    """An expression that cannot be used or evaluated: `offset` characters into it, with a `way_out`; a `mistake` where
+    it is a notation of another language."""
 
     exit_code = 2
 
-    def __init__(
-        self, what: str, *, text: str = "", offset: int = 0, way_out: str = "", mistake: Mistake | None = None
-    ) -> None:
-        self.text, self.offset, self.mistake = text, offset, mistake
+    def __init__(self, what: str, *, offset: int = 0, way_out: str = "", mistake: Mistake | None = None) -> None:
+        self.offset, self.mistake = offset, mistake
         super().__init__(what, way_out=way_out)
 
 
@@ -240,7 +238,7 @@ class Index(Node):
     """`of["key"]`."""
 
     of: Syntax
-    key: Syntax
+    key: Text
 
 
 @record
@@ -290,7 +288,7 @@ Syntax: TypeAlias = Number | Text | Flag | Name | Member | Index | Call | Group 
 def tokens(text: str) -> tuple[Token, ...]:
     """The words of `text` and an `end`. Raises ExpressionFault at the first character that no word begins with."""
     if len(text) > TEXT_MAX:
-        raise ExpressionFault(f"the expression is longer than {TEXT_MAX} characters", text=text)
+        raise ExpressionFault(f"the expression is longer than {TEXT_MAX} characters")
     found: list[Token] = []
     offset, size = 0, len(text.rstrip())
     while offset < size:
@@ -298,16 +296,16 @@ def tokens(text: str) -> tuple[Token, ...]:
         if match is None or match.lastgroup is None:
             at = offset + len(text[offset:]) - len(text[offset:].lstrip())
             if (mistake := of_character(text, at)) is not None:
-                raise _foreign(mistake, text)
-            raise ExpressionFault(f"unexpected character {text[at]!r} in the expression", text=text, offset=at)
+                raise _foreign(mistake)
+            raise ExpressionFault(f"unexpected character {text[at]!r} in the expression", offset=at)
         kind = match.lastgroup
         found.append(Token(kind=kind, text=match[kind], start=match.start(kind), end=match.end(kind)))
         offset = match.end()
     return (*found, Token(kind="end", text="", start=size, end=size))
 
 
-def _foreign(mistake: Mistake, text: str) -> ExpressionFault:
-    return ExpressionFault(mistake.message, text=text, offset=mistake.start, way_out=mistake.hint, mistake=mistake)
+def _foreign(mistake: Mistake) -> ExpressionFault:
+    return ExpressionFault(mistake.message, offset=mistake.start, way_out=mistake.hint, mistake=mistake)
 
 
 @lru_cache(maxsize=1024)  # checks are evaluated again after each stage and probe
@@ -405,10 +403,9 @@ class _Reader:
     """Recursive descent over the tokens of one text; one method per level of precedence."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
         self.words = tokens(text)
         if (mistake := first_of(self.words, text)) is not None:
-            raise _foreign(mistake, text)
+            raise _foreign(mistake)
         self.position = 0
         self.depth = 0
         self.links = 0
@@ -419,16 +416,14 @@ class _Reader:
 
     def fault(self, what: str) -> ExpressionFault:
         seen = f"`{self.here.text}`" if self.here.kind != "end" else "its end"
-        return ExpressionFault(f"{what} {seen}", text=self.text, offset=self.here.start)
+        return ExpressionFault(f"{what} {seen}", offset=self.here.start)
 
     def link(self, token: Token) -> None:
         """Count one more operator of a chain."""
         self.links += 1
         if self.links > LINKS_MAX:
-            what = f"the expression has more than {LINKS_MAX} operators, dots and brackets, counted to"
-            raise ExpressionFault(
-                f"{what} `{token.text}`", text=self.text, offset=token.start, way_out="make several of it"
-            )
+            what = f"the expression has more than {LINKS_MAX} operators, dots and brackets, counted to `{token.text}`"
+            raise ExpressionFault(what, offset=token.start, way_out="make several of it")
 
     def take(self, *texts: str) -> Token | None:
         """The next token if it is an operator of `texts`, else None."""
@@ -469,12 +464,8 @@ class _Reader:
         while token := self.take(*_LEVELS[level]):
             self.link(token)
             if _LEVELS[level] is COMPARISONS and isinstance(left, Binary) and left.operator in COMPARISONS:
-                raise ExpressionFault(
-                    f"a chain of comparisons: `{token.text}` compares the outcome of another comparison",
-                    text=self.text,
-                    offset=token.start,
-                    way_out="join two comparisons with &&",
-                )
+                what = f"a chain of comparisons: `{token.text}` compares the outcome of another comparison"
+                raise ExpressionFault(what, offset=token.start, way_out="join two comparisons with &&")
             right = self.binary(level + 1)
             left = Binary(start=left.start, end=right.end, operator=token.text, left=left, right=right)
         return left
@@ -485,9 +476,6 @@ class _Reader:
             operand = self.unary()
             self.depth -= 1
             return Unary(start=token.start, end=operand.end, operator=token.text, operand=operand)
-        return self.postfix()
-
-    def postfix(self) -> Syntax:
         node = self.primary()
         while token := self.take(".", "["):
             self.link(token)
@@ -530,7 +518,7 @@ class _Reader:
             raise self.fault("expected a value but found")
         self.position += 1
         if token.kind == "number":
-            return Number(start=token.start, end=token.end, value=_number(token, self.text))
+            return Number(start=token.start, end=token.end, value=_number(token))
         if token.kind == "string":
             return Text(start=token.start, end=token.end, value=token.text[1:-1])
         return self.word(token)
@@ -539,17 +527,17 @@ class _Reader:
         if token.text in ("true", "false"):
             return Flag(start=token.start, end=token.end, value=token.text == "true")
         if token.text in RESERVED:
-            raise ExpressionFault(f"`{token.text}` is not available here", text=self.text, offset=token.start)
+            raise ExpressionFault(f"`{token.text}` is not available here", offset=token.start)
         if self.take("("):
             arguments, end = self.arguments()
             return Call(start=token.start, end=end, function=token.text, arguments=arguments)
         return Name(start=token.start, end=token.end, name=token.text)
 
 
-def _number(token: Token, text: str) -> float:
+def _number(token: Token) -> float:
     value = float(token.text.rstrip("%").replace("_", "")) / (100.0 if token.text.endswith("%") else 1.0)
     if value == float("inf"):
-        raise ExpressionFault(f"the number {token.text} is too large", text=text, offset=token.start)
+        raise ExpressionFault(f"the number {token.text} is too large", offset=token.start)
     return value
 
 
@@ -574,23 +562,22 @@ def mend(text: str) -> Mended:
     """The tree of an expression, past what can be replaced."""
     faults: list[ExpressionFault] = []
     mistakes: list[Mistake] = []
-    while True:
+    tree: Syntax | None = None
+    while tree is None:
         try:
             tree = parse(text)
         except ExpressionFault as fault:
             mistake = fault.mistake
-            found = ExpressionFault(fault.what, text=fault.text, way_out=fault.way_out)
-            found.offset = _written(fault.offset, mistakes)
-            faults.append(found)
+            fault.offset = _written(fault.offset, mistakes)
+            faults.append(fault)
             if mistake is None or mistake.meant is None or len(mistakes) == MISTAKES_MAX:
-                return Mended(text=text, tree=None, faults=tuple(faults), mistakes=tuple(mistakes))
+                break
             mistakes.append(mistake)
             text = f"{text[: mistake.start]}{mistake.meant}{text[mistake.end :]}"
-        else:
-            return Mended(text=text, tree=tree, faults=tuple(faults), mistakes=tuple(mistakes))
+    return Mended(text=text, tree=tree, faults=tuple(faults), mistakes=tuple(mistakes))
 
 
-def _written(offset: int, mistakes: list[Mistake] | tuple[Mistake, ...]) -> int:
+def _written(offset: int, mistakes: Sequence[Mistake]) -> int:
     for mistake in reversed(mistakes):
         grown = len(mistake.meant or "") - (mistake.end - mistake.start)
         if offset >= mistake.end + grown:

@@ -43,6 +43,7 @@ from proveout.dsl.operations.operation import (
 )
 from proveout.dsl.plan.model_values import Strict
 from proveout.dsl.plan.scalars import ID_PATTERN, Form, custom
+from proveout.dsl.source.nodes import Map, Node, Scalar, Steps, rewritten
 
 # A template is Jinja's syntax with names alone: `{{ name }}`, rendered when the plan is compiled, with values that
 # stand on one line. Only its program can judge the file: `validator` names a check of the host's policy that must
@@ -52,9 +53,9 @@ SIZE_MAX = 256 * 1024
 
 
 def _file_value(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+    if not isinstance(value, str):
         raise custom("the value of a template is a text on one line, or a number")
-    return no_control(str(value))
+    return no_control(value)
 
 
 Word: TypeAlias = Annotated[
@@ -108,6 +109,16 @@ class File(Operation):
     )
 
     privileges = "root: writes files that the host's policy lists"
+
+    @classmethod
+    def reshape(cls, block: Map) -> Map:
+        """The block with the numbers of its `values` as texts: the version 19.10 is not 19.1."""
+
+        def as_text(one: Scalar, _: Steps) -> Node:
+            return one.written(one.in_text) if type(one.value) in (int, float) else one
+
+        entries = ((key, rewritten(node, as_text) if key.text == "values" else node) for key, node in block.entries)
+        return Map(entries=tuple(entries), where=block.where)
 
     @model_validator(mode="after")
     def _one_text(self) -> Self:

@@ -70,14 +70,16 @@ def key(*default: Any, omitted: bool = False, **options: Any) -> Any:
     """A field that plans write, with the `options` of its `Key`, bounds among them; without a `default` it is required.
     `omitted`: left out of the canonical form at its default, so that plans without it keep their digest."""
     own = {name: options.pop(name) for name in Key.__dataclass_fields__ if name in options}
-    metadata = {"key": Key(**own, bounds=options), **(OMITTED if omitted else {})}
-    return field(default=default[0], metadata=metadata) if default else field(metadata=metadata)
+    return _declared(default, {"key": Key(**own, bounds=options), **(OMITTED if omitted else {})})
 
 
 def keys_of(record: type, *default: Any, omitted: bool = False, **texts: str) -> Any:
     """A field that the compiler makes of keys beside those of its record: the keys of `record`. With `texts`, by field
     of `record`, each of them may be left out, and has that text."""
-    metadata = {"keys": (record, texts), **(OMITTED if omitted else {})}
+    return _declared(default, {"keys": (record, texts), **(OMITTED if omitted else {})})
+
+
+def _declared(default: tuple[Any, ...], metadata: Mapping[str, Any]) -> Any:
     return field(default=default[0], metadata=metadata) if default else field(metadata=metadata)
 
 

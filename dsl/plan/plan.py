@@ -310,7 +310,12 @@ def canonical_json(plan: Any) -> str:
 def position(plan: Plan, subject: str, engine: str = "", line: int = 0) -> Where:
     """Where a subject is, of a text the `line` in it, from 1; where it has no place of its own, that of its stage,
     workload, capture, system, host or tuning."""
-    path = _path(plan, subject)
+    section, _, rest = subject.partition(".")
+    name, _, below = rest.partition(".statements.")
+    path = subject
+    if section == "workloads" and below:
+        transaction, _, statement = below.partition(".")
+        path = f"workloads.{name}.transactions.{transaction}.statements.{statement}"
     alone = path.removesuffix(".0")  # the only one of a list may stand without it
     forms = (f"{path}.sql.{engine}", f"{path}.{engine}", f"{path}.sql.any", f"{path}.any", f"{path}.sql", path, alone)
     for tried in forms:
@@ -318,28 +323,12 @@ def position(plan: Plan, subject: str, engine: str = "", line: int = 0) -> Where
             if found.path == tried:
                 lower = line - 1 if line > 1 and found.literal else 0
                 return Where(file=found.where.file, line=found.where.line + lower, column=found.where.column)
-    section, _, rest = path.partition(".")
-    places = _places(plan, section)
+    places = {stage.id: stage.where for stage in plan.stages} if section == "stages" else {}
+    if section in ("workloads", "captures", "systems", "hosts", "tuning"):
+        things = all_tunings(plan) if section == "tuning" else getattr(plan, section)
+        places = {one.name: one.where for one in things}
     names = [name for name in places if rest == name or rest.startswith(f"{name}.")]
     return places[max(names, key=len)] if names else NOWHERE
-
-
-def _path(plan: Plan, subject: str) -> str:
-    section, _, rest = subject.partition(".")
-    name, _, below = rest.partition(".statements.")
-    if section != "workloads" or not below:
-        return subject
-    transaction, _, statement = below.partition(".")
-    return f"workloads.{name}.transactions.{transaction}.statements.{statement}"
-
-
-def _places(plan: Plan, section: str) -> Mapping[str, Where]:
-    if section == "stages":
-        return {stage.id: stage.where for stage in plan.stages}
-    if section == "tuning":
-        return {one.name: one.where for one in all_tunings(plan)}
-    named = ("workloads", "captures", "systems", "hosts")
-    return {one.name: one.where for one in getattr(plan, section)} if section in named else {}
 
 
 def all_tunings(plan: Plan) -> Iterator[Tuning]:

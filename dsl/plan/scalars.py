@@ -37,6 +37,7 @@ ARGUMENTS_MAX, EXIT_CODES_MAX = 200, 20
 FACTS_MAX, FACT_TEXT_MAX, EQUIPMENT_MAX = 200, 1000, 200
 
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
+NAME_HINT = "names are made of ASCII letters, digits, _ and -, and begin with a letter"
 FACT_PATTERN = r"^[A-Za-z][A-Za-z0-9_.:-]{0,99}$"
 EXPECTED_FACT_PATTERN = r"^[A-Za-z*][A-Za-z0-9_.:*-]{0,99}$"
 ID_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
@@ -171,10 +172,12 @@ def _typed(parse: Callable[[Any], float], low: float, high: float, bounds: str, 
 
 
 def _written(kind: str, pattern: str, description: str) -> Mapping[str, Any]:
-    return {"type": "string", "pattern": pattern, "title": kind, "description": description}
+    """The schema of a text that becomes a number, as which a field has its default (`schema.parameters.FORMATS`)."""
+    return {"type": "string", "pattern": pattern, "kind": kind, "description": description}
 
 
 _DURATION = _written("duration", units.DURATION_PATTERN, "500ms, 10s, 1h30m")
+_MILLISECONDS = {**_DURATION, "kind": "milliseconds"}
 _RATE = _written("rate", units.RATE_PATTERN, "500/s")
 _PERCENTAGE = _written("percentage", units.PERCENTAGE_PATTERN, "5%")
 
@@ -182,7 +185,7 @@ _PERCENTAGE = _written("percentage", units.PERCENTAGE_PATTERN, "5%")
 _LONGER = "a duration is longer than 0 and at most 7d"
 Duration: TypeAlias = Annotated[float, _typed(units.duration_s, 1e-6, WEEK_S, _LONGER, _DURATION)]
 Milliseconds: TypeAlias = Annotated[
-    float, _typed(lambda value: units.duration_s(value) * 1e3, 1e-3, WEEK_S * 1e3, _LONGER, _DURATION)
+    float, _typed(lambda value: units.duration_s(value) * 1e3, 1e-3, WEEK_S * 1e3, _LONGER, _MILLISECONDS)
 ]
 """A duration, of which the record has milliseconds."""
 Ramp: TypeAlias = Annotated[float, _typed(units.duration_s, 0.0, WEEK_S, "a ramp is from 0s to 7d", _DURATION)]
@@ -304,9 +307,7 @@ def _price(value: object) -> object:
     return Money(amount, currency)
 
 
-Price: TypeAlias = Annotated[
-    Money, Form(alone=_price, schema={"type": "string", "pattern": PRICE_PATTERN, "title": "price"})
-]
+Price: TypeAlias = Annotated[Money, Form(alone=_price, schema={"type": "string", "pattern": PRICE_PATTERN})]
 
 
 class RampUp(NamedTuple):
@@ -337,7 +338,7 @@ UpToSteady: TypeAlias = Annotated[
     RampUp,
     Form(
         alone=_ramp_up,
-        schema={"anyOf": [_DURATION, {"type": "string", "pattern": RAMP_UP_PATTERN, "title": "ramp-up"}]},
+        schema={"anyOf": [_DURATION, {"type": "string", "pattern": RAMP_UP_PATTERN}]},
     ),
 ]
 

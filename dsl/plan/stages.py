@@ -328,12 +328,16 @@ class Closed:
     kind: Literal["closed"] = "closed"
 
 
+Distribution: TypeAlias = Literal["constant", "poisson"]
+"""The distribution of the arrivals of an open load."""
+
+
 @record
 class Open:
     """Open arrival: an absolute schedule at `rate` transactions a second in total, whatever the server does."""
 
     rate: float | Expression
-    distribution: Literal["constant", "poisson"] = "constant"
+    distribution: Distribution = "constant"
     kind: Literal["open"] = "open"
 
 
@@ -348,7 +352,7 @@ class Phased:
 
     levels: tuple[Level, ...]
     of: Literal["rate", "threads"] = "rate"
-    distribution: Literal["constant", "poisson"] = "constant"
+    distribution: Distribution = "constant"
     think: Think | None = None
     kind: Literal["phased"] = "phased"
 
@@ -569,7 +573,7 @@ class Load:
     share: tuple[int, int] | None = None
     threads: int | None = None
     rate: float | None = None
-    distribution: Literal["constant", "poisson"] = "constant"
+    distribution: Distribution = "constant"
     think: Think | None = None
     session: tuple[tuple[str, str], ...] = ()
     sessions: Sessions = field(default=OWN_SESSIONS, metadata=OMITTED)
@@ -684,9 +688,7 @@ class SearchBounds(Element):
 class Around(Element):
     """A ladder around the answer of a search, which is a rung of it too."""
 
-    threads: Shares = key(
-        (0.5, 0.75, 1.25, 1.5), text="Threads over those of the answer: 120%. By default 50%, 75%, 125%, 150%."
-    )
+    threads: Shares = key((0.5, 0.75, 1.25, 1.5), text="Threads over those of the answer: 120%.")
     repeat: int = key(3, text="Repeats of each rung.", ge=1, le=100)
 
 
@@ -730,7 +732,7 @@ class Search(StageKind):
         "probe is not measured in the next.",
     )
     bounds: SearchBounds = key(SearchBounds(), text="Bounds that a probe must keep in addition to `accept`.")
-    distribution: Literal["constant", "poisson"] = key("constant", name="arrival")
+    distribution: Distribution = key("constant", name="arrival")
     captures: tuple[str, ...] = ()
     retries: int = key(1, text=_RETRIES, ge=0, le=10)
     workers: int | None = key(None, text=_WORKERS, ge=1, le=1000)

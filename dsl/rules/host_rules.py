@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from proveout.core import errors, units
 from proveout.core.data_classes import dataclass, record
@@ -20,7 +20,7 @@ from proveout.dsl.operations import parameter_names
 from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.commands import FioJob, is_plain_folder
 from proveout.dsl.plan.plan import Check, Workload
-from proveout.dsl.plan.scalars import INSTANCES_MAX, METRIC_PATTERN, NAME_PATTERN
+from proveout.dsl.plan.scalars import INSTANCES_MAX, METRIC_PATTERN, NAME_HINT, NAME_PATTERN
 from proveout.dsl.plan.stages import Stage, Tuning
 from proveout.dsl.plan.topology import RARE_EVERY_S, Capture, Declared, Expectation, FactValue, Scrape, System
 from proveout.dsl.rules import settings as rules_settings
@@ -85,13 +85,6 @@ def noted(message: str, of: Check | Stage, hint: str = "") -> PlanProblem:
 # ---- words -----------------------------------------------------------------------------------------------------------
 
 
-def name_problems(what: str, name: str) -> Iterator[Objection]:
-    """A name of the plan: it becomes the name of folders and of resources."""
-    if not _NAME.fullmatch(name):
-        way_out = "names are made of ASCII letters, digits, _ and -, and begin with a letter"
-        yield Objection(f"{name[:80]!r} is not the name of a {what}", way_out)
-
-
 def is_host_and_port(text: str) -> bool:
     """Whether it is `name:port`, the name being one of DNS or an IP address."""
     match = _HOST_AND_PORT.fullmatch(text)
@@ -144,17 +137,15 @@ def _pooler_setting(name: str, value: str) -> Iterator[Objection]:
         yield Objection(f"the value of `{name}` is a whole number from {low} to {high}")
 
 
-def _sqlite_setting(name: str, _value: str) -> str | None:
-    if name in SQLITE_SETTINGS:
-        return None
-    return f"`{name}` is not kept in an SQLite file; these are: {', '.join(sorted(SQLITE_SETTINGS))}"
-
-
 _SETTINGS: Mapping[str, Callable[[str, str], str | None]] = {
     "duckdb": rules_settings.duckdb_objection,
     "mysql": rules_settings.mysql_objection,
     "postgres": lambda name, _value: parameter_names.objection(name),
-    "sqlite": _sqlite_setting,
+    "sqlite": lambda name, _value: (
+        None
+        if name in SQLITE_SETTINGS
+        else f"`{name}` is not kept in an SQLite file; these are: {', '.join(sorted(SQLITE_SETTINGS))}"
+    ),
 }
 
 
@@ -183,7 +174,6 @@ def program_problems(system: System) -> Iterator[Objection]:
 
 def system_problems(system: System) -> Iterator[Objection]:
     """A system that proveout is to start."""
-    yield from provision_problems(system.engine)
     yield from program_problems(system)
     if system.provision is None or system.dsn is not None or system.instances:
         yield Objection(f"system {system.name} is not one to be started: it has a dsn, or no `provision`")
@@ -237,7 +227,8 @@ def endpoint_problems(
 ) -> Iterator[Objection]:
     """The endpoint of a system in a task. `members`: a load that chooses among them, such as servers of a group that
     agents start."""
-    yield from name_problems("system", system)
+    if not _NAME.fullmatch(system):  # it becomes the name of folders and of resources
+        yield Objection(f"{system[:80]!r} is not the name of a system", NAME_HINT)
     if not _NAME.fullmatch(engine):
         yield Objection(f"{engine[:80]!r} is not the name of an engine")
     dsns = (dsn, *instances)
@@ -301,19 +292,12 @@ def licence_problems(kind: str, licence: str, container: str) -> Iterator[Object
 
 def exporter_problems(url: str) -> Iterator[Objection]:
     """The address of an exporter, with a word in the place of each secret, or with the secrets filled in."""
-    parts = _split(url)
-    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
-        yield Objection("not the address of an exporter", "http://127.0.0.1:9100/metrics")
-
-
-def _split(url: str) -> SplitResult | None:
-    if re.search(r"[\s\x00-\x20\x7f]", url):
-        return None
-    try:
+    fine = False
+    with contextlib.suppress(ValueError):
         parts = urlsplit(url)
-        return parts if parts.port is None or parts.port > 0 else None
-    except ValueError:
-        return None
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.fragment and parts.port != 0
+    if not fine or re.search(r"[\s\x00-\x20\x7f]", url):
+        yield Objection("not the address of an exporter", "http://127.0.0.1:9100/metrics")
 
 
 def scrape_problems(scrape: Scrape) -> Iterator[Objection]:
@@ -405,17 +389,12 @@ def tuning_problems(tuning: Tuning) -> Iterator[Objection]:
 
     if (model := OPERATIONS.get(tuning.operation)) is not None and model.of_fault:
         yield Objection(f"`{tuning.operation}` is a fault, not a tuning", "put it under `faults:`")
-    else:
-        yield from change_problems(
-            tuning,
-            lambda operation: consent_problems(
-                tuning.operation, operation, destructive=tuning.destructive, keep=tuning.keep
-            ),
-        )
+    elif (operation := (yield from change_problems(tuning))) is not None:
+        yield from consent_problems(tuning.operation, operation, destructive=tuning.destructive, keep=tuning.keep)
 
 
-def change_problems(tuning: Tuning, consents: Callable[[Operation], Iterator[Objection]]) -> Iterator[Objection]:
-    """A change by a tuning or a fault: its operation's strict model, and what `consents` objects to in it."""
+def change_problems(tuning: Tuning) -> Generator[Objection, None, Operation | None]:
+    """A change by a tuning or a fault: its operation's strict model. Returns the operation; None when it has none."""
     from proveout.dsl.operations.operation import no_control, unit_name  # noqa: PLC0415
     from proveout.dsl.operations.table import operation_of  # noqa: PLC0415 - an agent that tunes nothing does without
 
@@ -425,15 +404,15 @@ def change_problems(tuning: Tuning, consents: Callable[[Operation], Iterator[Obj
         restart = unit_name(tuning.restart) if tuning.restart else ""
     except ProveoutError as error:
         yield Objection(error.what, error.way_out)
-        return
+        return None
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         yield Objection(f"tuning {tuning.name[:80]!r} is not valid: {_first(error)}")
-        return
+        return None
     if restart != tuning.restart or not 0 < len(tuning.name) <= TUNING_NAME_MAX:
         yield Objection(f"tuning {tuning.name[:80]!r} has a name or a unit that the compiler does not make")
     if tuning.system != (operation.of_system or ""):
         yield Objection(f"tuning {tuning.name!r} is not of the system that its operation is of")
-    yield from consents(operation)
+    return operation
 
 
 def consent_problems(kind: str, operation: Operation, *, destructive: bool, keep: bool) -> Iterator[Objection]:

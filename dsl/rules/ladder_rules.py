@@ -190,11 +190,8 @@ def operation_problems(kind: str, operation: Operation, *, for_s: float, destruc
 
 def change_problems(tuning: Tuning, for_s: float) -> Iterator[Objection]:
     """A change by a fault that is in place for `for_s` seconds: its operation, and what keeps that from being one."""
-
-    def consents(operation: Operation) -> Iterator[Objection]:
-        return operation_problems(tuning.operation, operation, for_s=for_s, destructive=tuning.destructive)
-
-    yield from host_rules.change_problems(tuning, consents)
+    if (operation := (yield from host_rules.change_problems(tuning))) is not None:
+        yield from operation_problems(tuning.operation, operation, for_s=for_s, destructive=tuning.destructive)
     if tuning.keep:
         yield Objection(f"{tuning.name[:80]!r} is part of a fault, which is always undone", "no `keep`")
 

@@ -62,13 +62,9 @@ def compared(text: str, ladders: Collection[str]) -> tuple[tuple[str, ...], ...]
     >>> compared("a.peak.tps.mean > 1 && ratio(a.at(1).tps, b.at(1).tps).lower > 1", {"a", "b"})
     (('a', 'b'),)
     """
-    try:
-        walked = [walk(parse(leaf.text)) for leaf, _ in leaves(comparisons(text))]
-        read = ([one.name for one in leaf if isinstance(one, Name) and one.name in ladders] for leaf in walked)
-        found = [tuple(dict.fromkeys(names)) for names in read]
-    except ExpressionFault:
-        return ()
-    return tuple(dict.fromkeys(names for names in found if len(names) > 1))
+    walked = (walk(parse(leaf.text)) for leaf, _ in leaves(comparisons(text)))
+    read = ([one.name for one in leaf if isinstance(one, Name) and one.name in ladders] for leaf in walked)
+    return tuple(names for names in dict.fromkeys(tuple(dict.fromkeys(one)) for one in read) if len(names) > 1)
 
 
 def hints(plan: Plan) -> tuple[PlanProblem, ...]:
@@ -111,7 +107,11 @@ def once_only(step: Stage) -> str:
         return "" if step.repeatable else "it has `repeatable: false`"
     queries = filter(None, (step.wait_until.query, step.query))
     found = next((text for text in (*step.statements, *queries) if not _repeats_by_nature(text)), None)
-    return "" if found is None else f"`{_beginning(found)}` may have another effect the second time"
+    if found is None:
+        return ""
+    text = " ".join(found.split())
+    begin = text if len(text) <= 40 else f"{text[:39]}…"
+    return f"`{begin}` may have another effect the second time"
 
 
 def _repeats_by_nature(statement: str) -> bool:
@@ -123,33 +123,34 @@ def _repeats_by_nature(statement: str) -> bool:
     return words[0] in MAINTENANCE or setting or (reads(tokens) and not writes(tokens))
 
 
-def _beginning(statement: str) -> str:
-    text = " ".join(statement.split())
-    return text if len(text) <= 40 else f"{text[:39]}…"
-
-
 def check_repeats(problems: Problems, stages: Sequence[Stage], verdicts: Sequence[Check], *, whole: bool) -> None:
     """Add the problems of repeats and orders. `whole`: all verdicts compiled, so a verdict missing here is missing in
     the plan."""
+    order, needs = [stage.id for stage in stages], [set(check.check.needs) for check in verdicts]
     for members in groups(stages):
         first = members[0]
         if first.interleaved_with is not None:
-            _no_partner(problems, first, stages)
+            ids = [stage.id for stage in stages if isinstance(stage, Ladder) and stage is not first]
+            message = f"there is no other ladder `{first.interleaved_with}`"
+            hint = did_you_mean(first.interleaved_with, ids)
+            if first.interleaved_with in ids:
+                partner = f"`{first.interleaved_with}`"
+                message = f"`{first.id}` cannot take turns with {partner}: they do not stand side by side"
+                hint = f"put `{first.id}` directly behind {partner}"
+            problems.add(first.where, message, key="stages", hint=hint)
         for ladder in members[1:]:
             _take_turns(problems, ladder, members)
-    if whole:
-        _decidable(problems, stages, verdicts)
-
-
-def _no_partner(problems: Problems, ladder: Ladder, stages: Sequence[Stage]) -> None:
-    ids = [stage.id for stage in stages if isinstance(stage, Ladder) and stage is not ladder]
-    if ladder.interleaved_with not in ids:
-        message = f"there is no other ladder `{ladder.interleaved_with}`"
-        hint = did_you_mean(str(ladder.interleaved_with), ids)
-    else:
-        message = f"`{ladder.id}` cannot take turns with `{ladder.interleaved_with}`: they do not stand side by side"
-        hint = f"put `{ladder.id}` directly behind `{ladder.interleaved_with}`"
-    problems.add(ladder.where, message, key="stages", hint=hint)
+        # those that take turns are repeated together: a verdict that reads one of them, and no later stage, ends them
+        reading = [one for one in needs if not one.isdisjoint(member.id for member in members)]
+        known = set(order[: order.index(members[-1].id) + 1])
+        if not whole or first.repeat_min is None or any(one <= known for one in reading):
+            continue
+        why, hint = "no verdict reads it", f"repeat: {first.repeat}, or a verdict that reads `{first.id}`"
+        if reading:
+            why = "they all wait for later stages"
+            hint = "order: interleaved on the later ladder, or a fixed `repeat` here"
+        message = f"`{first.id}` is repeated until its verdicts are decided, but {why}"
+        problems.add(first.where, message, key="stages", hint=hint)
 
 
 def _take_turns(problems: Problems, ladder: Ladder, members: Sequence[Ladder]) -> None:
@@ -165,28 +166,6 @@ def _take_turns(problems: Problems, ladder: Ladder, members: Sequence[Ladder]) -
         if other.id in needed:
             message = f"the rate of `{ladder.id}` waits for the end of `{other.id}`, with which it takes turns"
             problems.add(ladder.where, message, key="stages", hint="order: ladder")
-
-
-def _decidable(problems: Problems, stages: Sequence[Stage], verdicts: Sequence[Check]) -> None:
-    """An `auto` ladder needs a verdict that depends on it and on no later stage, which decides when to stop."""
-    order = [stage.id for stage in stages]
-    for members in groups(stages):
-        known = set(order[: order.index(members[-1].id) + 1])
-        for ladder in members:
-            reading = [check for check in verdicts if ladder.id in check.check.needs]
-            if ladder.repeat_min is None or any(set(check.check.needs) <= known for check in reading):
-                continue
-            if ladder.alone:
-                continue  # it is repeated as the ladder of all loads is
-            if reading:
-                message = (
-                    f"`{ladder.id}` is repeated until its verdicts are decided, but they all wait for later stages"
-                )
-                hint = "order: interleaved on the later ladder, or a fixed `repeat` here"
-            else:
-                message = f"`{ladder.id}` is repeated until its verdicts are decided, but no verdict reads it"
-                hint = f"repeat: {ladder.repeat}, or a verdict that reads `{ladder.id}`"
-            problems.add(ladder.where, message, key="stages", hint=hint)
 
 
 # ---- verdicts on one repeat ---------------------------------------------------------------------------------------
@@ -209,19 +188,20 @@ def _undecidable(stages: Sequence[Stage], verdicts: Sequence[Check]) -> Iterator
         for stage in stages
         if isinstance(stage, Sql | CommandRun) and stage.repeat == 1 and stage.id not in steps
     }
-    for check in verdicts:
+    numbers = [(check, list(_paths(parse(check.check.text)))) for check in verdicts]
+    for check, paths in numbers:
         read = {
             stage
-            for stage, path in _paths(parse(check.check.text))
-            if _needs_repeats(path) and not (stage in sliced and {"tps_ratio", "avg_ratio"}.intersection(path))
+            for stage, path in paths
+            if path[0] in single.get(stage, ())
+            or (_needs_repeats(path) and not (stage in sliced and {"tps_ratio", "avg_ratio"}.intersection(path)))
         }
-        read |= {stage for stage, path in _paths(parse(check.check.text)) if path[0] in single.get(stage, ())}
         for stage in sorted((once | single.keys()) & read):
             message = f"verdict `{check.id}` cannot be decided by 1 repeat of `{stage}`"
             yield noted(message, check, "set `repeat: 3` or more")
     few = {stage.id: stage.repeat for stage in stages if isinstance(stage, Ladder | Tool)}
-    for check in verdicts:
-        for stage, path in _paths(parse(check.check.text)):
+    for check, paths in numbers:
+        for stage, path in paths:
             if 1 < few.get(stage, EXTREME_REPEATS) < EXTREME_REPEATS and _needs_interval_of_extreme(path):
                 message = (
                     f"verdict `{check.id}` cannot be decided by {few[stage]} repeats of `{stage}`: "
@@ -266,7 +246,11 @@ def _point_estimates(verdicts: Sequence[Check]) -> Iterator[PlanProblem]:
             continue
         text = check.check.text
         points = [node for node in walk(parse(text)) if isinstance(node, Member) and node.name in ("mean", "median")]
-        read = dict.fromkeys((text[node.of.start : node.of.end], node.name) for node in points if _is_measured(node.of))
+        read = dict.fromkeys(
+            (text[node.of.start : node.of.end], node.name)
+            for node in points
+            if not metrics.is_counted(_dotted(ungroup(node.of))[1], shares=True)  # which is exact
+        )
         for number_read, statistic in read:
             message = (
                 f"verdict `{check.id}` reads `.{statistic}` of the measured number `{number_read}`: at its limit "
@@ -274,11 +258,6 @@ def _point_estimates(verdicts: Sequence[Check]) -> Iterator[PlanProblem]:
             )
             hint = f"leave `.{statistic}` away, also behind `ratio(…)`: the whole interval decides"
             yield noted(message, check, hint)
-
-
-def _is_measured(node: Syntax) -> bool:
-    """Whether a number was measured, and not counted: counts and shares of events are exact."""
-    return not metrics.is_counted(_dotted(ungroup(node))[1], shares=True)
 
 
 def _dotted(node: Syntax) -> tuple[Syntax, list[str]]:
@@ -311,7 +290,7 @@ def _never_steady(plan: Plan) -> Iterator[PlanProblem]:
         message = (
             f"`{stage.id}` cannot be shown to be steady: a measure window of "
             f"{format_duration(stage.windows.measure_s)} after {format_duration(ramp_s)} of ramp-up has "
-            f"{seconds} whole second{'s' * (seconds != 1)}, {stage.repeat} time{'s' * (stage.repeat != 1)}"
+            f"{count_of(seconds, 'whole second')}, {count_of(stage.repeat, 'time')}"
         )
         hint = f"measure: {least[DRIFT_SECONDS]} or more with `repeat: 2` or more, or measure: {least[STEADY_SECONDS]}"
         yield noted(message, stage, hint)

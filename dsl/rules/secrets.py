@@ -208,22 +208,18 @@ def _of_connect_string(text: str) -> Sequence[Place]:
     if not at:
         raise Unclear("no @ before the host")
     _refuse_secrets(("the connect string", target))
-    if target.startswith("("):
-        return _of_descriptor(target)
+    if target.startswith("("):  # a descriptor
+        keys = {key.lower() for key in re.findall(r"\(\s*([^=()\s]+)\s*=", target)} - _DESCRIPTOR_KEYS
+        hosts = [host.strip("\"' ") for host in re.findall(r"\(\s*host\s*=\s*([^()]*)\)", target, re.I)]
+        if keys or not hosts:
+            raise Unclear(f"`{min(keys)}` could lead elsewhere" if keys else "a descriptor without a HOST")
+        return [Place(_plain(host)) for host in hosts]
     found = _EASY.fullmatch(target)
     if found is None:
         raise Unclear("not of the form //host:port/service")
     if unknown := {key.lower() for key, _ in parse_qsl(found[2] or "", keep_blank_values=True)} - _EASY_KEYS:
         raise Unclear(f"`{min(unknown)}` could lead elsewhere")
     return [place(one) for one in re.split(r"[,;]", found[1].rstrip(":")) if one]
-
-
-def _of_descriptor(text: str) -> Sequence[Place]:
-    unknown = {key.lower() for key in re.findall(r"\(\s*([^=()\s]+)\s*=", text)} - _DESCRIPTOR_KEYS
-    hosts = [host.strip("\"' ") for host in re.findall(r"\(\s*host\s*=\s*([^()]*)\)", text, re.I)]
-    if unknown or not hosts:
-        raise Unclear(f"`{min(unknown)}` could lead elsewhere" if unknown else "a descriptor without a HOST")
-    return [Place(_plain(host)) for host in hosts]
 
 
 def _refuse_secrets(*pairs: tuple[str, str]) -> None:
@@ -267,15 +263,8 @@ def _covers(entry: Place, where: Place) -> bool:
 def hosts_of(hosts: Iterable[Host]) -> frozenset[str]:
     """The hosts at which agents of the topology run, by the names of their addresses and the first labels of these."""
     names = {place(host.address).host for host in hosts if not host.is_local}
-    return frozenset({*names, *(name.partition(".")[0] for name in names if not _is_address(name))})
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+    addresses = re.compile(r"[0-9.]+|.*:.*")
+    return frozenset({*names, *(name.partition(".")[0] for name in names if not addresses.fullmatch(name))})
 
 
 def is_within(where: Place, reach: Iterable[str]) -> bool:

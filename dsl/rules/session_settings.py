@@ -19,7 +19,7 @@ from proveout.dsl.source.nodes import did_you_mean
 from proveout.dsl.workloads.base import Statement
 
 _ON_OFF = frozenset({"on", "off", "true", "false", "yes", "no", "1", "0"})
-_SIZES = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+_SIZES: dict[str, float] = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 _TIMES = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 60e3, "h": 3600e3, "d": 86_400e3}
 _SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50, "E": 1 << 60}
 _SETTING_NUMBER = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*([A-Za-z]*)")
@@ -115,8 +115,8 @@ def _suffixed(name: str, setting: Setting, value: str) -> Objection | None:
 
 def _with_unit(name: str, setting: Setting, value: str) -> Objection | None:
     """A number of PostgreSQL's, with a unit of memory or of time where the setting has one."""
-    found = _SETTING_NUMBER.fullmatch(value)
-    units = _units(setting)
+    found, base = _SETTING_NUMBER.fullmatch(value), _UNIT.fullmatch(setting.unit)
+    units = next((family for family in (_SIZES, _TIMES) if base is not None and base[2] in family), {})
     if found is None or (found[2] and found[2] not in units):
         allowed = f", with {', '.join(units)} or without a unit ({setting.unit})" if units else ", without a unit"
         meant = next((unit for unit in units if found and unit.lower() == found[2].lower()), "")
@@ -124,17 +124,10 @@ def _with_unit(name: str, setting: Setting, value: str) -> Objection | None:
         hint = f"did you mean {found[1]}{meant or short}?" if found and (meant or short) else ""
         kind = "a whole number" if setting.kind == "int" and not units else "a number"
         return Objection(f"the value of `{name}` is {kind}{allowed}, not {value[:80]}", hint)
-    base = _UNIT.fullmatch(setting.unit)
     scale = 1.0
     if found[2] and base is not None:
         scale = units[found[2]] / (units[base[2]] * int(base[1] or 1))
     return _within(name, setting, float(found[1]) * scale)
-
-
-def _units(setting: Setting) -> dict[str, float]:
-    """The units of memory or of time, by the unit of the setting."""
-    base = _UNIT.fullmatch(setting.unit)
-    return next((dict(family) for family in (_SIZES, _TIMES) if base is not None and base[2] in family), {})
 
 
 def _within(name: str, setting: Setting, number: float) -> Objection | None:

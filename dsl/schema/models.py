@@ -5,15 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, Self, TypeAlias, cast, get_args
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PlainValidator,
-    StringConstraints,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import Field, model_validator
 
 from proveout.core import units
 from proveout.dsl.plan.keys import model_of
@@ -25,6 +17,7 @@ from proveout.dsl.plan.scalars import (
     FACT_PATTERN,
     FACT_TEXT_MAX,
     FACTS_MAX,
+    Form,
     Id,
     Name,
     Price,
@@ -49,24 +42,18 @@ def _fact(value: object) -> object:
     return value
 
 
-def _named(pattern: str, more: str) -> AfterValidator:
+def _named(pattern: str, more: str) -> Form:
     def check(name: str) -> str:
         if not re.match(pattern, name):
             raise custom(f"`{name}` is not the name of a fact, which has letters, digits, _ . : -{more}")
         return name
 
-    return AfterValidator(check)
+    return Form(after=check, schema={"type": "string", "pattern": pattern})
 
 
-def _name_schema(pattern: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "pattern": pattern})
-
-
-FactName: TypeAlias = Annotated[str, _named(FACT_PATTERN, ""), _name_schema(FACT_PATTERN)]
-ExpectedFact: TypeAlias = Annotated[
-    str, _named(EXPECTED_FACT_PATTERN, " and * for any"), _name_schema(EXPECTED_FACT_PATTERN)
-]
-FactScalar: TypeAlias = Annotated[FactValue, PlainValidator(_fact), WithJsonSchema(SCALAR)]
+FactName: TypeAlias = Annotated[str, _named(FACT_PATTERN, "")]
+ExpectedFact: TypeAlias = Annotated[str, _named(EXPECTED_FACT_PATTERN, " and * for any")]
+FactScalar: TypeAlias = Annotated[FactValue, Form(alone=_fact, schema=SCALAR)]
 
 
 def _bound(value: object) -> object:
@@ -78,7 +65,7 @@ def _bound(value: object) -> object:
     return value
 
 
-FactBound: TypeAlias = Annotated[float, BeforeValidator(_bound), WithJsonSchema({"type": ["number", "string"]})]
+FactBound: TypeAlias = Annotated[float, Form(before=_bound, schema={"type": ["number", "string"]})]
 
 
 class ExpectationEntry(Strict):
@@ -109,15 +96,15 @@ def _condition(value: object) -> object:
 
 ExpectedValue: TypeAlias = Annotated[
     ExpectationEntry,
-    BeforeValidator(_condition),
-    WithJsonSchema(
-        {
+    Form(
+        before=_condition,
+        schema={
             "anyOf": [
                 SCALAR,
                 {"type": "array", "items": SCALAR, "minItems": 1},
                 ExpectationEntry.model_json_schema(),
             ]
-        }
+        },
     ),
 ]
 DeclaredFacts: TypeAlias = Annotated[
@@ -270,7 +257,7 @@ def _beside(name: str) -> str:
     return name
 
 
-BesidePlan: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_beside)]
+BesidePlan: TypeAlias = Annotated[str, Form(min_length=1, max_length=200, after=_beside)]
 
 
 class ReportEntry(Strict):

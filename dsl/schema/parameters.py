@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from proveout.core import units
 from proveout.core.data_classes import dataclass, field, record
@@ -19,7 +19,18 @@ from proveout.dsl.schema.models import Param
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.includes import read
 from proveout.dsl.source.loader import read_plain
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, Steps, did_you_mean, rewritten, scalars
+from proveout.dsl.source.nodes import (
+    Map,
+    Node,
+    Problems,
+    Scalar,
+    Seq,
+    Steps,
+    did_you_mean,
+    last_key,
+    rewritten,
+    scalars,
+)
 
 Reader = Callable[[object], Value]
 
@@ -45,6 +56,15 @@ _READERS: Mapping[str, Reader] = {
     "rate": units.rate_per_s,
     "percentage": units.fraction,
 }
+FORMATS: Mapping[str, Callable[[Any], str]] = {
+    "duration": units.written_duration,
+    "milliseconds": lambda value: units.written_duration(value / 1e3),
+    "size": units.format_size,
+    "rate": units.format_rate,
+    "percentage": lambda value: f"{value * 100:.6g}%",
+    "float": lambda value: f"{value:.15g}",
+}
+"""Kind of a value -> a value as plans write it."""
 
 
 @record
@@ -136,24 +156,17 @@ def _typed(kind: str, node: Node, path: str, problems: Problems) -> Value:
             return None
         items = tuple(_typed(kind[5:-1], item, path, problems) for item in node.items)
         return None if any(item is None for item in items) else items
-    if isinstance(node, Scalar):
-        return _typed_scalar(kind, node, path, problems)
-    problems.add(node.where, f"expected one value of type {kind}", key=path)
-    return None
-
-
-def _typed_scalar(kind: str, node: Scalar, path: str, problems: Problems) -> Value:
-    if node.faulty:
-        return None
-    if "${" in node.text:
+    if not isinstance(node, Scalar):
+        problems.add(node.where, f"expected one value of type {kind}", key=path)
+    elif "${" in node.text and not node.faulty:
         problems.add(node.where, "a parameter's value cannot hold a template", key=path)
-        return None
-    try:
-        return _READERS[kind](node.value)
-    except ValueError as error:
-        meant = node.quoted and kind in ("int", "float", "bool") and not isinstance(read_plain(node.text)[0], str)
-        problems.add(node.where, str(error), key=path, hint="without the quotes" if meant and node.text else "")
-        return None
+    elif not node.faulty:
+        try:
+            return _READERS[kind](node.value)
+        except ValueError as error:
+            meant = node.quoted and kind in ("int", "float", "bool") and not isinstance(read_plain(node.text)[0], str)
+            problems.add(node.where, str(error), key=path, hint="without the quotes" if meant and node.text else "")
+    return None
 
 
 @record
@@ -290,20 +303,15 @@ class _Substitution:
             return match[0]
         found = self.parameters.nodes[param[1]]
         if isinstance(found, Scalar):
-            return _in_text(found)
+            return found.in_text
         self.problems.add(node.where, f"the list `{param[1]}` cannot be part of a text", key=key)
         return ""
-
-
-def _in_text(node: Scalar) -> str:
-    """A value as part of a text: a number as the plan writes it, without underscores and never with an exponent."""
-    return node.text if isinstance(node.value, str | bool) else node.text.replace("_", "").removeprefix("+")
 
 
 def _moved(node: Node, where: Where) -> Node:
     """The parameter's node with the position `where`, so that messages name the place of use."""
     if isinstance(node, Scalar):
-        return dataclasses.replace(node, where=where, text_column=0)
+        return dataclasses.replace(node, where=where, places=())
     if isinstance(node, Seq):
         return Seq(items=tuple(_moved(item, where) for item in node.items), where=where)
     return node
@@ -341,7 +349,7 @@ def read_form(path: Path) -> Form:
 
 def _field(key: Scalar, node: Node) -> Field:
     entries = {name.text: value for name, value in node.entries} if isinstance(node, Map) else {}
-    texts = {name: _written(entries.get(name)) for name in ("type", "default", "min", "max", "help")}
+    texts = {name: written_out(entries.get(name)) for name in ("type", "default", "min", "max", "help")}
     choices = entries.get("choices")
     return Field(
         name=key.text,
@@ -350,15 +358,15 @@ def _field(key: Scalar, node: Node) -> Field:
         required="default" not in entries,
         low=texts["min"],
         high=texts["max"],
-        choices=tuple(map(_written, choices.items)) if isinstance(choices, Seq) else (),
+        choices=tuple(map(written_out, choices.items)) if isinstance(choices, Seq) else (),
         help=texts["help"],
     )
 
 
-def _written(node: Node | None) -> str:
+def written_out(node: Node | None) -> str:
     """A value as a command line would give it: lists with commas between."""
     if isinstance(node, Seq):
-        return ", ".join(map(_written, node.items))
+        return ", ".join(map(written_out, node.items))
     return node.text if isinstance(node, Scalar) else ""
 
 
@@ -389,7 +397,7 @@ class CellValues:
         alone = _MATRIX.fullmatch(node.text)
         if alone is not None:
             return _moved(self.values[alone[1]], node.where)
-        text = _MATRIX.sub(lambda match: _in_text(self.values[match[1]]), node.text)
+        text = _MATRIX.sub(lambda match: self.values[match[1]].in_text, node.text)
         return node if text == node.text else node.written(text)
 
 
@@ -403,24 +411,23 @@ class Variants:
 
     def __post_init__(self) -> None:
         for key, node in self.section.entries if isinstance(self.section, Map) else ():
-            if found := tuple(dict.fromkeys(_axes(node))):
+            texts = [one.text for _, one in scalars(node) if isinstance(one.value, str)]
+            if found := tuple(dict.fromkeys(axis for text in texts for axis in _MATRIX.findall(text))):
                 self.axes[key.text] = found
 
     def named(self, node: Node, cell: Cell, values: CellValues) -> Node:
         """A node of a cell, in which each `workload` with variants is the one of the cell."""
-        return rewritten(node, partial(self._named, cell, values))
 
-    def _named(self, cell: Cell, values: CellValues, node: Scalar, path: Steps) -> Node:
-        key = next((step for step in reversed(path) if isinstance(step, str)), "")
-        if key != "workload" or node.text not in self.axes:
-            return node
-        if missing := [axis for axis in self.axes[node.text] if axis not in values.values]:
-            message = f"workload `{node.text}` has ${{matrix.{missing[0]}}}, and the matrix has no axis `{missing[0]}`"
-            hint = did_you_mean(missing[0], values.values)
-            values.problems.add(node.where, message, key=values.path, hint=hint)
-            return node.broken
-        name = self.variant(node.text, cell, values)
-        return node.written(name)
+        def change(one: Scalar, path: Steps) -> Node:
+            if last_key(path) != "workload" or one.text not in self.axes:
+                return one
+            if missing := next((axis for axis in self.axes[one.text] if axis not in values.values), ""):
+                message = f"workload `{one.text}` has ${{matrix.{missing}}}, and the matrix has no axis `{missing}`"
+                values.problems.add(one.where, message, key=values.path, hint=did_you_mean(missing, values.values))
+                return one.broken
+            return one.written(self.variant(one.text, cell, values))
+
+        return rewritten(node, change)
 
     def variant(self, workload: str, cell: Cell, values: CellValues) -> str:
         """The name of the variant of a workload for a cell."""
@@ -453,13 +460,6 @@ class Variants:
         section = dataclasses.replace(self.section, entries=tuple(entries))
         pairs = tuple((key, section if key.text == "workloads" else node) for key, node in root.entries)
         return dataclasses.replace(root, entries=pairs)
-
-
-def _axes(node: Node) -> Iterator[str]:
-    """The axes that a node names."""
-    for _, one in scalars(node):
-        if isinstance(one.value, str):
-            yield from _MATRIX.findall(one.text)
 
 
 def label_of(node: Scalar) -> Label:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
-from pydantic import Discriminator, Field, Tag, WithJsonSchema
+from pydantic import Discriminator, Field, Tag
 
 from proveout.dsl.plan.commands import DEVICES_MAX, JOBS_MAX
 from proveout.dsl.plan.keys import model_of
@@ -146,11 +146,6 @@ class Confirm(Strict):
     )
 
 
-def usual_confirm() -> Confirm:
-    """The confirmation of a search that states none."""
-    return Confirm.model_validate({})
-
-
 class RateRamp(Strict):
     """A rate that goes in a straight line over the measure window."""
 
@@ -256,7 +251,7 @@ class FaultKeys(Strict):
 
 
 FaultEntry = cast("type[FaultKeys]", model_of(Fault, more=FaultKeys))
-AxisValue: TypeAlias = Annotated[Any, WithJsonSchema({"type": ["string", "number", "boolean"]})]
+AxisValue: TypeAlias = Annotated[Any, Form(schema={"type": ["string", "number", "boolean"]})]
 
 
 class MatrixEntry(Strict):
@@ -273,12 +268,13 @@ class MatrixEntry(Strict):
 MatrixAxes: TypeAlias = dict[Id, Annotated[list[AxisValue], Form(or_one=True)]]
 
 
-def _as_text(value: object) -> object:
-    """`true` and `false` as the expressions that they are."""
-    return str(value).lower() if isinstance(value, bool) else value
-
-
-When: TypeAlias = Annotated[Text, Form(before=_as_text, schema=lambda text: {"anyOf": [text, {"type": "boolean"}]})]
+When: TypeAlias = Annotated[
+    Text,
+    Form(  # `true` and `false` are expressions
+        before=lambda value: str(value).lower() if isinstance(value, bool) else value,
+        schema=lambda text: {"anyOf": [text, {"type": "boolean"}]},
+    ),
+]
 Session: TypeAlias = dict[str, str | int | float | bool]
 StageIds: TypeAlias = Annotated[list[Id], Form(min_length=1, max_length=100, or_one=True)]
 
@@ -433,7 +429,8 @@ class SearchKeys(Measured):
     settle: Ramp = Field(1.0, description="Load before each probe's measure window.")
     measure: Duration = Field(10.0, description="The measure window of a probe.")
     confirm: Confirm = Field(
-        default_factory=usual_confirm, description="The full-length iterations that confirm the answer."
+        default_factory=lambda: Confirm.model_validate({}),
+        description="The full-length iterations that confirm the answer.",
     )
 
 

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from proveout.core.units import plain_number
 from proveout.dsl.plan.keys import Element, model_of
+from proveout.dsl.plan.scalars import NAME_HINT
 from proveout.dsl.source.loader import read_plain
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, plain
 
@@ -124,7 +125,7 @@ def _say(  # noqa: PLR0911 - one per kind
     kind, context = detail["type"], detail.get("ctx") or {}
     last = str(path[-1]) if path else "this"
     if kind == "extra_forbidden":
-        known = _fields(_model_at(model, path[:-1], without=last))
+        known = fields(_model_at(model, path[:-1], without=last))
         split = bool(SPLIT & set(last))
         hint = "a comma ends a value inside { }: quote the expression" if split else did_you_mean(last, known)
         return f"unknown key `{last}`", _after_comma(locate(root, path[:-1])[0], last) or hint
@@ -141,7 +142,7 @@ def _say(  # noqa: PLR0911 - one per kind
         return f"`{label}` cannot be {_shown(node)}", hint
     if kind == "string_pattern_mismatch":
         name = last if detail["loc"][-1] == "[key]" else node.text if isinstance(node, Scalar) else ""
-        return f"`{name}` is not a name that can be used here", _NAMES
+        return f"`{name}` is not a name that can be used here", f"{NAME_HINT}; stage ids have no -"
     if kind in _BOUNDS:
         limit, words = _BOUNDS[kind]
         return f"`{label}` {words.format(context.get(limit))}", ""
@@ -151,7 +152,7 @@ def _say(  # noqa: PLR0911 - one per kind
         if kind == "dict_type" and isinstance(node, Seq):
             hint = f"each under its name, without `-`: {label}: {{NAME: …}}"
         if kind.startswith("model_") and isinstance(node, Scalar):
-            hint = f"its keys are {', '.join(_fields(_model_at(model, path)))}"
+            hint = f"its keys are {', '.join(fields(_model_at(model, path)))}"
         return f"`{label}` must be {_TYPE_WORDS[kind]}, not {_shown(node)}", hint
     message = detail["msg"] if kind in _OWN_MESSAGES else detail["msg"].lower()
     return message.removeprefix("Value error, "), ""
@@ -195,19 +196,15 @@ def _number_meant(node: Node, *, in_list: bool) -> str:
     return ""
 
 
-_NAMES = "names are made of ASCII letters, digits, _ and -, and begin with a letter; stage ids have no -"
-
-
 def _shown(node: Node) -> str:
     if isinstance(node, Scalar):
         return f'"{node.text}"' if node.quoted else node.text or "empty"
     return "a list" if hasattr(node, "items") else "a mapping"
 
 
-def _fields(model: type[BaseModel] | None) -> list[str]:
-    if model is None:
-        return []
-    return [field.alias or name for name, field in model.model_fields.items()]
+def fields(model: type[BaseModel] | None) -> list[str]:
+    """The keys of a model, as plans write them."""
+    return [] if model is None else [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _model_at(model: type[BaseModel], path: Sequence[str | int], *, without: str = "") -> type[BaseModel] | None:
@@ -216,7 +213,7 @@ def _model_at(model: type[BaseModel], path: Sequence[str | int], *, without: str
     for step in path:
         found = [below for one in found for below in _types(_step(one, step))]
     models = [one for one in found if isinstance(one, type) and issubclass(one, BaseModel)]
-    return next((one for one in models if without not in _fields(one)), next(iter(models), None))
+    return next((one for one in models if without not in fields(one)), next(iter(models), None))
 
 
 def _step(of: Any, step: str | int) -> Any:

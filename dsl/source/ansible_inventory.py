@@ -14,7 +14,7 @@ import re
 import shlex
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from pathlib import Path
 
@@ -77,7 +77,10 @@ def read(path: Path, problems: Problems) -> Groups:
     first = next((line for line in lines if line.strip() and not line.lstrip().startswith(("#", ";"))), "")
     if path.suffix in (".yml", ".yaml", ".json") or _YAML.match(first):
         root = load(path, str(path), problems, DOCUMENT)
-        return _of_yaml(root, problems) if root is not None else {}
+        groups: Groups = {} if root is None else {ALL: Group(), UNGROUPED: Group()}
+        for key, node in () if root is None else root.entries:
+            _yaml_group(groups, key, node, problems)
+        return groups
     problems.sources[str(path)] = lines
     return _Ini(str(path), problems).groups(lines)
 
@@ -129,7 +132,9 @@ class _Ini:
         if not equals:
             self._problems.add(where, f"`{text}` is not a variable", hint="name=value")
             return
-        self._groups[group].variables[name.strip()] = (_unquoted(value.strip()), where)
+        value = value.strip()
+        quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+        self._groups[group].variables[name.strip()] = (value[1:-1] if quoted else value, where)
 
     def _host(self, group: str, text: str, where: Where) -> None:
         try:
@@ -152,19 +157,7 @@ class _Ini:
             self._groups[group].hosts.setdefault(name, {"": ("", where)}).update(variables)
 
 
-def _unquoted(value: str) -> str:
-    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-    return value[1:-1] if quoted else value
-
-
 # ---- YAML ----------------------------------------------------------------------------------------------------------
-
-
-def _of_yaml(root: Map, problems: Problems) -> Groups:
-    groups: Groups = {ALL: Group(), UNGROUPED: Group()}
-    for key, node in root.entries:
-        _yaml_group(groups, key, node, problems)
-    return groups
 
 
 def _yaml_group(groups: Groups, key: Scalar, node: Node, problems: Problems) -> None:
@@ -241,44 +234,36 @@ def hosts(groups: Groups, problems: Problems) -> tuple[Host, ...]:
     for name, group in groups.items():
         for child in group.children:
             parents.setdefault(child, []).append(name)
-    for name, group in groups.items():
-        for child, where in group.children.items():
-            if name in (child, *_above(child, groups, parents, down=True)):
-                problems.add(where, f"the group `{name}` contains itself")
-                return ()
+    depths: dict[str, int] = {}  # of each group that is in others, or has some, the most that it is in
+    try:
+        for name in TopologicalSorter(parents).static_order():  # a group comes after those that it is in
+            depths[name] = max((1 + depths[one] for one in parents.get(name, ())), default=0)
+    except CycleError as error:
+        *_, name, child = error.args[1]
+        problems.add(groups[name].children[child], f"the group `{name}` contains itself")
+        return ()
     found: dict[str, list[str]] = {}
     for name, group in groups.items():
         for host in group.hosts:
             found.setdefault(host, []).append(name)
-    depths = _depths(parents)
     return tuple(_host(name, own, groups, parents, depths) for name, own in found.items())
 
 
-def _above(name: str, groups: Groups, parents: Mapping[str, list[str]], *, down: bool = False) -> list[str]:
-    """The groups that contain a group, the nearest first; `down`: those in it."""
+def _above(name: str, parents: Mapping[str, list[str]]) -> list[str]:
+    """The groups that contain a group, the nearest first."""
     found: list[str] = []
     waiting = [name]
     while waiting:
-        one = waiting.pop(0)
-        more = (groups[one].children if one in groups else ()) if down else parents.get(one, ())
-        fresh = [other for other in more if other not in found]
+        fresh = [other for other in parents.get(waiting.pop(0), ()) if other not in found]
         found += fresh
         waiting += fresh
-    return found
-
-
-def _depths(parents: Mapping[str, list[str]]) -> Mapping[str, int]:
-    """Of each group that is in others, or has some, the most that it is in, one within the other."""
-    found: dict[str, int] = {}
-    for name in TopologicalSorter(parents).static_order():  # a group comes after those that it is in
-        found[name] = max((1 + found[one] for one in parents.get(name, ())), default=0)
     return found
 
 
 def _host(
     name: str, own: Sequence[str], groups: Groups, parents: Mapping[str, list[str]], depths: Mapping[str, int]
 ) -> Host:
-    above = [group for one in own for group in _above(one, groups, parents)]
+    above = [group for one in own for group in _above(one, parents)]
     nearest = list(dict.fromkeys([*own, *above]))
     variables: Variables = {}
     within = sorted((one for one in nearest if one != ALL), key=lambda one: (depths.get(one, 0), one))

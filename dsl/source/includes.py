@@ -11,7 +11,7 @@ from pathlib import Path
 
 from proveout.core.data_classes import dataclass, field
 from proveout.dsl.source.loader import NULL, load, read_plain
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, scalars
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, listed, node_at, scalars
 
 # Sections of names (`params`, `secrets`, `workloads`, `captures`, `pools`, and those of `topology`) go entry by entry
 # and never deeper; stages, verdicts and published numbers by their id (a stage without one by its kind), tunings by
@@ -39,7 +39,7 @@ def extended(plan: Map, base: Map, problems: Problems) -> Map:
         else:
             _, inherited = result.get(key.text, (key, None))
             result[key.text] = (key, _section(key.text, node, inherited, problems))
-    return Map(entries=tuple(result.values()), where=plan.where)
+    return _map(result, plan)
 
 
 def _is_null(node: Node | None) -> bool:
@@ -85,7 +85,7 @@ def _names(above: Node, inherited: Node, problems: Problems, *, deeper: bool = F
         else:
             _, known = entries.get(key.text, (key, Map(entries=(), where=node.where)))
             entries[key.text] = (key, _names(node, known, problems) if deeper else node)
-    return Map(entries=tuple(entries.values()), where=above.where)
+    return _map(entries, above)
 
 
 def _listed(above: Node, below: Node, problems: Problems, section: str) -> Node:
@@ -201,39 +201,41 @@ class _Reader:
             root = _of_this_version(load(real, name, self.problems), self.problems)
             if root is not None and not whole:
                 _refuse_unknown(root, FRAGMENT_KEYS, "an include", self.problems)
-            self.known[real, whole] = None if root is None else self.merged(root, real, name, above)
+            self.known[real, whole] = None if root is None else self.merged(root, name, (*above, real))
         return self.known[real, whole]
 
-    def merged(self, root: Map, real: Path, name: str, above: tuple[Path, ...]) -> Map | None:
-        fragments: list[Map] = []
-        for item in _include_items(root, self.problems):
-            fragment = self.other("include", item, real, name, (*above, real))
-            if fragment is not None:
-                fragments.append(fragment)
+    def merged(self, root: Map, name: str, above: tuple[Path, ...]) -> Map | None:
+        """The file with those that it names; it is the last of those above them."""
+        found = [self.other("include", item, name, above) for item in listed(root.get("include"))]
+        fragments = [one for one in found if one is not None]
         whole = _merge(root, fragments, self.problems) if fragments else root
-        if root.get("extends") is None:
+        named = root.get("extends")
+        if named is None:
             refuse_nulls(root, self.problems)
             return whole
-        named = _base_item(root, self.problems)
-        base = self.other("extends", named, real, name, (*above, real)) if named is not None else None
+        base = self.other("extends", named, name, above)
         if base is None:  # half a plan has no problems worth telling
             return None
         result = extended(whole, base, self.problems)
         refuse_nulls(result, self.problems)
         return result
 
-    def other(self, key: str, item: Scalar, real: Path, name: str, above: tuple[Path, ...]) -> Map | None:
+    def other(self, key: str, item: Node, name: str, above: tuple[Path, ...]) -> Map | None:
         """The file that an `include` or `extends` names."""
-        target = Path(os.path.realpath(real.parent / item.text))
+        if not (isinstance(item, Scalar) and isinstance(item.value, str) and item.text):
+            message = "`extends` is the path of one plan" if key == "extends" else "an include is the path of a file"
+            self.problems.add(item.where, message, key=key, hint="extends: base.yaml" if key == "extends" else "")
+            return None
+        target = Path(os.path.realpath(above[-1].parent / item.text))
         self.files += 1
-        message, hint = self.objection(key, item.text, real.parent, target, above)
+        message, hint = self.objection(key, item.text, target, above)
         if message:
             self.problems.add(item.where, message, key=key, hint=hint)
             return None
         return self.file(target, str(Path(name).parent / item.text), above, whole=key == "extends")
 
     def objection(  # noqa: PLR0911 - one line per reason
-        self, key: str, text: str, beside: Path, target: Path, above: tuple[Path, ...]
+        self, key: str, text: str, target: Path, above: tuple[Path, ...]
     ) -> tuple[str, str]:
         """(why `text` cannot be included or extended, hint); "" when it can."""
         what, does = ("a base", "extends") if key == "extends" else ("an include", "includes")
@@ -249,28 +251,9 @@ class _Reader:
             return f"more than {FILES_MAX} files, or nested deeper than {DEPTH_MAX}", ""
         if not os.path.isfile(target):  # noqa: PTH113 - Path.is_file() raises for a name that is too long
             found = target.parent.glob("*.yaml") if os.path.isdir(target.parent) else ()  # noqa: PTH112 - alike
-            return f"there is no file `{text}`", did_you_mean(text, (os.path.relpath(file, beside) for file in found))
+            names = (os.path.relpath(file, above[-1].parent) for file in found)
+            return f"there is no file `{text}`", did_you_mean(text, names)
         return "", ""
-
-
-def _base_item(root: Map, problems: Problems) -> Scalar | None:
-    node = root.get("extends")
-    if node is None or (isinstance(node, Scalar) and isinstance(node.value, str) and node.text):
-        return node
-    problems.add(node.where, "`extends` is the path of one plan", key="extends", hint="extends: base.yaml")
-    return None
-
-
-def _include_items(root: Map, problems: Problems) -> list[Scalar]:
-    node = root.get("include")
-    if node is None:
-        return []
-    items = node.items if isinstance(node, Seq) else (node,)
-    scalars = [item for item in items if isinstance(item, Scalar) and isinstance(item.value, str) and item.text]
-    for item in items:
-        if item not in scalars:
-            problems.add(item.where, "an include is the path of a file", key="include")
-    return scalars
 
 
 def _of_this_version(root: Map | None, problems: Problems) -> Map | None:
@@ -282,7 +265,7 @@ def _of_this_version(root: Map | None, problems: Problems) -> Map | None:
         return root  # the models report a text
     problems.add(number.where, f"format version {number.text} is not known", key="proveout", hint="proveout: 1")
     entries = _entries(root) | {"proveout": (entry[0], number.broken)}
-    return Map(entries=tuple(entries.values()), where=root.where)
+    return _map(entries, root)
 
 
 def _refuse_unknown(root: Map, allowed: tuple[str, ...], what: str, problems: Problems) -> None:
@@ -304,26 +287,22 @@ def _merge(root: Map, fragments: list[Map], problems: Problems) -> Map:
             problems.add(node.where, "expected a mapping of hosts, systems and equipment", key="topology")
     names = {name.text: name for node in topologies if isinstance(node, Map) for name, _ in node.entries}
     for part, name in names.items():
-        found = [_below(fragment, "topology", part) for fragment in fragments]
-        if (merged := _merge_names(found, _below(root, "topology", part), problems)) is not None:
+        found = [node_at(fragment, "topology", part) for fragment in fragments]
+        if (merged := _merge_names(found, node_at(root, "topology", part), problems)) is not None:
             rest[part] = (rest.get(part, (name, merged))[0], merged)
     if rest and (own is None or isinstance(own, Map)):
-        where = own.where if own is not None else root.where
-        _put(result, "topology", Map(entries=tuple(rest.values()), where=where))
-    for section, key in (("verdicts", "id"), ("published", "id"), ("tuning", "name")):
-        _put(result, section, _merge_listed(root, fragments, section, key, problems))
-    return Map(entries=tuple(result.values()), where=root.where)
+        _put(result, "topology", _map(rest, own or root))
+    for section in ("verdicts", "published", "tuning"):
+        _put(result, section, _merge_listed(root, fragments, section, problems))
+    return _map(result, root)
 
 
 def _entries(node: Map) -> Entries:
     return {key.text: (key, value) for key, value in node.entries}
 
 
-def _below(root: Map, *path: str) -> Node | None:
-    node: Node | None = root
-    for key in path:
-        node = node.get(key) if isinstance(node, Map) else None
-    return node
+def _map(entries: Entries, at: Node) -> Map:
+    return Map(entries=tuple(entries.values()), where=at.where)
 
 
 def _put(entries: Entries, name: str, node: Node | None) -> None:
@@ -353,12 +332,11 @@ def _merge_names(fragments: list[Node | None], own: Node | None, problems: Probl
                     hint=f"the other is at {other[0].where}; define it in the plan to settle it",
                 )
             merged[name] = (key, value)
-    where = own.where if own is not None else maps[0].where
-    return Map(entries=tuple((merged | mine).values()), where=where)
+    return _map(merged | mine, own or maps[0])
 
 
-def _merge_listed(root: Map, fragments: list[Map], section: str, key: str, problems: Problems) -> Node | None:
-    """Lists joined: items of includes come first, except those whose `key` the plan's own list has too."""
+def _merge_listed(root: Map, fragments: list[Map], section: str, problems: Problems) -> Node | None:
+    """Lists joined: items of includes come first, except those whose id or name the plan's own list has too."""
     own = root.get(section)
     found = [node for f in fragments if (node := f.get(section)) is not None]
     for node in found:
@@ -368,15 +346,10 @@ def _merge_listed(root: Map, fragments: list[Map], section: str, key: str, probl
     if not lists or (own is not None and not isinstance(own, Seq)):
         return own
     mine = own.items if own is not None else ()
-    keys = {_text_at(item, key) for item in mine}
-    taken = tuple(item for node in lists for item in node.items if _text_at(item, key) not in keys)
+    names = set(map(_id, mine))
+    taken = tuple(item for node in lists for item in node.items if _id(item) not in names)
     unique = tuple(item for index, item in enumerate(taken) if item not in taken[:index])
-    return Seq(items=(*unique, *mine), where=own.where if own is not None else lists[0].where)
-
-
-def _text_at(item: Node, key: str) -> str | None:
-    node = item.get(key) if isinstance(item, Map) else None
-    return node.text if isinstance(node, Scalar) else None
+    return Seq(items=(*unique, *mine), where=(own or lists[0]).where)
 
 
 def _with_inventory(root: Map, path: Path, problems: Problems) -> Map:
@@ -386,26 +359,26 @@ def _with_inventory(root: Map, path: Path, problems: Problems) -> Map:
     _refuse_unknown(inventory, INVENTORY_KEYS, "an inventory", problems)
     refuse_nulls(inventory, problems)
     result = _entries(root)
-    topology = _below(inventory, "topology")
+    topology = inventory.get("topology")
     if isinstance(topology, Map):
         own = root.get("topology")
         merged = _entries(own) if isinstance(own, Map) else {}
         if topology.get("hosts") is not None:
             merged.pop("equipment", None)
         for key, node in topology.entries:
-            below = _below(root, "topology", "systems") if key.text == "systems" else None
+            below = node_at(root, "topology", "systems") if key.text == "systems" else None
             merged[key.text] = (key, _over(below, node))
-        _put(result, "topology", Map(entries=tuple(merged.values()), where=topology.where))
+        _put(result, "topology", _map(merged, topology))
     elif topology is not None:
         problems.add(topology.where, "expected a mapping of hosts and systems", key="topology")
     secrets = inventory.get("secrets")
     if secrets is not None:
         _put(result, "secrets", _over(root.get("secrets"), secrets))
-    return Map(entries=tuple(result.values()), where=root.where)
+    return _map(result, root)
 
 
 def _over(below: Node | None, above: Node) -> Node:
     """`above` laid over `below`, entry by entry."""
     if not isinstance(below, Map) or not isinstance(above, Map):
         return above
-    return Map(entries=tuple((_entries(below) | _entries(above)).values()), where=above.where)
+    return _map(_entries(below) | _entries(above), above)

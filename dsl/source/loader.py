@@ -10,6 +10,7 @@ import re
 import stat
 import unicodedata
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -24,14 +25,14 @@ from proveout.dsl.source.syntax_errors import Repair, explain, missing_space
 
 JUDGED = frozenset({"admin", "dsn", "query", "session", "settings", "sql", "statements"})
 """Keys of the language whose values, with all that is below them, are for a database."""
-_LITERAL, _FOLDED = "|", ">"
 
 
 def text_positions(path: str, node: Node, problems: Problems) -> Iterator[TextPosition]:
     """The positions of the texts below `node`, which is at `path`."""
     for steps, scalar in scalars(node):
         if not JUDGED.isdisjoint(steps):
-            yield _position(".".join((path, *map(str, steps))), scalar, problems)
+            literal = problems.line(scalar.where)[scalar.where.column - 1 :].startswith("|")
+            yield TextPosition(path=".".join((path, *map(str, steps))), where=scalar.at(0), literal=literal)
 
 
 def maps_below(node: Node | None) -> Iterator[Map]:
@@ -40,19 +41,6 @@ def maps_below(node: Node | None) -> Iterator[Map]:
         yield node
     for _, one in below(node) if node is not None else ():
         yield from maps_below(one)
-
-
-def _position(path: str, scalar: Scalar, problems: Problems) -> TextPosition:
-    where = scalar.where
-    style = problems.line(where)[where.column - 1 : where.column]
-    if style not in (_LITERAL, _FOLDED):
-        return TextPosition(path=path, where=scalar.at(0))
-    first = Where(file=where.file, line=where.line + 1, column=1)
-    line = problems.line(first)
-    column = len(line) - len(line.lstrip()) + 1
-    return TextPosition(
-        path=path, where=Where(file=where.file, line=first.line, column=column), literal=style == _LITERAL
-    )
 
 
 # Only `true`, `false`, `null`, decimal ints (`20_000`) and decimal fractions are anything but text. What YAML 1.1 would
@@ -171,7 +159,7 @@ def load(path: Path, name: str, problems: Problems, document: Document = PLAN) -
     start = Where(file=name, line=1, column=1)
     problems.sources.setdefault(name, ())
     try:
-        content = _read(path)
+        content = read_regular(path, BYTES_MAX)
     except OSError as error:
         problems.add(Where(file=name), f"cannot read the file: {error.strerror or error}", hint=_files_like(path, name))
         return None
@@ -189,16 +177,46 @@ def load(path: Path, name: str, problems: Problems, document: Document = PLAN) -
 def loads(content: bytes, name: str, problems: Problems, document: Document = PLAN) -> Map | None:
     """Like `load`, from bytes."""
     text = _decode(content, name, problems)
-    return None if text is None else _compose(text, name, problems, document)
+    if text is None:
+        return None
+    repairs: list[Repair] = []  # missing signs are noted and put in, so that the rest of the file is read
+    while True:
+        parser: Any = yaml.SafeLoader(text)
+        seen = Problems(sources=problems.sources)  # of a text that is read again, only those of the last reading count
+        composer = _Composer(parser=parser, name=name, problems=seen, kind=document, repairs=repairs)
+        root: Node | None = None
+        repair: Repair | None = None
+        try:
+            root = composer.document()
+        except _Unreadable:
+            pass  # the problem is noted
+        except yaml.MarkedYAMLError as error:
+            found = explain(error, text)
+            where = moved_back(Where(file=name, line=found.line, column=found.column), repairs)
+            problems.add(where, found.message, hint=found.hint)
+            repair = found.repair if len(repairs) < REPAIRS_MAX else None
+        except (yaml.YAMLError, ValueError, OverflowError) as error:
+            problems.add(composer.where(parser.get_mark()), f"not valid YAML: {str(error).splitlines()[0]}")
+        finally:
+            parser.dispose()
+        if repair is None:
+            break
+        repairs.append(repair)
+        text = repair.applied(text)
+    for one in seen.found:
+        problems.add(one.where, one.message, hint=one.hint, key=one.key)
+    if isinstance(root, Map):
+        return root
+    if root is not None:
+        problems.add(root.where, f"a {document.name} is a mapping", hint=f"it begins with `{document.opening}`")
+    return None
 
 
-def _read(path: Path) -> bytes | None:
-    """At most one byte more than allowed; None for anything but a regular file (a FIFO would block for ever)."""
+def read_regular(path: Path, most: int) -> bytes | None:
+    """A file, at most one byte more than allowed; None for anything but a regular one (a FIFO would block for ever)."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        return file.read(BYTES_MAX + 1)
+        return file.read(most + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
 
 
 def _decode(content: bytes, name: str, problems: Problems) -> str | None:
@@ -219,59 +237,19 @@ def _decode(content: bytes, name: str, problems: Problems) -> str | None:
         return None
     text = text.replace("\r\n", "\n")
     problems.sources[name] = text.split("\n")
-    return text if _readable(text, name, problems) else None
-
-
-def _readable(text: str, name: str, problems: Problems) -> bool:
-    """Whether every line shows what it holds."""
-    clean = True
-    for number, line in enumerate(text.split("\n"), 1):
-        tab = line.find("\t")
+    clean = True  # every line shows what it holds
+    for number, shown in enumerate(problems.sources[name], 1):
+        tab = shown.find("\t")
         if tab >= 0:
             problems.add(Where(file=name, line=number, column=tab + 1), "a tab", hint="indent with spaces")
             clean = False
             continue
-        hidden = hidden_character(line) if "\r" not in line else (line.index("\r"), "U+000D (carriage return)")
+        hidden = hidden_character(shown) if "\r" not in shown else (shown.index("\r"), "U+000D (carriage return)")
         if hidden is not None:
             where = Where(file=name, line=number, column=hidden[0] + 1)
             problems.add(where, f"a hidden character: {hidden[1]}", hint="remove it")
             clean = False
-    return clean
-
-
-def _compose(text: str, name: str, problems: Problems, document: Document) -> Map | None:
-    """The root of a text; missing signs are noted and put in, so that the rest of the file is read."""
-    repairs: list[Repair] = []
-    while True:
-        parser: Any = yaml.SafeLoader(text)
-        seen = Problems(sources=problems.sources)  # of a text that is read again, only those of the last reading count
-        composer = _Composer(parser=parser, name=name, problems=seen, kind=document, repairs=repairs)
-        try:
-            root = composer.document()
-            problems.take(seen)
-            break
-        except _Unreadable:
-            problems.take(seen)
-            return None
-        except yaml.MarkedYAMLError as error:
-            found = explain(error, text)
-            where = moved_back(Where(file=name, line=found.line, column=found.column), repairs)
-            problems.add(where, found.message, hint=found.hint)
-            if found.repair is None or len(repairs) == REPAIRS_MAX:
-                problems.take(seen)
-                return None
-            repairs.append(found.repair)
-            text = found.repair.applied(text)
-        except (yaml.YAMLError, ValueError, OverflowError) as error:
-            problems.take(seen)
-            problems.add(composer.where(parser.get_mark()), f"not valid YAML: {str(error).splitlines()[0]}")
-            return None
-        finally:
-            parser.dispose()
-    if isinstance(root, Map):
-        return root
-    problems.add(root.where, f"a {document.name} is a mapping", hint=f"it begins with `{document.opening}`")
-    return None
+    return text if clean else None
 
 
 class _Unreadable(Exception):
@@ -397,9 +375,9 @@ class _Composer:
         where = key.at(len(name) + 1)
         self.problems.add(where, f"a space is missing after `{name}:`", key=name, hint=f"{name}: {text}")
         read, problem, _ = read_plain(text)
-        column = where.column if key.text_column else 0
-        inner = Scalar(value=read, text=text, where=where, text_column=column, faulty=bool(problem))
-        return Scalar(value=name, text=name, where=key.where, text_column=key.text_column), inner
+        places = key.places and ((0, where.line, where.column),)
+        inner = Scalar(value=read, text=text, where=where, places=places, faulty=bool(problem))
+        return replace(key, value=name, text=name), inner
 
     def key(self) -> Scalar:
         where = self.where(self.parser.peek_event().start_mark)
@@ -412,24 +390,36 @@ class _Composer:
         """A scalar; keys are always text (`on:` is a fine key)."""
         text: str = event.value
         quoted = event.style is not None
-        column = self.column(where, text, 1 if quoted else 0)
         value, problem, hint = (text, "", "") if key or quoted else read_plain(text)
         if hidden := hidden_character(text):
             problem, hint = f"a hidden character: {hidden[1]}", "remove it"
         if problem and not (self.kind is PLAN and text == NULL):  # which may drop something: see `includes`
             self.problems.add(where, problem, hint=hint)
-        return Scalar(value=value, text=text, where=where, quoted=quoted, text_column=column, faulty=bool(problem))
-
-    def column(self, where: Where, text: str, quote: int) -> int:
-        """The column at which `text` stands as it is; 0 when it is folded or holds escapes."""
-        begin = where.column - 1 + quote
-        return begin + 1 if self.problems.line(where).startswith(text, begin) else 0
+        begin = (where.line + 1, 1) if event.style in ("|", ">") else (where.line, where.column + quoted)
+        places = _places(text, self.problems.sources[self.name], *begin)
+        return Scalar(value=value, text=text, where=where, quoted=quoted, places=places, faulty=bool(problem))
 
     def where(self, mark: yaml.Mark | None) -> Where:
         """The position of a mark in the file as it is written."""
         if mark is None:
             return Where(file=self.name)
         return moved_back(Where(file=self.name, line=mark.line + 1, column=mark.column + 1), self.repairs)
+
+
+def _places(text: str, lines: Sequence[str], line: int, column: int) -> tuple[tuple[int, int, int], ...]:
+    """`Scalar.places` of a text that begins in `line` at `column`, or behind blanks there."""
+    found: list[tuple[int, int, int]] = []
+    at, size = 0, len(text.rstrip())
+    while at < size and line <= len(lines):
+        shown = lines[line - 1][column - 1 :]
+        part = shown.strip()
+        while part and text[at].isspace():
+            at += 1
+        found.append((at, line, column + len(shown) - len(shown.lstrip())))
+        if not (text.startswith(part, at) or part.startswith(text[at:size])):
+            return ()
+        at, line, column = at + len(part), line + 1, 1
+    return tuple(found)
 
 
 def moved_back(where: Where, repairs: Sequence[Repair]) -> Where:

@@ -27,15 +27,15 @@ Plain: TypeAlias = "str | int | float | bool | list[Plain] | dict[str, Plain] | 
 class Scalar:
     """A value as written (`text`) and as read (`value`).
 
-    `text_column` is the column at which `text` stands character for character, 0 where it does not (escapes, folding).
-    `faulty`: its problem is reported already and must not be reported twice.
+    `places`: (offset in `text`, line, column) of each line of the file, where `text` is there unchanged; () where it
+    is not (escapes). `faulty`: its problem is reported already and must not be reported twice.
     """
 
     value: str | int | float | bool | None
     text: str
     where: Where
     quoted: bool = False
-    text_column: int = 0
+    places: tuple[tuple[int, int, int], ...] = ()
     faulty: bool = False
 
     @property
@@ -45,12 +45,19 @@ class Scalar:
 
     def written(self, text: str) -> Scalar:
         """A text in its place, which does not stand there so."""
-        return replace(self, value=text, text=text, text_column=0)
+        return replace(self, value=text, text=text, places=())
+
+    @property
+    def in_text(self) -> str:
+        """It as part of a text: a number as the plan writes it, without underscores and never with an exponent."""
+        return self.text if isinstance(self.value, str | bool) else self.text.replace("_", "").removeprefix("+")
 
     def at(self, offset: int) -> Where:
         """The position of the character `offset` of the text."""
-        column = self.text_column + offset if self.text_column else self.where.column
-        return Where(file=self.where.file, line=self.where.line, column=column)
+        if not self.places:
+            return self.where
+        begin, line, column = next((one for one in reversed(self.places) if one[0] <= offset), self.places[0])
+        return Where(file=self.where.file, line=line, column=column + offset - begin)
 
 
 @record
@@ -85,6 +92,11 @@ Node: TypeAlias = Scalar | Seq | Map
 Steps: TypeAlias = tuple[str | int, ...]
 
 
+def listed(node: Node | None) -> tuple[Node, ...]:
+    """The items of a list, or a value that stands without one."""
+    return node.items if isinstance(node, Seq) else () if node is None else (node,)
+
+
 def plain(node: Node) -> Plain:
     """The node as plain data, for the models."""
     if isinstance(node, Scalar):
@@ -108,6 +120,14 @@ def locate(root: Node, path: Iterable[str | int]) -> tuple[Node, Scalar | None]:
     return node, key
 
 
+def node_at(root: Node, *path: str | int) -> Node | None:
+    """The node at a path of keys; None when there is none."""
+    node: Node | None = root
+    for step in path:
+        node = node.get(str(step)) if isinstance(node, Map) else None
+    return node
+
+
 def below(node: Node) -> Iterator[tuple[str | int, Node]]:
     """The nodes right below a node, by key or by number."""
     if isinstance(node, Map):
@@ -124,6 +144,11 @@ def scalars(node: Node, path: Steps = ()) -> Iterator[tuple[Steps, Scalar]]:
         yield from scalars(one, (*path, step))
 
 
+def last_key(path: Steps) -> str:
+    """The key of a value at a path, or of the list that it is in."""
+    return next((step for step in reversed(path) if isinstance(step, str)), "")
+
+
 def rewritten(node: Node, change: Callable[[Scalar, Steps], Node], path: Steps = ()) -> Node:
     """The node with `change(scalar, path)` in the place of each scalar."""
     if isinstance(node, Scalar):
@@ -136,12 +161,7 @@ def rewritten(node: Node, change: Callable[[Scalar, Steps], Node], path: Steps =
 
 def where_of(node: Node, *path: str | int) -> Where:
     """The position of the value at `path` below `node`; of the deepest node there is, when the path ends early."""
-    for step in path:
-        found = next((one for name, one in below(node) if name == step), None)
-        if found is None:
-            break
-        node = found
-    return node.where
+    return locate(node, path)[0].where
 
 
 def is_given(node: Node, key: str) -> bool:
@@ -186,6 +206,10 @@ _PASSWORD = re.compile(
 """A password as a dsn may have it, in a line that is shown for another reason."""
 
 
+_SPACES = re.compile(r"[^\S \n]")
+"""Spaces that look like the one that separates words, and do not: in a message they are seen."""
+
+
 @dataclass(slots=True)
 class Problems:
     """The problems found so far and the text of the files they lie in (name -> lines)."""
@@ -198,17 +222,10 @@ class Problems:
         """Note a problem; the same problem at the same place only once, and FOUND_MAX problems at most."""
         if len(self.found) < FOUND_MAX:
             text = message if len(message) <= MESSAGE_MAX else f"{message[:MESSAGE_MAX]}…"
-            line = "" if key.startswith("secrets.") else self.line(where)  # a secret itself may stand there
-            line = _PASSWORD.sub(lambda found: found[1] + "*" * len(found[2]), line)
-            problem = PlanProblem(message=text, where=where, key=key, hint=hint, source_line=line)
+            text = _SPACES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
             if not any(one.message == text and one.where == where for one in self.found if where in self.places):
-                self.found[problem] = None
+                self.found[PlanProblem(message=text, where=where, key=key, hint=hint)] = None
             self.places.add(where)
-
-    def take(self, others: Problems) -> None:
-        """Note what others have noted."""
-        for one in others.found:
-            self.add(one.where, one.message, key=one.key, hint=one.hint)
 
     def at(self, where: Where) -> bool:
         """Whether something is wrong at exactly that place already."""
@@ -220,18 +237,20 @@ class Problems:
         return lines[where.line - 1] if 0 < where.line <= len(lines) else ""
 
     def error(self) -> PlanError:
-        """All problems as one error, in file order."""
+        """All problems as one error, in file order, each with its line."""
         files = list(self.sources)
 
         def order(problem: PlanProblem) -> tuple[int, int, int]:
             where = problem.where
             return (files.index(where.file) if where.file in files else -1, where.line, where.column)
 
+        def line(problem: PlanProblem) -> str:
+            hidden = (problem.where.file, problem.where.line) in private or problem.key.startswith("secrets.")
+            text = "" if hidden else self.line(problem.where)  # a secret itself may stand there
+            return _PASSWORD.sub(lambda found: found[1] + "*" * len(found[2]), text)
+
         private = {(one.where.file, one.where.line) for one in self.found if one.message.startswith(LITERAL_PASSWORD)}
-        ordered = [
-            replace(one, source_line="") if (one.where.file, one.where.line) in private else one
-            for one in sorted(self.found, key=order)
-        ]
+        ordered = [replace(one, source_line=line(one)) for one in sorted(self.found, key=order)]
         if len(ordered) > SHOWN_MAX:
             rest = PlanProblem(message=f"… and {len(ordered) - SHOWN_MAX} more problems", where=NOWHERE)
             ordered = [*ordered[:SHOWN_MAX], rest]

@@ -456,7 +456,7 @@ class _Check:
         for key, scripts in (("create", entry.create), ("after", entry.after)):
             for engine, texts in scripts.items():
                 for text in texts:
-                    tokens = sql_text.scan(text)
+                    tokens = sql_text.scan(text, engine)
                     fault = sql_text.script_fault(tokens)
                     if fault is not None:
                         self.fault((*at, key, engine), text, fault)
@@ -503,7 +503,7 @@ class _Check:
         binds: dict[str, set[str]] = {}
         reads: dict[str, bool] = {}
         for engine, text in one.sql.items():
-            tokens = sql_text.scan(text)
+            tokens = sql_text.scan(text, engine)
             fault = sql_text.fault(tokens)
             if fault is not None:
                 self.fault((*at, "sql", engine), text, fault)
@@ -541,8 +541,8 @@ class _Check:
         if (early := next(users, None)) is not None:
             late = "gives it itself" if early == name else f"runs before `{name}`, which gives it"
             self.add(at, f"`{early}` uses `:{bind}`, but {late}", where=where)
-        for text in entry.statements[name].sql.values():
-            if (problem := _no_column(text, name, column)) is not None:
+        for engine, text in entry.statements[name].sql.items():
+            if (problem := _no_column(sql_text.scan(text, engine), name, column)) is not None:
                 self.add(at, *problem, where)
                 return
 
@@ -556,9 +556,8 @@ class _Check:
                 self.of_key(at, f"no statement has a bind `:{bind}`")
 
 
-def _no_column(text: str, statement: str, column: str) -> tuple[str, str] | None:
+def _no_column(tokens: Sequence[Token], statement: str, column: str) -> tuple[str, str] | None:
     """(message, hint) when a statement's result has no column of that name at a known place."""
-    tokens = sql_text.scan(text)
     if sql_text.fault(tokens) is not None:
         return None
     if not sql_text.reads(tokens):
@@ -575,7 +574,8 @@ def _no_column(text: str, statement: str, column: str) -> tuple[str, str] | None
 
 def binds_of(one: StatementEntry) -> tuple[str, ...]:
     """All binds of a statement, in whatever dialect, in order of first use."""
-    return tuple(dict.fromkeys(name for text in one.sql.values() for name in sql_text.positional(text)[1]))
+    found = (sql_text.binds(sql_text.scan(text, engine)) for engine, text in one.sql.items())
+    return tuple(dict.fromkeys(bind.text[1:] for binds in found for bind in binds))
 
 
 def _mismatch(column: sql_text.Column, generator: Generator) -> str | None:

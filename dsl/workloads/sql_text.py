@@ -6,7 +6,8 @@ them: `binds`, `positional` (`:name` -> `$1`), `placed` (`$1` -> the form of an 
 `table`. Text that is not understood gives no answer rather than a wrong one.
 
 The lexical rules are those of SQL-92 with what the engines add: PostgreSQL's `E'…'`, `$tag$…$tag$` and `::type`, nested
-comments, MySQL's backquotes. Source: PostgreSQL documentation, "Lexical Structure".
+comments, Oracle's `q'[…]'`, MySQL's backquotes, and in texts for MySQL alone its `\\` before a quote. Sources:
+PostgreSQL, "Lexical Structure"; Oracle SQL Language Reference, "Text Literals"; MySQL, "String Literals".
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from proveout.core.data_classes import dataclass
 
 Kind: TypeAlias = Literal["word", "quoted", "bind", "positional", "literal", "number", "mark"]
 
-_TOKEN = re.compile(
-    r"""
+_FORM = r"""
     (?P<space>\s+|--[^\n]*)
   | (?P<comment>/\*)
-  | (?P<literal>[eE]'(?:[^'\\]|\\.|'')*'|[xXbBnN]?'(?:[^']|'')*')
+  | (?P<literal>[eE]'(?:[^'\\]|\\.|'')*'|[xXbBnN]?'(?:[^']|'')*'
+      |[nN]?[qQ]'(?:\[.*?\]|\{.*?\}|\(.*?\)|<.*?>|(?P<mine>[^\s\[{(<]).*?(?P=mine))')
   | (?P<dollar>\$(?:[A-Za-z_]\w*)?\$)
   | (?P<quoted>"(?:[^"]|"")*"|`(?:[^`]|``)*`)
   | (?P<positional>\$\d+)
@@ -33,9 +34,9 @@ _TOKEN = re.compile(
   | (?P<word>[^\W\d]\w*)
   | (?P<number>\d+(?:\.\d*)?|\.\d+)
   | (?P<mark>::|:=|.)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+    """
+_ESCAPED = _FORM.replace("(?:[^']|", r"(?:[^'\\]|\\.|").replace('(?:[^"]|', r'(?:[^"\\]|\\.|')
+_TOKENS = {dialect: re.compile(form, re.VERBOSE | re.DOTALL) for dialect, form in (("", _FORM), ("mysql", _ESCAPED))}
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _READERS = frozenset({"SELECT", "VALUES", "TABLE", "SHOW"})
 _WRITERS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})
@@ -89,12 +90,14 @@ class Column:
     length: int | None
 
 
-def scan(text: str) -> tuple[Token, ...]:
-    """The tokens of a text, without space and comments. What does not end runs to the end of the text (see `fault`)."""
+def scan(text: str, dialect: str = "") -> tuple[Token, ...]:
+    """The tokens of a text, which may be for one dialect alone, without space and comments. What does not end runs to
+    the end of the text (see `fault`)."""
     tokens: list[Token] = []
+    form = _TOKENS.get(dialect, _TOKENS[""])
     at = depth = 0
     while at < len(text):
-        found = _TOKEN.match(text, at)
+        found = form.match(text, at)
         assert found is not None  # noqa: S101 - the last alternative takes any character
         kind, start, at = str(found.lastgroup), at, found.end()
         if kind == "comment":
@@ -128,7 +131,7 @@ def binds(tokens: Sequence[Token]) -> tuple[Token, ...]:
     return tuple(token for token in tokens if token.kind == "bind")
 
 
-def positional(text: str, order: Sequence[str] = ()) -> tuple[str, tuple[str, ...]]:
+def positional(text: str, order: Sequence[str] = (), dialect: str = "") -> tuple[str, tuple[str, ...]]:
     """(the text with `$1, $2 …` in place of its binds and no semicolon after it, their names in that order).
 
     Names in `order` are numbered by their order there, others after them by first use.
@@ -136,7 +139,7 @@ def positional(text: str, order: Sequence[str] = ()) -> tuple[str, tuple[str, ..
     names = {name: number for number, name in enumerate(order, 1)}
     parts: list[str] = []
     at = 0
-    tokens = scan(text)
+    tokens = scan(text, dialect)
     for token in binds(tokens):
         number = names.setdefault(token.text[1:], len(names) + 1)
         parts += (text[at : token.start], f"${number}")
@@ -148,7 +151,7 @@ def positional(text: str, order: Sequence[str] = ()) -> tuple[str, tuple[str, ..
 
 
 @lru_cache(maxsize=1024)  # each connection of a load prepares the same texts
-def placed(text: str, form: str) -> tuple[str, tuple[int, ...]]:
+def placed(text: str, form: str, dialect: str = "") -> tuple[str, tuple[int, ...]]:
     """(the text with `form`, that has n in place of `{}`, for each `$n`, these numbers in the order of their places).
 
     >>> placed("SELECT a /* it's b */ FROM t WHERE a = $2 AND b = $1 AND c = '$3'", ":p{}")
@@ -157,7 +160,7 @@ def placed(text: str, form: str) -> tuple[str, tuple[int, ...]]:
     parts: list[str] = []
     numbers: list[int] = []
     at = 0
-    for token in scan(text):
+    for token in scan(text, dialect):
         if token.kind == "positional":
             numbers.append(int(token.text[1:]))
             parts += (text[at : token.start], form.format(numbers[-1]))

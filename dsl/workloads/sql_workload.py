@@ -370,7 +370,7 @@ def _bound(name: str, one: StatementEntry, generators: dict[str, Generator]) -> 
     tokens = sql_text.scan(next(iter(texts.values())))
     statement = Statement(
         name=name,
-        text={dialect: sql_text.positional(text, binds)[0] for dialect, text in texts.items()},
+        text={dialect: sql_text.positional(text, binds, dialect)[0] for dialect, text in texts.items()},
         arguments=tuple(generators[bind].type for bind in binds),
         reads=sql_text.reads(tokens),
         writes=any(map(sql_text.changes, texts.values())),
@@ -383,8 +383,8 @@ def _bound(name: str, one: StatementEntry, generators: dict[str, Generator]) -> 
 def _taken(source: str, names: list[str], entry: TransactionEntry) -> tuple[int, int]:
     """(number of the step, number of its column) of a `from:`."""
     statement, _, column = source.partition(".")
-    text = next(iter(entry.statements[statement].sql.values()))
-    known, _ = sql_text.columns(sql_text.scan(text))
+    engine, text = next(iter(entry.statements[statement].sql.items()))
+    known, _ = sql_text.columns(sql_text.scan(text, engine))
     return names.index(statement), [name.lower() if name else name for name in known].index(column.lower())
 
 

@@ -150,11 +150,14 @@ def test_settings_lie_over_others_whatever_their_case(tmp_path: Path) -> None:
     assert (plan.systems[0].settings, plan.stages[2].settings) == ((("work_mem", "4MB"),), (("work_mem", "8MB"),))
 
 
-def test_a_fact_keeps_the_zeros_of_a_version(tmp_path: Path) -> None:
-    text = json.dumps(document()).replace('"local"', '"local", "facts": {"release": 19.10, "ghz": 2.5, "pages": 1_000}')
-    (tmp_path / "p.yaml").write_text(text)
-    (host,) = compile_plan(tmp_path / "p.yaml").declared
-    assert dict(host.facts) == {"release": "19.10", "ghz": 2.5, "pages": 1000}
+def test_a_fact_and_a_value_of_a_template_keep_the_zeros_of_a_version(tmp_path: Path) -> None:
+    file = {"path": "/etc/x", "template": "{{ version }} {{ n }} {{ t }}", "values": {"version": 0, "n": 1, "t": "x"}}
+    text = json.dumps(document(tuning=[{"name": "f", "on": "all", "file": file}]))
+    text = text.replace('"local"', '"local", "facts": {"release": 19.10, "ghz": 2.5, "pages": 1_000}')
+    (tmp_path / "p.yaml").write_text(text.replace('"version": 0, "n": 1', '"version": 19.10, "n": 1_000'))
+    plan = compile_plan(tmp_path / "p.yaml")
+    assert dict(plan.declared[0].facts) == {"release": "19.10", "ghz": 2.5, "pages": 1000}
+    assert timetable(plan).tunings[0].wanted[1:] == ("  19.10 1000 x",)
 
 
 def test_every_fact_that_a_name_stands_for_meets_it_and_what_is_measured_comes_first() -> None:

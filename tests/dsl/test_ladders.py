@@ -169,6 +169,14 @@ def test_targets_workloads_and_connections_are_those_of_all_loads_that_run() -> 
     assert alone_ladders((of_loads(), one, other, turned), of_loads()) == {"a": one}
 
 
+def test_the_ladder_around_an_answer_has_a_thread_for_each_load(tmp_path: Path) -> None:
+    loads = {name: {"workload": "hlr", "target": "db", "share": "1/2"} for name in "ab"}
+    search = {"id": "s", "loads": loads, "threads": {"from": 2, "to": 8}, "accept": "errors.count == 0"}
+    found = refused(tmp_path, {"search": {**search, "then": {"threads": ["50%", "150%"]}}})
+    assert found == ["a rung of 1 thread has none for load `b`"]
+    assert compiled(tmp_path, {"search": {**search, "then": {"threads": ["100%", "150%"]}}})
+
+
 # ---- the cells of a matrix
 
 MODES = {"mode": ["a", "b"]}
@@ -255,6 +263,14 @@ def test_cells_take_turns_by_default_and_the_first_one_has_the_seed_of_a_shuffle
     assert turns(*plan.stages) == [["m__a", "m__b"], ["n__a", "n__b"]]
     assert apart(plan) == {""}
     assert [stage.seed for stage in plan.stages if isinstance(stage, Ladder)] == [None, None, 7, None]
+
+
+def test_cells_that_take_turns_are_repeated_until_the_verdicts_on_some_are_decided(tmp_path: Path) -> None:
+    verdicts = [{"id": "v", "check": 'm.mode("a").at(1).tps > 1'}]
+    assert compiled(tmp_path, ladder("m", matrix=MODES, repeat="auto(3..5)"), verdicts=verdicts)
+    one_by_one = ladder("m", matrix=MODES, repeat="auto(3..5)", order="ladder")
+    (problem,) = refused(tmp_path, one_by_one, verdicts=verdicts)
+    assert problem == "`m__b` is repeated until its verdicts are decided, but no verdict reads it"
 
 
 def restarting(folder: Path, *stages: Entry) -> Plan:

@@ -55,6 +55,11 @@ def test_values_and_positions() -> None:
     quoted = items.items[2]
     assert isinstance(quoted, Scalar)
     assert (quoted.where.line, quoted.where.column, quoted.at(1).column) == (2, 16, 18)
+    root, problems = loaded("a: |\n\n    one\n      two\nb: >-\n  one\n  two\nc: one\n  two\nd: 'on''e\n  two'\n")
+    assert root is not None and problems == []
+    texts = [one for _, one in root.entries if isinstance(one, Scalar)]
+    found = [one.at(one.text.index("wo")) for one in texts]
+    assert [(where.line, where.column) for where in found] == [(4, 8), (7, 4), (9, 4), (10, 4)], "escapes have no place"
     assert loaded('a: 1\r\nb: 2\r\n"<<": 1\n"a:b":\n')[1] == [], "what is quoted is meant"
     root, problems = loaded("a: &x {b: [1]}\r\nc: *x\r\n")
     assert (root and plain(root), problems) == ({"a": {"b": [1]}, "c": {"b": [1]}}, [])
@@ -64,6 +69,10 @@ def test_a_character_that_cannot_be_seen_or_read_is_a_problem_at_its_column() ->
     root, _ = loaded("a: 1\u0662\n")
     assert root is not None and plain(root) == {"a": "1\u0662"}, "digits of other scripts make no number"
     assert loaded("title: äö\uffff\n")[1] == ["1:10 a hidden character: U+FFFF (control character)"]
+    assert loaded("title: 1\xa0000 €\n")[1] == [], "a text may have spaces of any kind"
+    seen = Problems()
+    seen.add(Where(), "unknown key `re\xa0peat`")
+    assert [one.message for one in seen.found] == [r"unknown key `re\u00a0peat`"], "in a message they are told apart"
     assert loaded("title: a\u00adb\nname: b\U000e0041\n")[1] == [
         "1:9 a hidden character: U+00AD (soft hyphen)",
         "2:8 a hidden character: U+E0041 (tag latin capital letter a)",

@@ -52,7 +52,7 @@ _COLUMN = Struct("<HxxxxBHB")
 
 def placeholders(text: str) -> tuple[str, tuple[int, ...]]:
     """`$1 … $n` written as `?`, and which argument each stands for, from 0."""
-    written, numbers = sql_text.placed(text, "?")
+    written, numbers = sql_text.placed(text, "?", "mysql")
     return written, tuple(number - 1 for number in numbers)
 
 

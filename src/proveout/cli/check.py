@@ -240,16 +240,17 @@ def schema(
     ] = False,
 ) -> None:
     """Print the JSON Schema of the plan format; editors use it to complete and check plans."""
-    import json
-
     if result and compare:
         raise typer.BadParameter("one schema at a time: --result or --compare")
     if compare or result:
-        from proveout.coordinator.report import json_documents
+        import json
 
-        made = json_documents.comparison_schema() if compare else json_documents.result_schema()
+        from proveout.coordinator.report.json_documents import comparison_schema, result_schema
+
+        document = comparison_schema() if compare else result_schema()
+        made = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     else:
-        from proveout.dsl.compile.json_schema import plan_schema
+        from proveout.dsl.compile.json_schema import schema_json
 
-        made = plan_schema()
-    typer.echo(json.dumps(made, indent=2, ensure_ascii=False))
+        made = schema_json()
+    typer.echo(made, nl=False)

@@ -22,7 +22,18 @@ from proveout.dsl.workloads.base import Outcome, TransactionType
 from proveout.dsl.workloads.kinds import has_tables
 from proveout.dsl.workloads.random_streams import rows_of_units, words
 from proveout.dsl.workloads.sql import KIND, Custom, Generator
-from proveout.dsl.workloads.sql_text import binds, columns, fault, positional, reads, scan, script_fault, table, writes
+from proveout.dsl.workloads.sql_text import (
+    binds,
+    columns,
+    fault,
+    placed,
+    positional,
+    reads,
+    scan,
+    script_fault,
+    table,
+    writes,
+)
 from proveout.dsl.workloads.sql_workload import HEAD_MAX, draw, zipf_ranks
 
 # ---- scanning: binds, single statements, result columns
@@ -39,6 +50,11 @@ from proveout.dsl.workloads.sql_workload import HEAD_MAX, draw, zipf_ranks
         ("SELECT a[1:2], b[:low:3]", "SELECT a[1:2], b[$1:3]", ("low",)),
         ("UPDATE t SET x = x - :n WHERE id=:id;", "UPDATE t SET x = x - $1 WHERE id=$2", ("n", "id")),
         ("BEGIN pay(:a); END;", "BEGIN pay($1); END;", ("a",)),
+        (
+            "SELECT q'[it's :no]', nq'!:no '-- !', Q'(')', :a",
+            "SELECT q'[it's :no]', nq'!:no '-- !', Q'(')', $1",
+            ("a",),
+        ),
     ],
 )
 def test_binds(text: str, expected: str | None, names: tuple[str, ...]) -> None:
@@ -46,6 +62,13 @@ def test_binds(text: str, expected: str | None, names: tuple[str, ...]) -> None:
     assert found == names
     if expected is not None:
         assert written == expected
+
+
+def test_a_backslash_before_a_quote_is_an_escape_for_mysql_alone() -> None:
+    text = r"""SELECT 'a\' :no -- \'', "\" :no", :a"""
+    assert positional(text, dialect="mysql") == (text.replace(":a", "$1"), ("a",))
+    assert positional(r"SELECT 'C:\', :a, ':no'", dialect="postgres") == (r"SELECT 'C:\', $1, ':no'", ("a",))
+    assert placed(r"SELECT '\'$1', $1", "?", "mysql") == (r"SELECT '\'$1', ?", (1,))
 
 
 @pytest.mark.parametrize(
