@@ -364,15 +364,17 @@ class Adapter:
 
     def part(self, field: str) -> Any:
         """Import what a field of `stated` names. TaskFault `missing` where it names nothing, and without the client
-        library, which is not imported here: in an agent that has privileges only helper processes load clients."""
+        library, which is not imported here: in an agent that has privileges only helper processes load clients. The
+        program of a server needs none: the extra that brings a server brings its client too."""
         place = getattr(self.stated, field)
         if not place:
             what = f"this release cannot do that with systems of engine {self.stated.name!r} (`{field}`)"
             raise TaskFault("missing", what)
-        if self.stated.client is not None and find_spec(self.stated.client[0]) is None:
+        client = None if field == "server_program" else self.stated.client
+        if client is not None and find_spec(client[0]) is None:
             raise TaskFault(
                 "missing",
-                f"the {self.stated.client[1]} is not installed on this host",
+                f"the {client[1]} is not installed on this host",
                 way_out=f"install it with: {errors.install_command(self.stated.requirement)}",
             )
         module, _, name = place.partition(":")

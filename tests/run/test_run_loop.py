@@ -144,7 +144,7 @@ async def test_a_second_interrupt_ends_the_wait_for_agents_that_close_their_sess
         interrupts.put_nowait(None)
         interrupts.put_nowait(None)
         try:
-            await asyncio.sleep(600.0)
+            await asyncio.Event().wait()
         finally:
             await close(self, keep_data, 0.0)
 

@@ -290,7 +290,7 @@ def _need_server(address: Address) -> None:
         raise Unusable(problem.message, way_out=problem.way_out)
     try:
         if engines.of(engine).server_program:
-            adapter(engine).server_program(version)  # first: the extra that brings a server brings its client too
+            adapter(engine).server_program(version)  # first: its extra brings the client too
         adapter(engine).part("populate")
     except TaskFault as fault:
         raise Unusable(fault.what, way_out=fault.way_out) from None
