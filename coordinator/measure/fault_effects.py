@@ -105,9 +105,11 @@ def _earliest(times: Table) -> Table:
 
 def series_of(load: LoadResult, seconds: Sequence[LoadSecond]) -> BinSeries | None:
     """The bins of one load on one host; None when it has none, or when a second is missing."""
+    if not seconds or not seconds[0].bins:  # all seconds of a night as objects would take gigabytes
+        return None
     held = sorted(seconds, key=lambda second: second.second)
     numbers = [second.second for second in held if second.bins]
-    if not held or numbers != list(range(len(held))):
+    if numbers != list(range(len(held))):
         return None
     tables = [histogram.decode(second.bins) for second in held]
     if any(len(table) != histogram.PER_SECOND for table in tables[:-1]):
