@@ -101,6 +101,8 @@ def _take(turn: Turn, event: Input) -> None:
             turn.end("failed", 4, reason)
         case Interrupted() if turn.state.ending is None:
             turn.end("interrupted", 130, "stopped on request")
+        case Interrupted() if turn.state.ending is not None and turn.state.ending.hurried:
+            pass  # a third one must not have changes reverted anew while they are
         case CoordinatorFailed() | Interrupted():
             next_step.hurry(turn)
 

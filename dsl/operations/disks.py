@@ -60,9 +60,9 @@ def probed(device: str, facts: Facts) -> dict[str, str] | None:
     """The contents that blkid finds, by its keys (TYPE, LABEL …); empty when there is nothing, None when it cannot
     tell."""
     output = facts.ask(OutputQuery(probe_argv(device)))
-    if output.code not in (0, NOTHING_FOUND):
-        return None
-    return dict(line.partition("=")[::2] for line in output.text.splitlines()) if output.code == 0 else {}
+    if output.code == NOTHING_FOUND:
+        return {}
+    return dict(line.partition("=")[::2] for line in output.text.splitlines()) or None if output.code == 0 else None
 
 
 def in_use(device: str, facts: Facts, tree: str = BLOCK, own: str | None = None, replaces: str = "") -> Iterator[str]:

@@ -203,6 +203,16 @@ def test_a_second_interrupt_ends_the_run_at_once() -> None:
     assert driver.put(state.Tick(at_s=99.0)) == ()
 
 
+def test_a_third_interrupt_leaves_the_last_step_alone() -> None:
+    driver = Driver()
+    driver.inspected()
+    ending = state.Ending(status="interrupted", exit_code=130, reason="stopped on request", hurried=True)
+    step, driver.state = driver.state.step, replace(driver.state, ending=ending)
+    assert step is not None
+    assert driver.put(state.Interrupted(at_s=4.2)) == ()
+    assert driver.state.step == step
+
+
 def test_a_failure_of_the_coordinator_stops_all_tasks_and_fails_the_run() -> None:
     driver = Driver()
     driver.inspected()
