@@ -102,7 +102,7 @@ def _take(turn: Turn, event: Input) -> None:
         case Interrupted() if turn.state.ending is None:
             turn.end("interrupted", 130, "stopped on request")
         case Interrupted() if turn.state.ending is not None and turn.state.ending.hurried:
-            pass  # a third one must not have changes reverted anew while they are
+            pass  # a third one must not start to revert changes that are being reverted
         case CoordinatorFailed() | Interrupted():
             next_step.hurry(turn)
 
