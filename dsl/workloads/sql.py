@@ -461,7 +461,7 @@ class _Check:
                     if fault is not None:
                         self.fault((*at, key, engine), text, fault)
         for engine, texts in entry.create.items():
-            made = [made for text in texts if (made := sql_text.table(sql_text.scan(text))) is not None]
+            made = [made for text in texts if (made := sql_text.table(sql_text.scan(text, engine))) is not None]
             if len(made) == 1:
                 self.columns(name, entry, engine, *made[0])
 
@@ -600,8 +600,8 @@ def _longest(generator: Generator) -> int:
 def _writes(model: Custom) -> bool:
     """Whether a statement that runs changes data, by the words of its SQL."""
     entries = [entry for entry in model.transactions.values() if entry.weight > 0]
-    texts = [text for entry in entries for one in entry.statements.values() for text in one.sql.values()]
-    return any(map(sql_text.changes, texts))
+    texts = (text for entry in entries for one in entry.statements.values() for text in one.sql.items())
+    return any(sql_text.changes(text, engine) for engine, text in texts)
 
 
 KIND = WorkloadExtension(

@@ -182,8 +182,8 @@ def writes(tokens: Sequence[Token]) -> bool:
     return any(not _is_lock(words, position) and not _is_call(tokens, position) for position in changing)
 
 
-def changes(text: str) -> bool:
-    return writes(scan(text))
+def changes(text: str, dialect: str = "") -> bool:
+    return writes(scan(text, dialect))
 
 
 def columns(tokens: Sequence[Token]) -> tuple[tuple[str | None, ...], bool]:

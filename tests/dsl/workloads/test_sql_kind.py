@@ -18,6 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proveout.agent.load.loop.terminal import stream_of
+from proveout.dsl.source.loader import loads
+from proveout.dsl.source.nodes import Problems, plain
 from proveout.dsl.workloads.base import Outcome, TransactionType
 from proveout.dsl.workloads.kinds import has_tables
 from proveout.dsl.workloads.random_streams import rows_of_units, words
@@ -69,6 +71,25 @@ def test_a_backslash_before_a_quote_is_an_escape_for_mysql_alone() -> None:
     assert positional(text, dialect="mysql") == (text.replace(":a", "$1"), ("a",))
     assert positional(r"SELECT 'C:\', :a, ':no'", dialect="postgres") == (r"SELECT 'C:\', $1, ':no'", ("a",))
     assert placed(r"SELECT '\'$1', $1", "?", "mysql") == (r"SELECT '\'$1', ?", (1,))
+
+
+OF_MYSQL = r"""
+tables:
+  t:
+    rows: 1
+    create: {mysql: "CREATE TABLE t (a int, b text DEFAULT 'it\\'s', c int, d char(1) DEFAULT 'x')"}
+    columns: {a: {sequence: 1}, d: {text: 1}}
+transactions: {A: {statements: {s: {sql: {mysql: "SELECT 'it\\'s', ' update RETURNING ' FROM t"}}}}}
+"""
+
+
+def test_the_columns_and_the_effect_of_texts_for_mysql_are_read_with_their_escapes() -> None:
+    problems, node = Problems(), loads(OF_MYSQL.encode(), "p.yaml", Problems())
+    assert node is not None
+    model = Custom.model_validate(plain(node))
+    KIND.check(model, node, "workloads.w", problems)
+    (statement,) = built("sql", model).transactions[0].statements
+    assert not (problems.found or KIND.writes(model) or statement.changes)
 
 
 @pytest.mark.parametrize(
