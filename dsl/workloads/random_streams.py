@@ -14,7 +14,7 @@ A terminal's arguments are drawn ahead in batches from a stream keyed (seed, pur
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import chain, repeat
 from typing import Any, cast
 
@@ -33,6 +33,7 @@ WORDS_PER_BLOCK = 4  # Philox-4x64 makes four words of each counter value
 BATCH_MAX = 256  # transactions drawn for at once at first, for the commonest
 BATCH_MIN = 64
 GROWTH = 4  # later batches are so much longer: numpy's code is seldom loaded, and terminals with few draws stay small
+GROWN_BYTES = 2**18  # of long texts they are not, as a terminal holds one batch of each transaction
 STRIPE_TERMINALS = 2**24
 TERMINALS = ITERATIONS = 2**32
 PURPOSE_FIRST = 1_000  # keys apart from those of the populations' streams, whose purposes are small
@@ -118,8 +119,9 @@ class RowDraw:
 
     def endless(self, random: np.random.Generator, batch: int) -> RowSource:
         """The source of the rows."""
-        batches = (self.rows(random, size) for size in growing(batch))
-        source = cast("RowSource", RowSource.from_iterable(self.tuples(random, size) for size in growing(batch)))
+        sizes = partial(growing, batch, GROWN_BYTES // max(self.dtype.itemsize, 1))
+        batches = (self.rows(random, size) for size in sizes())
+        source = cast("RowSource", RowSource.from_iterable(self.tuples(random, size) for size in sizes()))
         source.batches, source.dtype = batches, self.dtype
         return source
 
@@ -151,9 +153,10 @@ def batch_of(share: float) -> int:
     return max(BATCH_MIN, min(BATCH_MAX, round(2 * BATCH_MAX * share)))
 
 
-def growing(first: int) -> Iterator[int]:
-    """The lengths of a terminal's batches: the first, and then up to `GROWTH` times as many."""
-    return chain((first, 2 * first), repeat(GROWTH * first))
+def growing(first: int, most: int = BATCH_MAX * GROWTH) -> Iterator[int]:
+    """The lengths of a terminal's batches: the first, and then up to `GROWTH` times as many, `most` at the most."""
+    second, later = (max(first, min(times * first, most)) for times in (2, GROWTH))
+    return chain((first, second), repeat(later))
 
 
 def endless(draw: Draw | RowDraw, batch: int, seed: int, purpose: int, stream: int) -> Iterator[Any]:

@@ -321,6 +321,14 @@ def test_rows_that_are_not_expected_are_a_logical_failure(answers: list[Given]) 
     assert bought(1, *answers)[1] is Outcome.LOGICAL_FAILURE
 
 
+def test_batches_of_drawn_values_grow_unless_their_texts_are_long() -> None:
+    for length, sizes in ((60, [256, 512, 1024, 1024]), (1_000, [256, 256, 256, 256])):
+        binds = {"v": {"text": length}}
+        work = built("sql", {"transactions": {"A": {"statements": {"s": "SELECT :v"}, "binds": binds}}})
+        batches = work.keys(0)[0].__self__.batches
+        assert [len(next(batches)) for _ in sizes] == sizes
+
+
 def test_a_sequence_never_repeats_within_a_run() -> None:
     buy, answers = KINDS["Buy"], [Given(1, ((1, "1"),)), Given(1), Given(1), Given(1)]
     seen: set[int] = set()
