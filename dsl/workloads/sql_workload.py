@@ -367,13 +367,13 @@ def _steps(transaction: str, entry: TransactionEntry, generators: dict[str, Gene
 def _bound(name: str, one: StatementEntry, generators: dict[str, Generator]) -> BoundStatement:
     binds, (least, most) = binds_of(one), one.expect_rows
     texts = {dialect: text for dialect in DIALECTS if (text := text_for(one.sql, dialect)) is not None}
-    dialect, text = next(iter(texts.items()))
+    engine, text = next(iter(one.sql.items()))
     statement = Statement(
         name=name,
         text={dialect: sql_text.positional(text, binds, dialect)[0] for dialect, text in texts.items()},
         arguments=tuple(generators[bind].type for bind in binds),
-        reads=sql_text.reads(sql_text.scan(text, dialect)),
-        writes=any(sql_text.changes(text, dialect) for dialect, text in texts.items()),
+        reads=sql_text.reads(sql_text.scan(text, engine)),
+        writes=any(sql_text.changes(text, engine) for engine, text in one.sql.items()),
         logical_errors=frozenset().union(*(VIOLATIONS.get(error, {error}) for error in one.logical_errors)),
         ranges=tuple(generators[bind].bounds for bind in binds),
     )
