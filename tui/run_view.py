@@ -290,9 +290,11 @@ class StageView:
     @property
     def rungs(self) -> dict[int, tuple[IterationView, ...]]:
         """The valid iterations by rung, fewest threads first."""
-        valid = [item for item in self.finished if item.valid]
-        threads = sorted({item.id.rung for item in valid})
-        return {rung: tuple(item for item in valid if item.id.rung == rung) for rung in threads}
+        found: dict[int, list[IterationView]] = {}
+        for item in self.finished:
+            if item.valid:
+                found.setdefault(item.id.rung, []).append(item)
+        return {rung: tuple(found[rung]) for rung in sorted(found)}
 
     @property
     def confidence(self) -> float:

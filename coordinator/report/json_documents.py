@@ -8,7 +8,6 @@ both made from the records.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias, get_args
@@ -113,15 +112,7 @@ def written(schema: Any, value: Any, whole: Any) -> Any:
         return [written(schema["items"], item, whole) for item in value]
     if isinstance(schema, dict) and value is not None and NULL in schema.get("anyOf", ()):
         return written(schema["anyOf"][0], value, whole)
-    return _finite(to_plain(value))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return to_plain(value, finite=True)
 
 
 def _encoded(document: Record, source: Any, whole: Any) -> bytes:

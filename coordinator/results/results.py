@@ -178,7 +178,7 @@ class StageResult:
         """Where the ladder's throughput stops growing with its threads, or the reason why there is no knee."""
         return find([(rung.threads, rung.tree["tps"]) for rung in _measured(self.rungs)])
 
-    @property
+    @cached_property
     def highest(self) -> RungResult | None:
         """The rung with the largest mean throughput, as it is; None when nothing valid was measured."""
         return max(_measured(self.rungs), key=lambda rung: float(rung.tree["tps"]["mean"]), default=None)

@@ -6,7 +6,6 @@ with the reason.
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -62,14 +61,14 @@ def figures(results: RunResults, timeline: Timeline) -> tuple[list[Figure], dict
     named = _named(results.plan)
     drawn: list[Figure] = []
     missing: dict[str, str] = {}
+    ladders = {one.id: safe(titled(results, one.id)) for one in climbing(results)}
     for name in wanted(results):
-        found = [_by_processes(results, one) for one in DECLARED[name](results, timeline)]
+        found = [_by_processes(results, one, [*ladders]) for one in DECLARED[name](results, timeline)]
         drawn += found
         if not found and name in named:
             missing[name] = DECLARED[name].needs
     declared, without = stage_figures.charts(results)
-    ladders = [safe(titled(results, one.id)) for one in climbing(results)]
-    return coloured([*declared, *drawn], _kinds(results), ladders), missing | without
+    return coloured([*declared, *drawn], _kinds(results), [*ladders.values()]), missing | without
 
 
 def shown(results: RunResults, drawn: Sequence[Figure]) -> tuple[Sequence[Figure], Mapping[str, Sequence[Figure]]]:
@@ -86,14 +85,13 @@ def _named(plan: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in plan.get("figures") or () if name in DECLARED)
 
 
-def _by_processes(results: RunResults, drawn: Figure) -> Figure:
+def _by_processes(results: RunResults, drawn: Figure, known: Sequence[str]) -> Figure:
     """The figure with the word of the plan on its axis and in its heads, where the rungs of its ladder are
-    processes."""
-    known = [one.id for one in climbing(results)]
+    processes; `known`: the ids of all ladders."""
     stages = [results.plan_stage(name) for name in ([name for name in drawn.of if name in known] or known)]
     if not stages or not all(stage.get("by_processes") for stage in stages):
         return drawn
-    spec, words = copy.deepcopy(drawn.spec), {"threads": "processes"}
+    spec, words = _copied(drawn.spec), {"threads": "processes"}
     for channel in (one for one in _below(spec, "x", "y") if one.get("title") in words):
         channel["title"] = words[channel["title"]]
     title, caption = (text.replace(" by threads", " by processes") for text in (drawn.title, drawn.caption))
@@ -115,7 +113,7 @@ def coloured(drawn: Sequence[Figure], kinds: Mapping[str, Collection[str]], ladd
 
 
 def _with_colours(spec: Spec, places: dict[str, dict[str, int]], kinds: Mapping[str, Collection[str]]) -> Spec:
-    whole = copy.deepcopy(spec)
+    whole = _copied(spec)
     rows = [row for data in _below(whole, "data") for row in data.get("values", ())]
     for channel in [one for one in _below(whole, "color", "stroke", "fill") if one.get("type") == "nominal"]:
         scale, field = channel.get("scale") or {}, channel["field"]
@@ -133,6 +131,17 @@ def _with_colours(spec: Spec, places: dict[str, dict[str, int]], kinds: Mapping[
             taken.append(place if place in free or not free else free[0])
         channel["scale"] = {**scale, "domain": names, "range": [shades[at] for at in taken]}
     return whole
+
+
+def _copied(spec: Spec) -> Spec:
+    """A copy to change, but for the rows of data."""
+    return {key: value if key == "values" else _copied_value(value) for key, value in spec.items()}
+
+
+def _copied_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _copied(value)
+    return [_copied_value(item) for item in value] if isinstance(value, list) else value
 
 
 def _below(node: Any, *names: str) -> Iterator[dict[str, Any]]:

@@ -9,17 +9,30 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import os
 import struct
 import types
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ForwardRef, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    ForwardRef,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 if TYPE_CHECKING:
     import asyncio
 
 
 _T = TypeVar("_T")
+_PLAIN = frozenset((str, bool, int))
 
 
 def at_path(tree: Any, *path: str) -> Any:
@@ -53,20 +66,29 @@ def digest(data: Any) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def to_plain(value: Any) -> Any:
-    """`value` as dicts, lists and scalars; numpy's scalars become Python's. TypeError for anything else."""
-    if value is None or type(value) in {str, bool, int, float}:  # most values, and the cheapest question
+def to_plain(value: Any, *, finite: bool = False) -> Any:
+    """`value` as dicts, lists and scalars; numpy's scalars become Python's; `finite`: a number that is not finite
+    becomes None. TypeError for anything else."""
+    kind: type = type(value)
+    if kind is float:
+        return None if finite and not math.isfinite(value) else value
+    if value is None or kind in _PLAIN:
         return value
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in value.items()}
+    if kind is dict or isinstance(value, Mapping):
+        return {str(key): to_plain(item, finite=finite) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_plain(item) for item in value]
+        return [to_plain(item, finite=finite) for item in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {name: to_plain(getattr(value, name), finite=finite) for name in _names(kind)}
     item = getattr(value, "item", None)
     if item is None:
-        raise TypeError(f"{type(value).__name__} is not plain data")
-    return item()
+        raise TypeError(f"{kind.__name__} is not plain data")
+    return to_plain(item(), finite=finite)
+
+
+@functools.cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 def from_plain(kind: type[_T], data: Any) -> _T:
@@ -92,80 +114,101 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
+@functools.cache
+def _readers(kind: type) -> dict[str, Callable[[Any], Any]]:
+    """What reads each field of a dataclass. Made once, because a journal has a million values."""
+    return {name: _reader(hint) for name, hint in _hints(kind).items() if get_origin(hint) is not ClassVar}
+
+
 def _dataclass(kind: type, data: Any) -> Any:
     if not isinstance(data, dict):
         raise TypeError(f"{kind.__name__} is not an object")
-    hints = _hints(kind)
-    if unknown := set(data) - set(hints):
+    readers = _readers(kind)
+    if unknown := data.keys() - readers.keys():
         raise KeyError(f"{kind.__name__} has no {min(unknown)}")
-    return kind(**{name: _value(hints[name], item) for name, item in data.items()})
+    return kind(**{name: readers[name](item) for name, item in data.items()})
 
 
-def _value(hint: Any, data: Any) -> Any:
-    """`data` as `hint` has it."""
-    origin = get_origin(hint)
-    if hint is Any:
-        return data
-    if isinstance(hint, ForwardRef):  # the recursive end of `plan.Value`
-        return tuple(_value(hint, item) for item in data) if isinstance(data, list) else data
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    """What makes plain data into a value as `hint` has it."""
+    origin, kinds = get_origin(hint), get_args(hint)
     if origin in {Union, types.UnionType}:
-        return _one_of(get_args(hint), data)
-    return _typed(hint, origin, data)
-
-
-def _typed(hint: Any, origin: Any, data: Any) -> Any:
+        return _one_of(kinds)
     if origin is Literal:
-        return _literal(hint, data)
+        return functools.partial(_literal, kinds)
     if origin is tuple:
-        return _tuple(get_args(hint), _checked(list, data))
+        return _tuple(kinds)
     if origin is not None and issubclass(origin, Mapping):
-        return {key: _value(get_args(hint)[1], item) for key, item in _checked(dict, data).items()}
-    if dataclasses.is_dataclass(hint):
-        return _dataclass(hint, data)  # type: ignore[arg-type]
-    return _scalar((hint,), data)
+        value = _reader(kinds[1])
+        return lambda data: {key: value(item) for key, item in _checked(dict, data).items()}
+    return _of_class(hint)
 
 
-def _one_of(kinds: Sequence[Any], data: Any) -> Any:
-    if data is None and type(None) in kinds:
-        return None
-    if isinstance(data, dict):
-        return _value(_by_kind([kind for kind in kinds if _takes_object(kind)], data), data)
-    if isinstance(data, list):
-        return _value(next(kind for kind in kinds if get_origin(kind) is tuple), data)
-    if literal := next((kind for kind in kinds if get_origin(kind) is Literal), None):
-        return _literal(literal, data)
-    return _scalar(kinds, data)
+def _of_class(hint: Any) -> Callable[[Any], Any]:
+    if hint is Any:
+        return lambda data: data
+    if isinstance(hint, ForwardRef):  # the recursive end of `plan.Value`
+        return _nested
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return functools.partial(_dataclass, hint)  # its fields are looked up when it is read: it may be recursive
+    return _scalar((hint,))
 
 
-def _takes_object(kind: Any) -> bool:
-    return dataclasses.is_dataclass(kind) or get_origin(kind) is dict
+def _nested(data: Any) -> Any:
+    return tuple(map(_nested, data)) if isinstance(data, list) else data
 
 
-def _by_kind(kinds: Sequence[Any], data: Mapping[str, Any]) -> Any:
-    if len(kinds) == 1:
-        return kinds[0]
-    for kind in kinds:
+def _one_of(kinds: Sequence[Any]) -> Callable[[Any], Any]:
+    objects = [(kind, _reader(kind)) for kind in kinds if dataclasses.is_dataclass(kind) or get_origin(kind) is dict]
+    lists = [_reader(kind) for kind in kinds if get_origin(kind) is tuple]
+    literals = [_reader(kind) for kind in kinds if get_origin(kind) is Literal]
+    scalar = (literals or [_scalar(kinds)])[0]
+    nullable = type(None) in kinds
+
+    def read(data: Any) -> Any:
+        if data is None and nullable:
+            return None
+        if isinstance(data, dict):
+            return _by_kind(objects, data)(data)
+        if isinstance(data, list):
+            return next(iter(lists))(data)
+        return scalar(data)
+
+    return read
+
+
+def _by_kind(readers: Sequence[tuple[Any, Callable[[Any], Any]]], data: Mapping[str, Any]) -> Callable[[Any], Any]:
+    if len(readers) == 1:
+        return readers[0][1]
+    for kind, reader in readers:
         if data.get("kind") in get_args(_hints(kind).get("kind")):
-            return kind
-    raise ValueError(f"{data.get('kind')!r} is not a kind of {', '.join(kind.__name__ for kind in kinds)}")
+            return reader
+    raise ValueError(f"{data.get('kind')!r} is not a kind of {', '.join(kind.__name__ for kind, _ in readers)}")
 
 
-def _literal(hint: Any, data: Any) -> Any:
-    if data not in get_args(hint):
-        raise ValueError(f"{data!r} is not one of {get_args(hint)}")
+def _literal(values: Sequence[Any], data: Any) -> Any:
+    if data not in values:
+        raise ValueError(f"{data!r} is not one of {values}")
     return data
 
 
-def _tuple(kinds: Sequence[Any], data: list[Any]) -> tuple[Any, ...]:
+def _tuple(kinds: Sequence[Any]) -> Callable[[Any], Any]:
+    readers = [_reader(kind) for kind in kinds if kind is not Ellipsis]
     if len(kinds) == 2 and kinds[1] is Ellipsis:
-        return tuple(_value(kinds[0], item) for item in data)
-    return tuple(_value(kind, item) for kind, item in zip(kinds, data, strict=True))
+        return lambda data: tuple(map(readers[0], _checked(list, data)))
+    return lambda data: tuple(reader(item) for reader, item in zip(readers, _checked(list, data), strict=True))
 
 
-def _scalar(kinds: Sequence[Any], data: Any) -> Any:
-    if type(data) in kinds or (float in kinds and type(data) is int):
-        return data  # an int stays one: a plan's digest is taken over what the compiler wrote
-    raise TypeError(f"{data!r} is not one of {', '.join(str(getattr(kind, '__name__', kind)) for kind in kinds)}")
+def _scalar(kinds: Sequence[Any]) -> Callable[[Any], Any]:
+    # An int stays one where a float is asked for: a plan's digest is taken over what the compiler wrote.
+    taken = frozenset((*kinds, int) if float in kinds else kinds)
+
+    def read(data: Any) -> Any:
+        if type(data) in taken:
+            return data
+        raise TypeError(f"{data!r} is not one of {', '.join(str(getattr(kind, '__name__', kind)) for kind in kinds)}")
+
+    return read
 
 
 def _checked(kind: type, data: Any) -> Any:
