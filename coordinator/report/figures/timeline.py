@@ -356,7 +356,7 @@ def _bins(load: _Load, most: int) -> _Bins:
     starts, place = np.unique(load.start_s, return_inverse=True)
     width = -(-len(starts) // most)
     of_row = place // width
-    ends_s = np.zeros(of_row.max() + 1)
+    ends_s = np.full(of_row.max() + 1, -np.inf)  # ramps end before 0
     np.maximum.at(ends_s, of_row, load.start_s + load.length_s)
     return _Bins(starts_s=starts[::width], ends_s=ends_s, of_row=of_row)
 

@@ -258,10 +258,10 @@ def test_a_rung_is_shown_by_its_median_repeat_and_has_the_response_times_of_all(
 def test_the_points_of_a_long_load_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(timelines, "SERIES_POINTS_MAX", 10)
     monkeypatch.setattr(timelines, "COLUMNS_MAX", 5)
-    rows = [load_row(n * 10**9, n, "measure", 1) for n in range(33)]
+    rows = [load_row(n * 10**9, n, "ramp_up" if n < 9 else "measure", 1) for n in range(33)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "slow-1-1-1.load.parquet")
     (one,) = timelines.read_load_series(load_results(history()), tmp_path)
-    assert [point.tps for point in one.points] == [100.0] * 9
+    assert [point.tps for point in one.points] == [100.0] * 9, "ramps too, which end before the measure window"
     assert len({cell.start_s for cell in one.cells}) == 5
     assert sum(cell.count for cell in one.cells) == 33 * 100
 
