@@ -25,14 +25,19 @@ from proveout.dsl.source.syntax_errors import Repair, explain, missing_space
 
 JUDGED = frozenset({"admin", "dsn", "query", "session", "settings", "sql", "statements"})
 """Keys of the language whose values, with all that is below them, are for a database."""
+_BLOCK = re.compile(r"(?:&\S+ +)?([|>])")
 
 
 def text_positions(path: str, node: Node, problems: Problems) -> Iterator[TextPosition]:
     """The positions of the texts below `node`, which is at `path`."""
     for steps, scalar in scalars(node):
         if not JUDGED.isdisjoint(steps):
-            literal = problems.line(scalar.where)[scalar.where.column - 1 :].startswith("|")
-            yield TextPosition(path=".".join((path, *map(str, steps))), where=scalar.at(0), literal=literal)
+            where, sign = scalar.at(0), _BLOCK.match(problems.line(scalar.where), scalar.where.column - 1)
+            if sign is not None and not scalar.places:  # it has a template, which was filled in
+                line = problems.line(first := replace(where, line=where.line + 1))
+                where = replace(first, column=len(line) - len(line.lstrip()) + 1)
+            literal = sign is not None and sign[1] == "|"
+            yield TextPosition(path=".".join((path, *map(str, steps))), where=where, literal=literal)
 
 
 def maps_below(node: Node | None) -> Iterator[Map]:
