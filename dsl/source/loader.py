@@ -413,6 +413,8 @@ class _Composer:
 
 def _places(text: str, lines: Sequence[str], line: int, column: int) -> tuple[tuple[int, int, int], ...]:
     """`Scalar.places` of a text that begins in `line` at `column`, or behind blanks there."""
+    if line <= len(lines) and lines[line - 1].startswith(text, column - 1):  # most are in one line
+        return ((0, line, column),)
     found: list[tuple[int, int, int]] = []
     at, size = 0, len(text.rstrip())
     while at < size and line <= len(lines):
