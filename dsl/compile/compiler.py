@@ -311,6 +311,8 @@ class _Expressions:
         scalar, _ = locate(node, path)
         if self.hopeless(expression, scalar):
             return expression
+        if not self.drafts:  # which is a problem by itself: each name may be that of a stage
+            scope = dataclasses.replace(scope, broken=frozenset(re.findall(r"\w+", expression.text)))
         checked = check_expression(expression.text, scope, expected, self.parameters.numbers())
         for fault in checked.faults:
             where = expression.where
@@ -329,8 +331,8 @@ class _Expressions:
         return Expression(text=checked.text, needs=needs, where=expression.where)
 
     def hopeless(self, expression: Expression, scalar: Node) -> bool:
-        """Whether the expression, or a parameter that it reads, has a problem already, or the plan has no stages."""
-        faulty = not self.drafts or not expression.text or (isinstance(scalar, Scalar) and scalar.faulty)
+        """Whether the expression, or a parameter that it reads, has a problem already."""
+        faulty = not expression.text or (isinstance(scalar, Scalar) and scalar.faulty)
         return faulty or any(_reads(expression.text, f"params.{name}") for name in self.parameters.broken)
 
     def verdicts(self) -> tuple[Check, ...]:

@@ -21,7 +21,7 @@ from proveout.dsl import engines
 from proveout.dsl.compile.symbols import StageNames
 from proveout.dsl.compile.topology import plain_settings
 from proveout.dsl.plan import slices
-from proveout.dsl.plan.loads import parts
+from proveout.dsl.plan.loads import highest, parts
 from proveout.dsl.plan.phases import POINTS_MAX, SLICES_MAX, Level
 from proveout.dsl.plan.scalars import RATE_MAX, WEEK_S, setting_text
 from proveout.dsl.plan.stages import (
@@ -245,8 +245,8 @@ def think_time(names: StageNames, entry: ThinkEntry | None) -> Think | None:
 
 
 def check_loads(names: StageNames, stage: Ladder | Search, lowest: int, key: str, *, processes: int) -> None:
-    """Each share has a thread at the lowest rung, also of a ladder around an answer, and engines of one process have
-    one load process."""
+    """Each share has a thread at every rung, also of a ladder around an answer, and engines of one process have one
+    load process."""
     every = parts(stage)
 
     def idle(rung: int) -> str:
@@ -254,10 +254,13 @@ def check_loads(names: StageNames, stage: Ladder | Search, lowest: int, key: str
         return next((part.name for part in every if not part.threads(rung)), "")
 
     fewest = min(1.0, *stage.around.threads) if isinstance(stage, Search) and stage.around else 1.0
-    rung, shares = max(1, round(lowest * fewest)), [part.share for part in every if not part.own]
-    if sum(shares) == 1 and (name := idle(rung)):
-        least = next(count for count in range(rung, math.ceil(1 / min(shares)) + 1) if not idle(count))
-        message = f"a rung of {threads(rung)} has none for load `{name}`"
+    shares = [part.share for part in every if not part.own]
+    # sums of shares are rounded up: a load in the middle may have a thread at a rung, and none at a higher one
+    enough = math.ceil(1 / min(shares)) if sum(shares) == 1 else 0
+    rungs = stage.threads if isinstance(stage, Ladder) else range(max(1, round(lowest * fewest)), highest(stage) + 1)
+    if (rung := next((count for count in rungs if count < enough and idle(count)), 0)) > 0:
+        least = 1 + next(count for count in range(enough, 0, -1) if idle(count))
+        message = f"a rung of {threads(rung)} has none for load `{idle(rung)}`"
         names.problem(message, key, hint=f"{key} from {math.ceil(least / fewest)} on")
     targets = [part.stage.target for part in every]
     used = {name: names.scope.systems[name].engine for name in targets}

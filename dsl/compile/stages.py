@@ -6,9 +6,9 @@ Expressions come later (`compiler`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import Sought
@@ -38,6 +38,7 @@ from proveout.dsl.plan.stages import (
     CommandRun,
     Ladder,
     Limits,
+    Pool,
     Populate,
     Reboot,
     Reset,
@@ -294,7 +295,7 @@ class _Stages(StageNames):
 
     def ladder(self, entry: stage_models.LadderKeys) -> Ladder | None:
         loads, captures = compile_loads(self, entry), self.captures(entry.capture)
-        pool = self.resolve("pool", entry.pool, self.scope.pools, "pool")
+        pool = self.pool(entry, loads)
         rungs = self.rungs(entry)
         phases = compile_phases(self, entry, rungs or (THREADS_MAX,)) if entry.phases is not None else None
         arrival = compile_arrival(self, entry, phases)
@@ -332,7 +333,6 @@ class _Stages(StageNames):
         workers = max(rungs) if entry.processes is not None else stage.workers
         key = "threads" if entry.processes is None else "processes"
         check_loads(self, stage, min(rungs), key, processes=workers or 1)
-        self.check_pool(stage)
         partner = self.partner(entry.with_, stage.order)
         return replace(stage, workers=workers, seed=self.seed(entry.seed, stage.order), interleaved_with=partner)
 
@@ -396,7 +396,7 @@ class _Stages(StageNames):
 
     def search(self, entry: stage_models.SearchKeys) -> Search | None:
         loads, captures = compile_loads(self, entry), self.captures(entry.capture)
-        pool = self.resolve("pool", entry.pool, self.scope.pools, "pool")
+        pool = self.pool(entry, loads)
         sought: stage_models.SearchRange | stage_models.ThreadRange | None = entry.rate
         over: Sought = "rate"
         if isinstance(entry.threads, stage_models.ThreadRange):
@@ -451,19 +451,22 @@ class _Stages(StageNames):
             self.problem(message, "probes_max", hint="a higher `probes_max`, or fewer `confirm.times`")
         lowest = sought.from_ if isinstance(sought, stage_models.ThreadRange) else stage.threads
         check_loads(self, stage, lowest, "threads", processes=stage.workers or 1)
-        self.check_pool(stage)
         return replace(stage, accept=replace(stage.accept, where=self.where("accept")))
 
-    def check_pool(self, stage: Ladder | Search) -> None:
-        """Ray runs code of every client that connects, so never beside a database or storage."""
-        is_ray = stage.pool.kind == "ray"
-        if is_ray and stage.loads:
+    def pool(self, entry: stage_models.Measured, loads: Mapping[str, Any] | None) -> Pool | None:
+        """The pool of a stage that measures. Ray runs code of every client that connects, so never beside a database or
+        storage."""
+        pool = self.resolve("pool", entry.pool, self.scope.pools, "pool")
+        if pool is None or pool.kind != "ray" or loads is None:
+            return pool
+        if loads.get("loads"):
             self.problem("a Ray pool has one load at a time", "pool", hint="pool: local, or a stage for each load")
-        for name in stage.clients if is_ray and not stage.pool.address else ():
+        for name in () if pool.address else loads["clients"]:
             host = self.scope.hosts[name]
             if not host.is_local and (neighbour := self._beside(host)):
                 message = f"Ray would run on `{name}`, {neighbour}"
                 self.problem(message, "pool", hint="make the load from other hosts, or use `pool: local`")
+        return pool
 
     def _beside(self, host: Host) -> str:
         """The reason to keep Ray away from a host: a database of the plan, or the role that it has; "" when nothing

@@ -383,11 +383,14 @@ class _Checker:
         if node.function == "ratio":
             return self.ratio(node)
         arity, unsure = NUMERIC_FUNCTIONS.get(node.function), self.unsure
+        self.unsure = False
         for argument in node.arguments:
             self.number(argument, self.shape(argument))
+            if arity is None and self.unsure:
+                return None  # it may be an axis of a matrix that did not compile, with any value
+        self.unsure |= unsure
         if arity is None:
-            if unsure or not self.unsure:  # else it may be an axis of a matrix that did not compile
-                self.fault(node, f"there is no function `{node.function}`", did_you_mean(node.function, FUNCTIONS))
+            self.fault(node, f"there is no function `{node.function}`", did_you_mean(node.function, FUNCTIONS))
             return None
         if len(node.arguments) != arity:
             self.fault(node, f"{node.function}() takes {count_of(arity, 'value')}, not {len(node.arguments)}")

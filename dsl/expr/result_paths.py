@@ -20,7 +20,7 @@ from dataclasses import field, replace
 
 from proveout.core.data_classes import dataclass, record
 from proveout.core.numbers import threads
-from proveout.dsl.expr.checking import KEYED, NO_RUNG, Boolean, Estimate, Fault, Group, Shape, shape_of
+from proveout.dsl.expr.checking import KEYED, NO_RUNG, PARAMS, Boolean, Estimate, Fault, Group, Shape, shape_of
 from proveout.dsl.metrics import lower_is_better
 from proveout.dsl.plan.plan import ChartPoint, RelativeTo
 from proveout.dsl.plan.stages import Label, label_text, written
@@ -130,6 +130,9 @@ def _named(
     shape, filled, faults = shaped
     laid.faults += [(path, fault.message, fault.hint) for fault in faults]
     if shape is None:
+        return []
+    if isinstance(shape, Group) and shape.what == PARAMS:
+        laid.faults.append((path, f"`{text}` is not a result", "name a stage, a cell or a rung"))
         return []
     found = results(filled, shape)
     if not found:

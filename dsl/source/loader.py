@@ -25,14 +25,19 @@ from proveout.dsl.source.syntax_errors import Repair, explain, missing_space
 
 JUDGED = frozenset({"admin", "dsn", "query", "session", "settings", "sql", "statements"})
 """Keys of the language whose values, with all that is below them, are for a database."""
+_BLOCK = re.compile(r"(?:&\S+ +)?([|>])")
 
 
 def text_positions(path: str, node: Node, problems: Problems) -> Iterator[TextPosition]:
     """The positions of the texts below `node`, which is at `path`."""
     for steps, scalar in scalars(node):
         if not JUDGED.isdisjoint(steps):
-            literal = problems.line(scalar.where)[scalar.where.column - 1 :].startswith("|")
-            yield TextPosition(path=".".join((path, *map(str, steps))), where=scalar.at(0), literal=literal)
+            where, sign = scalar.at(0), _BLOCK.match(problems.line(scalar.where), scalar.where.column - 1)
+            if sign is not None and not scalar.places:  # it has a template, which was filled in
+                line = problems.line(first := replace(where, line=where.line + 1))
+                where = replace(first, column=len(line) - len(line.lstrip()) + 1)
+            literal = sign is not None and sign[1] == "|"
+            yield TextPosition(path=".".join((path, *map(str, steps))), where=where, literal=literal)
 
 
 def maps_below(node: Node | None) -> Iterator[Map]:
@@ -408,6 +413,8 @@ class _Composer:
 
 def _places(text: str, lines: Sequence[str], line: int, column: int) -> tuple[tuple[int, int, int], ...]:
     """`Scalar.places` of a text that begins in `line` at `column`, or behind blanks there."""
+    if line <= len(lines) and lines[line - 1].startswith(text, column - 1):  # most are in one line
+        return ((0, line, column),)
     found: list[tuple[int, int, int]] = []
     at, size = 0, len(text.rstrip())
     while at < size and line <= len(lines):

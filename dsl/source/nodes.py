@@ -160,7 +160,7 @@ def rewritten(node: Node, change: Callable[[Scalar, Steps], Node], path: Steps =
 
 
 def where_of(node: Node, *path: str | int) -> Where:
-    """The position of the value at `path` below `node`; of the deepest node there is, when the path ends early."""
+    """The position of the deepest node on `path` below `node`; steps that lead nowhere are skipped."""
     return locate(node, path)[0].where
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from proveout.dsl.explain.outlines import terminals
 from proveout.dsl.explain.timetable import timetable
 from proveout.dsl.expr import checking
 from proveout.dsl.plan import topology
-from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.plan import Plan, position
 from proveout.dsl.plan.stages import KINDS, Ladder, Open, Reset, Search
 from proveout.dsl.plan.topology import Declared, Expectation
 from proveout.dsl.rules import host_rules
@@ -330,6 +331,19 @@ def test_a_key_without_a_value_has_a_note(tmp_path: Path) -> None:
     notes = noted(tmp_path, PLAN.replace("repeat: 3", "repeat: 3, rate:"))
     found = [(note.where.line, note.where.column, note.message) for note in notes if "no value" in note.message]
     assert found == [(23, 112, "note: `rate` has no value, which is as if it were not there")]
+
+
+def test_the_place_of_a_line_of_sql_with_a_template_or_an_anchor_is_below_the_sign_of_its_block(tmp_path: Path) -> None:
+    statements = "\n".join(
+        ("- |", "  SELECT", "  ${params.top}", "- &own |", "  SELECT", "  1", "- >-", "  SELECT", "  ${params.top}")
+    )
+    more = "  - sql:\n      id: s\n      system: db\n      statements:\n" + indent(statements, " " * 8)
+    path = tmp_path / "p.yaml"
+    path.write_text(PLAN.replace("verdicts:\n", f"{more}\nverdicts:\n"))
+    begin = path.read_text().split("\n").index("        - |") + 1
+    plan = compile_plan(path)
+    found = [position(plan, f"stages.s.statements.{number}", "sqlite", 2) for number in range(3)]
+    assert [(one.line - begin, one.column) for one in found] == [(2, 11), (5, 11), (7, 11)]
 
 
 def test_what_an_include_declares_for_several_plans_has_none(tmp_path: Path) -> None:

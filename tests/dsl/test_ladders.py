@@ -169,12 +169,16 @@ def test_targets_workloads_and_connections_are_those_of_all_loads_that_run() -> 
     assert alone_ladders((of_loads(), one, other, turned), of_loads()) == {"a": one}
 
 
-def test_the_ladder_around_an_answer_has_a_thread_for_each_load(tmp_path: Path) -> None:
+def test_every_rung_and_the_ladder_around_an_answer_have_a_thread_for_each_load(tmp_path: Path) -> None:
     loads = {name: {"workload": "hlr", "target": "db", "share": "1/2"} for name in "ab"}
     search = {"id": "s", "loads": loads, "threads": {"from": 2, "to": 8}, "accept": "errors.count == 0"}
     found = refused(tmp_path, {"search": {**search, "then": {"threads": ["50%", "150%"]}}})
     assert found == ["a rung of 1 thread has none for load `b`"]
     assert compiled(tmp_path, {"search": {**search, "then": {"threads": ["100%", "150%"]}}})
+    shares = {"a": "3/10", "b": "1/10", "c": "3/5"}
+    loads = {name: {"workload": "hlr", "target": "db", "share": share} for name, share in shares.items()}
+    rungs = {"ladder": {"loads": loads, "threads": [3, 4], "measure": "1s"}}
+    assert refused(tmp_path, rungs) == ["a rung of 4 threads has none for load `b`"]
 
 
 # ---- the cells of a matrix

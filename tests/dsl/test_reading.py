@@ -55,6 +55,8 @@ def test_values_and_positions() -> None:
     quoted = items.items[2]
     assert isinstance(quoted, Scalar)
     assert (quoted.where.line, quoted.where.column, quoted.at(1).column) == (2, 16, 18)
+    blank = (loaded('a: "  "\n')[0] or root).get("a")
+    assert isinstance(blank, Scalar) and blank.at(1).column == 6
     root, problems = loaded("a: |\n\n    one\n      two\nb: >-\n  one\n  two\nc: one\n  two\nd: 'on''e\n  two'\n")
     assert root is not None and problems == []
     texts = [one for _, one in root.entries if isinstance(one, Scalar)]
