@@ -23,6 +23,7 @@ from proveout.dsl.operations.operation import (
     gathered,
     matching,
     no_control,
+    numbers_as_text,
 )
 from proveout.dsl.operations.parameter_names import objection
 from proveout.dsl.plan.loads import parts
@@ -143,6 +144,11 @@ class Sql(SystemOperation):
     revert: Statements = Field(description="The statements that undo it; they may run where there is nothing to undo.")
 
     privileges = "in the database: those of the statements"
+
+    @classmethod
+    def reshape(cls, block: Map) -> Map:
+        """The block with the numbers of `equals` as the plan writes them."""
+        return numbers_as_text(block, "verify")
 
     def targets(self) -> Mapping[str, str]:
         return {f"{self.system}: {' '.join(self.verify.query.split())}": ", ".join(self.verify.equals)}
@@ -346,7 +352,7 @@ class PostgresSettings(SystemOperation):
     @classmethod
     def reshape(cls, block: Map) -> Map:
         """`{system: db, work_mem: 64MB}` -> `{system: db, settings: {work_mem: 64MB}}`."""
-        return gathered(block, lambda name: name not in _OWN)
+        return gathered(numbers_as_text(block), lambda name: name not in _OWN)
 
     def targets(self) -> Mapping[str, str]:
         return {f"setting {name} of {self.system}": value for name, value in self.settings.items()}
