@@ -114,8 +114,8 @@ def run_once(program: str, arguments: Sequence[str]) -> tuple[int, bytes, bytes]
 
 
 def _read(child: int, out: int, err: int) -> tuple[bytes, bytes]:
-    """Both streams until the output and the program have ended, or until the output is too long. What the program has
-    left running may hold its standard error, which is not awaited."""
+    """Both streams until the output and the program have ended, or until the output is too long. A child that it leaves
+    running may hold its standard error, whose end is not awaited."""
     output, words = bytearray(), bytearray()
     ended = os.pidfd_open(child)
     waiting = select.poll()

@@ -159,7 +159,10 @@ def test_facts_values_of_templates_and_settings_keep_the_zeros_of_a_version(tmp_
         {"name": "o", "oracle_parameters": {"system": "orcl", "compatible": "19.10", "processes": "1_000"}},
         {"name": "s", "sql": {"system": "db", **sql}},
     ]
-    systems = {"db": embedded("postgres"), "orcl": {"engine": "oracle", "host": "h", "dsn": "a/${secrets.p}@//127.0.0.1/O"}}
+    systems = {
+        "db": embedded("postgres"),
+        "orcl": {"engine": "oracle", "host": "h", "dsn": "a/${secrets.p}@//127.0.0.1/O"},
+    }
     text = json.dumps(document(tuning=tuning, systems=systems, secrets={"p": {"env": "P"}}))
     text = text.replace('"local"', '"local", "facts": {"release": 19.10, "ghz": 2.5, "pages": 1_000}')
     (tmp_path / "p.yaml").write_text(text.replace('"19.10"', "19.10").replace('"1_000"', "1_000"))
