@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -17,7 +18,7 @@ from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
 from proveout.agent.engines.recording import tapped
 from proveout.agent.engines.sessions import CaptureConnection
-from proveout.agent.engines.statement_errors import as_faults, line_in, text_of_plan
+from proveout.agent.engines.statement_errors import STOPPED, as_faults, line_in, text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
@@ -279,6 +280,9 @@ async def run_all(context: TaskContext, endpoint: Endpoint, statements: tuple[st
                     cursor = await connection.execute(statement.encode())
                 except psycopg.Error as error:
                     raise _sql_fault(endpoint, error, done, len(statements)) from None
+                except asyncio.CancelledError:
+                    context.log("warning", STOPPED.format(begun=done + 1, count=len(statements)))
+                    raise
             counts.append(max(0, cursor.rowcount))
     return tuple(counts)
 
