@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, Ty
 
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.driver_contract import Driver
-from proveout.agent.engines.statement_errors import STOPPED
 from proveout.agent.errors import TaskFault
 from proveout.core import errors
 from proveout.core.data_classes import record
@@ -292,6 +291,8 @@ class StatementSession(Observing, Protocol):
 
 # ---- the adapter -----------------------------------------------------------------------------------------------------
 
+
+STOPPED = "the statements were stopped: {begun} of {count} had begun, and all run again when the stage goes on"
 
 T = TypeVar("T")
 

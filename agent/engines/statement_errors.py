@@ -275,9 +275,6 @@ RULES: Mapping[str, StatementRules] = {
 the statement's."""
 
 
-STOPPED = "the statements were stopped: {begun} of {count} had begun, and all run again when the stage goes on"
-
-
 def rules_of(engine: str) -> StatementRules:
     return RULES.get(engine, StatementRules())
 

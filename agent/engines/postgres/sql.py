@@ -15,10 +15,11 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.engines.adapter import STOPPED
 from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
 from proveout.agent.engines.recording import tapped
 from proveout.agent.engines.sessions import CaptureConnection
-from proveout.agent.engines.statement_errors import STOPPED, as_faults, line_in, text_of_plan
+from proveout.agent.engines.statement_errors import as_faults, line_in, text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
