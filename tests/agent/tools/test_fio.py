@@ -539,6 +539,18 @@ async def test_a_program_that_writes_without_end_is_read_and_killed(to: str, end
 
 
 @pytest.mark.server
+async def test_a_child_that_a_program_leaves_running_ends_with_it(tmp_path: Path) -> None:
+    """As one that a script has started beside its load; it holds the standard error."""
+    script = "tail -f /dev/null >/dev/null & echo $!; exit 3"
+    program = await Program.arm(("/bin/sh", "-c", script), tmp_path, INHERITED)
+    async with asyncio.timeout(PATIENCE_S):
+        await program.go()
+        child = int(await program.output(100))
+        assert await program.ended() == 3
+        await eventually_async(lambda: is_gone(child), "the end of the child")
+
+
+@pytest.mark.server
 async def test_the_number_of_an_ended_program_is_not_used_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
