@@ -97,8 +97,9 @@ SETTING_SCHEMA = {"anyOf": [{"type": "number"}, {"type": "boolean"}, {"type": "s
 Setting: TypeAlias = Annotated[str, BeforeValidator(_setting), WithJsonSchema(SETTING_SCHEMA)]
 
 
-# The plan also has the statements that undo them. Both may run twice (after a crash it is unknown whether they ran), so
-# a has to be written that way: DROP … IF EXISTS.
+# The plan also has the statements that undo them. A list that was stopped in its middle is undone before it runs again
+# from its first statement. After a crash it is unknown which ran, so those that undo have to be written for that:
+# DROP … IF EXISTS.
 
 _QUESTION = re.compile(r"\s*(SELECT|WITH|SHOW)\b", re.I)
 _WRITES = re.compile(r"\b(INSERT|INTO|UPDATE|DELETE|MERGE|DROP|ALTER|CREATE|TRUNCATE|GRANT|REVOKE|COPY|CALL)\b", re.I)
