@@ -329,7 +329,7 @@ class _Now:
         if self.kind in ("bool", "enum"):
             word = text.strip().lower()
             word = "on" if word in _TRUE else "off" if word in _FALSE else word
-            return _OTHER_WORDS.get(self.name, {}).get(word, word)
+            return _OTHER_WORDS.get(self.name, {}).get(word, word) if self.kind == "enum" else word
         if self.kind in ("integer", "real"):
             amount = _amount(text, self.unit)
             return amount if isinstance(amount, str) else round(amount) if self.kind == "integer" else f"{amount:g}"
