@@ -53,6 +53,8 @@ class Resource(Protocol):
 
 
 STOP_GRACE_S = 15.0
+STOP_S = 14.0
+"""The longest time that a handler waits for its work in threads or processes to stop: less than `STOP_GRACE_S`."""
 DEADLINE_MAX_S = 30 * 86_400.0
 """The longest deadline; tasks that another process of the agent runs have it, as the deadline of the agent's own task
 ends them."""

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from proveout.agent.daemon.tasks import Resource
+from proveout.agent.daemon.tasks import STOP_S, Resource
 from proveout.agent.engines.driver_contract import Driver
 from proveout.agent.errors import TaskFault
 from proveout.core import errors
@@ -355,7 +355,7 @@ class Adapter:
     async def run_sql(self, context: TaskContext, endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
         """Run each statement in its own transaction; return the rows returned or affected, per statement. A part that
         is a coroutine gets the context first; any other gets the statements one by one, and none after a cancellation,
-        which waits for the one that runs. TaskFault."""
+        which waits up to `STOP_S` for the one that runs. TaskFault."""
         import asyncio  # noqa: PLC0415 - load workers start faster without it
 
         run, begun, stopped = self.part("run_sql"), 0, False
@@ -374,8 +374,9 @@ class Adapter:
             return await asyncio.shield(job)
         except asyncio.CancelledError:
             stopped = True
-            await asyncio.wait({job})
-            context.log("warning", STOPPED.format(begun=begun, count=len(statements)))
+            _, running = await asyncio.wait({job}, timeout=STOP_S - 1.0)  # the agent of a helper process waits `STOP_S`
+            text = STOPPED.format(begun=begun, count=len(statements))
+            context.log("warning", f"{text}; the last one of these still runs" if running else text)
             raise
 
     async def checkpoint(self, endpoint: Endpoint) -> None:
