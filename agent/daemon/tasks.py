@@ -66,9 +66,9 @@ class TaskRunner:
     """A running task, and the context of its handler: the agent, as handlers see it. Times are nanoseconds of
     `time.monotonic_ns()`.
 
-    `host`: the name of this host in the plan. `work_dir`: the private directory (0700) of the session, removed with it.
-    `policy` of this host: to be checked before any change outside `work_dir`. `resources` of the session by name
-    (`system:backend`, `pool:hlr`); closed in reverse order of insertion.
+    `host`: the name of this host in the plan; "" in a helper process. `work_dir`: the private directory (0700) of the
+    session, removed with it. `policy` of this host: to be checked before any change outside `work_dir`. `resources` of
+    the session by name (`system:backend`, `pool:hlr`); closed in reverse order of insertion.
     """
 
     def __init__(
