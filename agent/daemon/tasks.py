@@ -53,6 +53,8 @@ class Resource(Protocol):
 
 
 STOP_GRACE_S = 15.0
+STOP_S = 14.0
+"""The longest time that a handler waits for its work in threads or processes to stop: less than `STOP_GRACE_S`."""
 DEADLINE_MAX_S = 30 * 86_400.0
 """The longest deadline; tasks that another process of the agent runs have it, as the deadline of the agent's own task
 ends them."""
@@ -64,9 +66,9 @@ class TaskRunner:
     """A running task, and the context of its handler: the agent, as handlers see it. Times are nanoseconds of
     `time.monotonic_ns()`.
 
-    `host`: the name of this host in the plan. `work_dir`: the private directory (0700) of the session, removed with it.
-    `policy` of this host: to be checked before any change outside `work_dir`. `resources` of the session by name
-    (`system:backend`, `pool:hlr`); closed in reverse order of insertion.
+    `host`: the name of this host in the plan; "" in a helper process. `work_dir`: the private directory (0700) of the
+    session, removed with it. `policy` of this host: to be checked before any change outside `work_dir`. `resources` of
+    the session by name (`system:backend`, `pool:hlr`); closed in reverse order of insertion.
     """
 
     def __init__(

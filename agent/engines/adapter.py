@@ -8,14 +8,14 @@ are.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from proveout.agent.daemon.tasks import Resource
+from proveout.agent.daemon.tasks import STOP_S, Resource
 from proveout.agent.engines.driver_contract import Driver
 from proveout.agent.errors import TaskFault
 from proveout.core import errors
@@ -292,6 +292,8 @@ class StatementSession(Observing, Protocol):
 # ---- the adapter -----------------------------------------------------------------------------------------------------
 
 
+STOPPED = "the statements were stopped: {begun} of {count} had begun, and all run again when the stage goes on"
+
 T = TypeVar("T")
 
 
@@ -352,11 +354,30 @@ class Adapter:
 
     async def run_sql(self, context: TaskContext, endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
         """Run each statement in its own transaction; return the rows returned or affected, per statement. A part that
-        is a coroutine gets the context first. TaskFault."""
-        run = self.part("run_sql")
-        arguments = (context, endpoint, statements) if inspect.iscoroutinefunction(run) else (endpoint, statements)
-        counts: tuple[int, ...] = await _called(run, *arguments)
-        return counts
+        is a coroutine gets the context first; any other gets the statements one by one, and none after a cancellation,
+        which waits up to `STOP_S` for the one that runs. TaskFault."""
+        import asyncio  # noqa: PLC0415 - load workers start faster without it
+
+        run, begun, stopped = self.part("run_sql"), 0, False
+        if inspect.iscoroutinefunction(run):
+            counts: tuple[int, ...] = await run(context, endpoint, statements)
+            return counts
+
+        def each() -> Iterator[str]:
+            nonlocal begun
+            while begun < len(statements) and not stopped:
+                begun += 1
+                yield statements[begun - 1]
+
+        job = asyncio.ensure_future(asyncio.to_thread(run, endpoint, each()))
+        try:
+            return await asyncio.shield(job)
+        except asyncio.CancelledError:
+            stopped = True
+            _, running = await asyncio.wait({job}, timeout=STOP_S - 1.0)  # the agent of a helper process waits `STOP_S`
+            text = STOPPED.format(begun=begun, count=len(statements))
+            context.log("warning", f"{text}; the last one of these still runs" if running else text)
+            raise
 
     async def checkpoint(self, endpoint: Endpoint) -> None:
         """Write dirty pages to disk. TaskFault."""

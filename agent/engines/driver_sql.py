@@ -8,7 +8,7 @@ and `in_files`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,7 @@ class DriverAdapter(Adapter):
             version = getattr(driver, "version", None)
             return (("version", str(version(endpoint.dsn)) if version else "unknown"),)
 
-    def _run_all(self, endpoint: Endpoint, statements: Sequence[str]) -> tuple[int, ...]:
+    def _run_all(self, endpoint: Endpoint, statements: Iterable[str]) -> tuple[int, ...]:
         """Run each statement by itself; rows returned or affected. TaskFault with the engine's message."""
         from proveout.agent.engines.sessions import execute  # noqa: PLC0415 - only where statements are run
 

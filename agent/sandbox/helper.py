@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 from google.protobuf.message import DecodeError
 
 from proveout.agent.daemon.handlers import IN_HELPER, resolve
-from proveout.agent.daemon.tasks import DEADLINE_MAX_S, Handler, Resource, TaskContext
+from proveout.agent.daemon.tasks import DEADLINE_MAX_S, STOP_S, Handler, Resource, TaskContext
 from proveout.agent.engines import handlers
 from proveout.agent.engines.adapter import ProvisionedSystem, Settings
 from proveout.agent.engines.embedded import data_store
@@ -151,8 +151,6 @@ def _parse_control(body: bytes) -> Control:
 
 MODULE = "proveout.agent.sandbox.helper_main"
 START_S = 60.0
-STOP_S = 14.0
-"""Below the time that an agent gives a handler to stop (`tasks.STOP_GRACE_S`)."""
 CLOSE_S = 25.0
 """Below the time that a session gives a resource to close (`session.CLOSE_S`)."""
 STREAM_LIMIT = 1 << 20

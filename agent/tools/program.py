@@ -169,7 +169,11 @@ class Program:
         return code, output, "; ".join(lines[-WORDS_MAX:])
 
     async def ended(self) -> int:
-        """Wait for the end; the exit code, or minus the number of the signal that ended the program."""
+        """Wait for the end; the exit code, or minus the number of the signal that ended the program. A child that it
+        leaves running is killed: it may hold the standard error, without whose end asyncio sees none of the process."""
+        with contextlib.suppress(ProcessLookupError):  # it has ended already
+            await _exit_of(self._process.pid)
+        self._kill_group()
         code = await self._process.wait()
         self._kill_group()
         await self._reader
@@ -199,6 +203,17 @@ class Program:
             with contextlib.suppress(ValueError):  # a line longer than the limit; asyncio drops what was read
                 if text := (await self._process.stderr.readline()).decode(errors="replace").strip():
                     self._words.append(text[:WORD_LENGTH_MAX])
+
+
+async def _exit_of(pid: int) -> None:
+    """Wait until a process has ended. ProcessLookupError if there is none."""
+    loop, ended, descriptor = asyncio.get_running_loop(), asyncio.Event(), os.pidfd_open(pid)
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 PREFIX = "proveout-tool-"

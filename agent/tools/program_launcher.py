@@ -114,28 +114,32 @@ def run_once(program: str, arguments: Sequence[str]) -> tuple[int, bytes, bytes]
 
 
 def _read(child: int, out: int, err: int) -> tuple[bytes, bytes]:
-    """Both streams until they end, or until the output is too long."""
+    """Both streams until the output and the program have ended, or until the output is too long. A child that it leaves
+    running may hold its standard error, whose end is not awaited."""
     output, words = bytearray(), bytearray()
+    ended = os.pidfd_open(child)
     waiting = select.poll()
-    waiting.register(out, select.POLLIN)
-    waiting.register(err, select.POLLIN)
-    left = 2
-    while left:
+    for descriptor in (out, err, ended):
+        waiting.register(descriptor, select.POLLIN)
+    left = {out, ended}
+    os.set_blocking(err, False)
+    while left and len(output) <= OUTPUT_MAX:
         for descriptor, _ in waiting.poll():
-            part = os.read(descriptor, _PART)
+            part = b"" if descriptor == ended else os.read(descriptor, _PART)
             if not part:
                 waiting.unregister(descriptor)
-                left -= 1
+                left.discard(descriptor)
             elif descriptor == out:
                 output += part
             else:
                 words += part
                 del words[:-WORDS_BYTES_MAX]
-        if len(output) > OUTPUT_MAX:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-            return bytes(output[: OUTPUT_MAX + 1]), bytes(words)
-    return bytes(output), bytes(words)
+    os.close(ended)
+    if left:
+        os.kill(child, signal.SIGKILL)
+    with contextlib.suppress(BlockingIOError):
+        words += os.read(err, _PART)
+    return bytes(output[: OUTPUT_MAX + 1]), bytes(words[-WORDS_BYTES_MAX:])
 
 
 def _write(frame: bytes) -> None:

@@ -11,6 +11,7 @@ import re
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, assert_never
@@ -361,6 +362,7 @@ def holds(now: str | None, wanted: str) -> bool:
 Spans = Sequence[tuple[int, int]]
 """(offset, length), bytes."""
 TABLE_BYTES_MAX = 1024 * 1024
+CLAIM_PAUSES_S = (0.0, 0.02, 0.05)
 
 
 def kept(root: Path, device: str, spans: Spans) -> bytes:
@@ -381,12 +383,20 @@ def kept(root: Path, device: str, spans: Spans) -> bytes:
 
 
 def unclaimable(root: Path, device: str) -> str:
-    """Return why the kernel does not let a device be claimed; "" where it does. Source: open(2), O_EXCL."""
-    try:
-        os.close(os.open(_real(root, device), os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
+    """Return why the kernel does not let a device be claimed; "" where it does. Source: open(2), O_EXCL.
+
+    A refusal is asked for again, as the question claims the device too: another agent of this host may have asked.
+    """
+    why = ""
+    for pause_s in CLAIM_PAUSES_S:
+        time.sleep(pause_s)
+        try:
+            os.close(os.open(_real(root, device), os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+        except OSError as error:
+            why = error.strerror or str(error)
+        else:
+            return ""
+    return why
 
 
 def put_back(root: Path, device: str, spans: Spans, content: bytes) -> None:

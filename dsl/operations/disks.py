@@ -80,10 +80,11 @@ def in_use(device: str, facts: Facts, tree: str = BLOCK, own: str | None = None,
     numbers = {facts.text(f"{disk}/dev"), *(facts.text(path) for path in facts.paths(f"{disk}/*/dev"))}
     mounted = [line.split() for line in (facts.text(DISK_MOUNTS) or "").splitlines()]
     known += [f"{device} is mounted at {words[4]}" for words in mounted if numbers & {*words[2:3]}]
-    if not (known or own) and (why := facts.ask(ClaimQuery(device))):
+    found = probed(device, facts)
+    claims = bool(own) and found is not None and found.get("TYPE") == own
+    if not (known or claims) and (why := facts.ask(ClaimQuery(device))):
         known = [f"{device} cannot be claimed, as where it is swap, of a pool or mounted in another namespace: {why}"]
     yield from known
-    found = probed(device, facts)
     if found is None or "PTTYPE" in found:
         expected = False
     elif replaces:

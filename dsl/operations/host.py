@@ -39,11 +39,12 @@ from proveout.dsl.operations.operation import (
     in_folder,
     matching,
     no_control,
+    numbers_as_text,
     whole_file,
 )
 from proveout.dsl.plan.model_values import Strict
 from proveout.dsl.plan.scalars import ID_PATTERN, Form, custom
-from proveout.dsl.source.nodes import Map, Node, Scalar, Steps, rewritten
+from proveout.dsl.source.nodes import Map
 
 # A template is Jinja's syntax with names alone: `{{ name }}`, rendered when the plan is compiled, with values that
 # stand on one line. Only its program can judge the file: `validator` names a check of the host's policy that must
@@ -112,13 +113,8 @@ class File(Operation):
 
     @classmethod
     def reshape(cls, block: Map) -> Map:
-        """The block with the numbers of its `values` as texts: the version 19.10 is not 19.1."""
-
-        def as_text(one: Scalar, _: Steps) -> Node:
-            return one.written(one.in_text) if type(one.value) in (int, float) else one
-
-        entries = ((key, rewritten(node, as_text) if key.text == "values" else node) for key, node in block.entries)
-        return Map(entries=tuple(entries), where=block.where)
+        """The block with the numbers of its `values` as the plan writes them."""
+        return numbers_as_text(block, "values")
 
     @model_validator(mode="after")
     def _one_text(self) -> Self:

@@ -19,7 +19,7 @@ from proveout.dsl.operations.facts import Facts, FileFact
 from proveout.dsl.plan.model_values import Strict
 from proveout.dsl.plan.scalars import custom
 from proveout.dsl.plan.topology import Host, System
-from proveout.dsl.source.nodes import Map, Scalar
+from proveout.dsl.source.nodes import Map, Node, Scalar, Steps, rewritten
 
 # No value of a tuning goes through a shell, but values in files and argvs are read by other programs. So no value can
 # contain a line break, begin like an option, or lead out of its folder.
@@ -273,6 +273,16 @@ def edited_file(path: str, before: FileFact, content: bytes) -> Iterator[WriteFi
         yield WriteFile(
             path=path, content=content, mode=before.mode, owner=before.owner, group=before.group, before=before
         )
+
+
+def numbers_as_text(block: Map, key: str = "") -> Map:
+    """The block with its numbers, or those below a key of it, as texts: as the plan writes them, 19.10 and not 19.1."""
+
+    def as_text(one: Scalar, _: Steps) -> Node:
+        return one.written(one.in_text) if type(one.value) in (int, float) else one
+
+    entries = ((name, rewritten(node, as_text) if key in ("", name.text) else node) for name, node in block.entries)
+    return Map(entries=tuple(entries), where=block.where)
 
 
 def gathered(block: Map, is_setting: Callable[[str], bool]) -> Map:

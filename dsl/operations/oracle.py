@@ -13,7 +13,15 @@ from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Change, Command, Statement
 from proveout.dsl.operations.disks import BY_ID, VOLUMES, Device, in_use, names, probed
 from proveout.dsl.operations.facts import Facts, RowsQuery
-from proveout.dsl.operations.operation import AbsolutePath, Found, Waiting, as_written, gathered, matching
+from proveout.dsl.operations.operation import (
+    AbsolutePath,
+    Found,
+    Waiting,
+    as_written,
+    gathered,
+    matching,
+    numbers_as_text,
+)
 from proveout.dsl.operations.parameter_names import (
     STORED_ONLY,
     in_sql,
@@ -134,7 +142,7 @@ class OracleParameters(SystemOperation):
     @classmethod
     def reshape(cls, block: Map) -> Map:
         """`{system: orcl, sga_target: 400G}` -> `{system: orcl, settings: {sga_target: 400G}}`."""
-        return gathered(block, lambda name: name not in _OWN)
+        return gathered(numbers_as_text(block), lambda name: name not in _OWN)
 
     @model_validator(mode="after")
     def _consented(self) -> Self:

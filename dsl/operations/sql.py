@@ -23,6 +23,7 @@ from proveout.dsl.operations.operation import (
     gathered,
     matching,
     no_control,
+    numbers_as_text,
 )
 from proveout.dsl.operations.parameter_names import objection
 from proveout.dsl.plan.loads import parts
@@ -96,8 +97,9 @@ SETTING_SCHEMA = {"anyOf": [{"type": "number"}, {"type": "boolean"}, {"type": "s
 Setting: TypeAlias = Annotated[str, BeforeValidator(_setting), WithJsonSchema(SETTING_SCHEMA)]
 
 
-# The plan also has the statements that undo them. Both may run twice (after a crash it is unknown whether they ran), so
-# a has to be written that way: DROP … IF EXISTS.
+# The plan also has the statements that undo them. A list that was stopped in its middle is undone before it runs again
+# from its first statement. After a crash it is unknown which ran, so those that undo have to be written for that:
+# DROP … IF EXISTS.
 
 _QUESTION = re.compile(r"\s*(SELECT|WITH|SHOW)\b", re.I)
 _WRITES = re.compile(r"\b(INSERT|INTO|UPDATE|DELETE|MERGE|DROP|ALTER|CREATE|TRUNCATE|GRANT|REVOKE|COPY|CALL)\b", re.I)
@@ -143,6 +145,11 @@ class Sql(SystemOperation):
     revert: Statements = Field(description="The statements that undo it; they may run where there is nothing to undo.")
 
     privileges = "in the database: those of the statements"
+
+    @classmethod
+    def reshape(cls, block: Map) -> Map:
+        """The block with the numbers of `equals` as the plan writes them."""
+        return numbers_as_text(block, "verify")
 
     def targets(self) -> Mapping[str, str]:
         return {f"{self.system}: {' '.join(self.verify.query.split())}": ", ".join(self.verify.equals)}
@@ -322,7 +329,7 @@ class _Now:
         if self.kind in ("bool", "enum"):
             word = text.strip().lower()
             word = "on" if word in _TRUE else "off" if word in _FALSE else word
-            return _OTHER_WORDS.get(self.name, {}).get(word, word)
+            return _OTHER_WORDS.get(self.name, {}).get(word, word) if self.kind == "enum" else word
         if self.kind in ("integer", "real"):
             amount = _amount(text, self.unit)
             return amount if isinstance(amount, str) else round(amount) if self.kind == "integer" else f"{amount:g}"
@@ -346,7 +353,7 @@ class PostgresSettings(SystemOperation):
     @classmethod
     def reshape(cls, block: Map) -> Map:
         """`{system: db, work_mem: 64MB}` -> `{system: db, settings: {work_mem: 64MB}}`."""
-        return gathered(block, lambda name: name not in _OWN)
+        return gathered(numbers_as_text(block), lambda name: name not in _OWN)
 
     def targets(self) -> Mapping[str, str]:
         return {f"setting {name} of {self.system}": value for name, value in self.settings.items()}

@@ -765,7 +765,11 @@ class Sql(StageKind):
 
     id: str
     system: Name = key()
-    statements: Statements = key((), text="The statements, which are run first.", may_be_null=True)
+    statements: Statements = key(
+        (),
+        text="The statements, which are run first. All run again where a stop or a lost agent cuts them off.",
+        may_be_null=True,
+    )
     wait_until: WaitUntil = key(
         NO_WAIT, text="Wait until a query gives a value, after the statements.", may_be_null=True, omitted=True
     )

@@ -104,7 +104,7 @@ def _child(arguments: Sequence[str], cwd: Path, output: Any) -> tuple[Path | Non
 
 HEAD_BYTES = 1 << 16
 RUN_ITEM = "run"
-_PLAN = re.compile(rb"^proveout\s*:", re.MULTILINE)
+_PLAN = re.compile(rb"^(\{\s*)?[\"']?proveout[\"']?\s*:", re.MULTILINE)
 _WORST_FIRST = ("FAIL", "INCONCLUSIVE", "PASS")
 Answer: TypeAlias = Literal["passed", "failed", "skipped"]
 

@@ -151,14 +151,30 @@ def test_settings_lie_over_others_whatever_their_case(tmp_path: Path) -> None:
     assert (plan.systems[0].settings, plan.stages[2].settings) == ((("work_mem", "4MB"),), (("work_mem", "8MB"),))
 
 
-def test_a_fact_and_a_value_of_a_template_keep_the_zeros_of_a_version(tmp_path: Path) -> None:
-    file = {"path": "/etc/x", "template": "{{ version }} {{ n }} {{ t }}", "values": {"version": 0, "n": 1, "t": "x"}}
-    text = json.dumps(document(tuning=[{"name": "f", "on": "all", "file": file}]))
+def test_facts_values_of_templates_and_settings_keep_the_zeros_of_a_version(tmp_path: Path) -> None:
+    values = {"version": "19.10", "n": "1_000", "t": "x"}
+    sql = {"verify": {"query": "SELECT 1", "equals": ["19.10", "1_000"]}, "apply": "CREATE …", "revert": "DROP …"}
+    tuning = [
+        {"name": "f", "on": "all", "file": {"path": "/etc/x", "template": "{{version}} {{n}} {{t}}", "values": values}},
+        {"name": "p", "postgres_settings": {"system": "db", "random_page_cost": "19.10", "work_mem": "1_000"}},
+        {"name": "o", "oracle_parameters": {"system": "orcl", "compatible": "19.10", "processes": "1_000"}},
+        {"name": "s", "sql": {"system": "db", **sql}},
+    ]
+    systems = {
+        "db": embedded("postgres"),
+        "orcl": {"engine": "oracle", "host": "h", "dsn": "a/${secrets.p}@//127.0.0.1/O"},
+    }
+    text = json.dumps(document(tuning=tuning, systems=systems, secrets={"p": {"env": "P"}}))
     text = text.replace('"local"', '"local", "facts": {"release": 19.10, "ghz": 2.5, "pages": 1_000}')
-    (tmp_path / "p.yaml").write_text(text.replace('"version": 0, "n": 1', '"version": 19.10, "n": 1_000'))
+    (tmp_path / "p.yaml").write_text(text.replace('"19.10"', "19.10").replace('"1_000"', "1_000"))
     plan = compile_plan(tmp_path / "p.yaml")
     assert dict(plan.declared[0].facts) == {"release": "19.10", "ghz": 2.5, "pages": 1000}
-    assert timetable(plan).tunings[0].wanted[1:] == ("  19.10 1000 x",)
+    assert [one.wanted[-2:] for one in timetable(plan).tunings] == [
+        ("/etc/x: 0644 root:root", "  19.10 1000 x"),
+        ("random_page_cost = 19.10", "work_mem = 1000"),
+        ("compatible = 19.10", "processes = 1000"),
+        ("SELECT 1 gives 19.10, 1000", "  by CREATE …"),
+    ]
 
 
 def test_every_fact_that_a_name_stands_for_meets_it_and_what_is_measured_comes_first() -> None:

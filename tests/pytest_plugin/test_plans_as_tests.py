@@ -91,6 +91,15 @@ def test_plans_are_collected_verdict_by_verdict_where_they_are_named(
     assert collected(project, *arguments) == items
 
 
+def test_a_plan_whose_key_is_quoted_is_collected(project: pytest.Pytester) -> None:
+    path = project.path / "plans" / "tiny.yaml"
+    path.write_text(PLAN.replace("proveout: 1", '"proveout": 1'))
+    assert collected(project, "--proveout", "plans") == TINY
+    for text, is_plan in (("'proveout' : 1", True), ('{"proveout": 1}', True), ("app:\n  'proveout': 1", False)):
+        path.write_text(text)
+        assert pytest_plans.is_plan(path) is is_plan
+
+
 def test_a_verdict_called_run_does_not_hide_the_run(project: pytest.Pytester) -> None:
     path = project.path / "plans" / "named.yaml"
     path.write_text(PLAN.replace("id: answers", "id: run"))

@@ -47,7 +47,7 @@ def file_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
     return tuple(sorted([*found, ("block_size", size), ("version", version)]))
 
 
-def run_statements(endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
+def run_statements(endpoint: Endpoint, statements: Iterable[str]) -> tuple[int, ...]:
     """Run each text, every statement of it in its own transaction; rows returned, else changed, per text."""
     counts = []
     with faults("run the statements", endpoint.dsn), closing(open_database(endpoint.dsn)) as connection:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -77,7 +77,7 @@ def server_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
     return tuple((name, found[name]) for name in FINGERPRINT if name in found)
 
 
-def run_all(endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
+def run_all(endpoint: Endpoint, statements: Iterable[str]) -> tuple[int, ...]:
     """Run each statement by itself; rows returned or affected (0 for DDL), per statement."""
     counts = []
     with cursor(endpoint) as running:

@@ -9,7 +9,7 @@ fingerprint, with a note in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeAlias
 
@@ -167,7 +167,7 @@ def settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(found.items()))
 
 
-def run_statements(endpoint: Endpoint, statements: Sequence[str], open_one: Opener = open_labelled) -> tuple[int, ...]:
+def run_statements(endpoint: Endpoint, statements: Iterable[str], open_one: Opener = open_labelled) -> tuple[int, ...]:
     """Each by itself; rows returned or affected, per statement."""
     counts = []
     with cursor(endpoint, open_one, "sql") as running:

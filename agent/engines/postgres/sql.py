@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -14,6 +15,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.engines.adapter import STOPPED
 from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
 from proveout.agent.engines.recording import tapped
 from proveout.agent.engines.sessions import CaptureConnection
@@ -279,6 +281,9 @@ async def run_all(context: TaskContext, endpoint: Endpoint, statements: tuple[st
                     cursor = await connection.execute(statement.encode())
                 except psycopg.Error as error:
                     raise _sql_fault(endpoint, error, done, len(statements)) from None
+                except asyncio.CancelledError:
+                    context.log("warning", STOPPED.format(begun=done + 1, count=len(statements)))
+                    raise
             counts.append(max(0, cursor.rowcount))
     return tuple(counts)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -41,7 +41,7 @@ def file_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
     return tuple(sorted([*found, ("version", apsw.sqlite_lib_version())]))
 
 
-def run_statements(endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
+def run_statements(endpoint: Endpoint, statements: Iterable[str]) -> tuple[int, ...]:
     """Run each statement in its own transaction; rows returned, else affected, per statement."""
     counts = []
     with closing(open_file(endpoint.dsn)) as connection:

@@ -3,6 +3,7 @@ snapshot, refusals; what only PostgreSQL or MariaDB has of that; and systems wit
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import signal
@@ -190,6 +191,37 @@ async def test_the_error_of_a_system_that_cannot_be_used_quotes_no_password(
     assert (caught.value.code, words in caught.value.what) == (code, True)
     assert caught.value.way_out
     assert "canary-1b2e" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("engine", "is_long"), [("postgres", False), ("sqlite", False), ("sqlite", True)])
+async def test_of_statements_that_are_stopped_none_begins_any_more_and_the_number_is_reported(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, task_context: Any, engine: str, is_long: bool
+) -> None:
+    """Those of engines without a cancellable client went on, beside their repetition."""
+    goes_on, ran = threading.Event(), list[str]()
+
+    def execute(_: object, text: str) -> int:
+        ran.append(text)
+        goes_on.wait(PATIENCE_S)
+        return 0
+
+    monkeypatch.setattr("proveout.agent.engines.sqlite.sql._run", execute)
+    monkeypatch.setattr("proveout.agent.engines.adapter.STOP_S", 1.0 if is_long else PATIENCE_S)
+    dsn = request.getfixturevalue("database") if engine == "postgres" else ":memory:"
+    endpoint = Endpoint(system="db", engine=engine, dsn=dsn)
+    job = asyncio.ensure_future(run(task_context, endpoint, "SELECT pg_sleep(600)", "CREATE TABLE second (a int)"))
+    await asyncio.to_thread(eventually, lambda: ran or task_context.progressed, "the first one runs")
+    job.cancel()
+    await asyncio.sleep(0)
+    assert engine == "postgres" or is_long or not job.done()
+    if not is_long:
+        goes_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await job
+    goes_on.set()
+    words = "the statements were stopped: 1 of 2 had begun, and all run again when the stage goes on"
+    words += "; the last one of these still runs" if is_long else ""
+    assert (task_context.logs, len(ran)) == ([("warning", words)], int(engine == "sqlite"))
 
 
 # ---- settings that a plan cannot set ---------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from proveout.agent.security.policy import Policy
 from proveout.agent.tools import fio
 from proveout.agent.tools.fio import Documents, FioRun, check_devices, lay_out_argv, run_argv, snapshot
 from proveout.agent.tools.program import PREFIX, Program, ToolFolder
+from proveout.agent.tuning import host as tuning_host
 from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
@@ -387,13 +388,25 @@ async def test_reading_a_disk_needs_root_and_the_policy(disk: str, armed_context
 
 @pytest.mark.server
 @needs_fio
-async def test_an_empty_disk_is_written_and_one_with_a_signature_is_refused(disk: str, armed_context: Any) -> None:
+async def test_an_empty_disk_is_written_and_one_with_a_signature_is_refused(
+    disk: str, armed_context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     armed_context.policy = Policy(devices=(disk,), destructive=True)
     job = replace(JOB, devices=(disk,), read_fraction=0.0, destructive=True, direct=True)
     await fio.prepare_fio(armed_context, PrepareFio(job=job))
     result = await fio.run_fio(armed_context, run(job=job))
     assert result.transactions[0].counts.name == "write"
     assert result.ended_in_window > 0
+    other_agent = os.open(disk, os.O_RDONLY | os.O_EXCL)  # whose question claims the disk for an instant
+
+    def pauses_s() -> Iterator[float]:
+        yield 0.0
+        os.close(other_agent)
+        yield 0.0
+
+    monkeypatch.setattr(tuning_host, "CLAIM_PAUSES_S", pauses_s())
+    check_devices(job, armed_context.policy)
+    monkeypatch.undo()
     too_much = replace(job, size_bytes=64 * MIB)
     with pytest.raises(TaskFault, match="slices of its jobs end"):
         check_devices(too_much, armed_context.policy)
@@ -523,6 +536,18 @@ async def test_a_program_that_writes_without_end_is_read_and_killed(to: str, end
             await eventually_async(lambda: program._stdout._paused, "its pipe is full")  # type: ignore[attr-defined]
         await program.kill()
     assert ends in found
+
+
+@pytest.mark.server
+async def test_a_child_that_a_program_leaves_running_ends_with_it(tmp_path: Path) -> None:
+    """As one that a script has started beside its load; it holds the standard error."""
+    script = "tail -f /dev/null >/dev/null & echo $!; exit 3"
+    program = await Program.arm(("/bin/sh", "-c", script), tmp_path, INHERITED)
+    async with asyncio.timeout(PATIENCE_S):
+        await program.go()
+        child = int(await program.output(100))
+        assert await program.ended() == 3
+        await eventually_async(lambda: is_gone(child), "the end of the child")
 
 
 @pytest.mark.server

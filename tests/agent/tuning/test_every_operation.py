@@ -42,6 +42,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -423,6 +424,10 @@ def _put(facts: Known, root: Path, units: StubUnits) -> None:
                 if path != fact:
                     (root / path[1:]).parent.mkdir(parents=True, exist_ok=True)
                     (root / path[1:]).symlink_to(target)
+            case ClaimQuery(device=device), str() if fact:
+                real = (root / device[1:]).resolve()
+                real.unlink()
+                os.mknod(real, stat.S_IFSOCK)  # which cannot be opened
             case UnitQuery(unit=unit), UnitFact():
                 units.units[unit] = fact
             case PathsQuery(), tuple():

@@ -55,6 +55,7 @@ async def test_a_program_of_a_root_agent_runs_as_the_unprivileged_user(context: 
     [
         ("echo a=1; exit 3", "fault", "ended with exit code 3: a=1"),
         ("echo broken >&2; kill -9 $$", "fault", "killed by signal 9: broken"),
+        ("tail -f /dev/null >/dev/null & echo not well >&2; exit 4", "fault", "ended with exit code 4: not well"),
         ("sleep 60", "timeout", r"did not end within 0\.2 s"),
         ("yes", "fault", "longer than 1,048,576 bytes"),
         ("echo b=1", "missing", "no column 'a'"),
