@@ -116,7 +116,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 @functools.cache
 def _readers(kind: type) -> dict[str, Callable[[Any], Any]]:
-    """What reads each field of a dataclass. Made once, because a journal has a million values."""
+    """The reader of each field of a dataclass. Made once, because a journal has a million values."""
     return {name: _reader(hint) for name, hint in _hints(kind).items() if get_origin(hint) is not ClassVar}
 
 
@@ -130,7 +130,7 @@ def _dataclass(kind: type, data: Any) -> Any:
 
 
 def _reader(hint: Any) -> Callable[[Any], Any]:
-    """What makes plain data into a value as `hint` has it."""
+    """The function that makes plain data into a value of `hint`."""
     origin, kinds = get_origin(hint), get_args(hint)
     if origin in {Union, types.UnionType}:
         return _one_of(kinds)
