@@ -300,8 +300,7 @@ class Session:
                 message = replace(message, replied_ns=time.monotonic_ns())
             yield message
 
-    # ---- incoming messages
-    # --------------------------------------------------------------------------------------------
+    # ---- incoming messages ---------------------------------------------------------------------------------------
 
     def receive(self, message: CoordinatorMessage) -> None:
         """Handle a message of the attached stream. WireFault for a second Hello, and a task that cannot be read."""
