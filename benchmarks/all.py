@@ -353,7 +353,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "live_cost": Benchmark("fabric/live_cost", "{agents} load agents", {"percent": Figure("% of a core", "", ".1f")}),
     "scale_agents": Benchmark(
         "fabric/scale_agents",
-        "{agents:,} agents",
+        "{agents:,} agents{checks}",
         {
             "connect_s": Figure("all connected, s"),
             "one_task_s": Figure("first task at all, s", "<= 1"),
@@ -365,8 +365,12 @@ BENCHMARKS: dict[str, Benchmark] = {
             "mb": Figure("its memory, MB", "<= 400", ".0f"),
         },
         lines=lambda found: [
-            line | {"percent": 100 * line["cpu_fraction"], "mb": line["rss_bytes"] / 1e6} for line in found
+            line
+            | {"percent": 100 * line["cpu_fraction"], "mb": line["rss_bytes"] / 1e6}
+            | {"checks": ", without their own checks" if line["light"] else ""}
+            for line in found
         ],
+        runs=((), ("--light", "--agents", "1000")),
     ),
     "first_result": Benchmark(
         "plans/first_result",

@@ -34,7 +34,7 @@ import time
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -80,6 +80,7 @@ class Figures:
     `agents_…`."""
 
     agents: int
+    light: bool
     exit_code: int
     connect_s: float
     connect_cpu_s: float
@@ -332,7 +333,7 @@ def measure(count: int, seconds: int, together: bool, light: bool) -> Figures:
             watcher = Watcher(pids)
             with Journal(directory.path) as journal:
                 exit_code, sent = asyncio.run(_run(sitting, journal, watcher, count))
-        return _figures(count, exit_code, sent, watcher, told)
+        return replace(_figures(count, exit_code, sent, watcher, told), light=light)
 
 
 def _figures(count: int, exit_code: int, sent: Sent, watcher: Watcher, told: dict[str, dict[str, int]]) -> Figures:
@@ -349,6 +350,7 @@ def _figures(count: int, exit_code: int, sent: Sent, watcher: Watcher, told: dic
     p50, p99 = np.percentile(skews_ms, [50, 99])
     return Figures(
         agents=count,
+        light=False,
         exit_code=exit_code,
         connect_s=connected.at_s - opened.at_s,
         connect_cpu_s=connected.own_s - opened.own_s,
