@@ -4,7 +4,9 @@ text, not executed."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,18 @@ def test_mysql_has_separate_sizes_of_tables_and_indexes(mysql_database: str, loo
     after = look()
     assert after["Wide", "table", "Wide"] > before["Wide", "table", "Wide"] >= PAGE["mysql"]
     assert after["Wide", "index", "(all)"] > before["Wide", "index", "(all)"]
+
+
+def test_an_abort_does_not_wait_for_the_answer_of_mysql(mysql_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent's loop calls it, and a server that hangs gives no answer."""
+    monkeypatch.setattr(mysql_statements, "SIZES", "SELECT SLEEP(20)")
+    sizes = catalogue(Endpoint(system="db", engine="mysql", dsn=mysql_database))
+    with ThreadPoolExecutor(2) as threads:
+        look = threads.submit(sizes.parts)
+        time.sleep(0.3)
+        threads.submit(sizes.abort).result(timeout=10.0)
+        assert look.result(timeout=10.0) is None
+    sizes.close()
 
 
 async def test_a_capture_samples_at_its_start_and_at_its_end(database: str, task_context: Any) -> None:
