@@ -138,6 +138,8 @@ async def test_a_capture_samples_at_its_start_and_at_its_end(database: str, task
         running = asyncio.create_task(kinds.capture(task_context, spec))
         await eventually_async(lambda: task_context.samples, "the first sample")
         grow(connection.execute)
+        idle = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'proveout sizes'"
+        connection.execute(idle + " AND datname = current_database()")
         task_context.end()
         result = await running
     assert (result.samples, result.lost) == (2, 0)
