@@ -69,6 +69,8 @@ class SizeObserver:
     def look(self, _: Tick) -> Sequence[Reading] | None:
         """The sizes; None when they cannot be had."""
         rows = self._catalogue.parts()
+        if rows is None:  # the last look is long ago: the server may have ended a connection without use, or restarted
+            rows = self._catalogue.parts()
         return None if rows is None else readings(rows)
 
 

@@ -113,7 +113,8 @@ def version() -> str:
     """The version, `fio-3.33`; "" if fio is missing or does not report it. Blocking."""
     program = shutil.which("fio")
     with contextlib.suppress(TaskFault):
-        return Processes().run((program, "--version"), VERSION_S).text.strip()[:80] if program else ""
+        found = Processes().run((program, "--version"), VERSION_S) if program else None
+        return found.text.strip()[:80] if found and found.code == 0 else ""
     return ""
 
 

@@ -49,7 +49,7 @@ class DuckdbLoader(TableLoader):
                 self.execute(f"COMMENT ON TABLE {table.name} IS '{COMMENT}'")
 
     def table_exists(self, name: str) -> bool:
-        return bool(self.rows(f"SELECT 1 FROM duckdb_tables() WHERE lower(table_name) = '{name.lower()}'"))  # noqa: S608
+        return bool(self.rows(_named("table", name)))
 
     def settle(self) -> None:
         """Write everything into the file itself."""
@@ -87,12 +87,16 @@ class DuckdbLoader(TableLoader):
             yield rows.num_rows
 
     def _foreign(self, table: Table) -> str:
-        kinds = (("table", "duckdb_tables()"), ("view", "duckdb_views()"))
-        found = " UNION ALL ".join(
-            f"SELECT '{kind}', comment FROM {of} WHERE lower({kind}_name) = '{table.name.lower()}'"  # noqa: S608
-            for kind, of in kinds
-        )
-        return next((str(kind) for kind, comment in self.rows(found) if comment != COMMENT), "")
+        found = self.rows(f"{_named('table', table.name)} UNION ALL {_named('view', table.name)}")
+        return next((str(kind) for kind, comment in found if comment != COMMENT), "")
+
+
+def _named(kind: str, name: str) -> str:
+    """A query of kind and comment of the table, or view, that a name leads to: other schemas may have one too."""
+    return (
+        f"SELECT '{kind}', comment FROM duckdb_{kind}s() WHERE lower({kind}_name) = '{name.lower()}'"  # noqa: S608
+        " AND database_name = current_database() AND schema_name = current_schema()"
+    )
 
 
 def arrow_table(table: Table, first: int, count: int) -> pa.Table:

@@ -386,6 +386,7 @@ class EmbeddedServer(ABC, Generic[G]):
         """Save the data: a clean stop, a copy (shared blocks where the file system can), a start."""
         with self._lock:
             self._need_life()
+            self._finish_save()
             self.stop()
             try:
                 self._at.copy(self.data, self._store / "snapshot.saved")

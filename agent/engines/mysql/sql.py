@@ -195,7 +195,13 @@ class CaptureSession(CaptureConnection[Any]):
 
     @staticmethod
     def _cancel(connection: Any) -> None:
-        connection._force_close()  # `close` would wait for the query under way
+        break_connection(connection)
+
+
+def break_connection(connection: Any) -> None:
+    """Make the query under way fail, from another thread; PyMySQL's own ways to close it wait for the answer."""
+    with suppress(OSError, AttributeError):  # it may be closed already
+        connection._sock.shutdown(socket.SHUT_RDWR)
 
 
 class SizeCatalogue(CaptureSession):
@@ -221,8 +227,7 @@ class MysqlQueries:
             return [str(column[0]) for column in cursor.description or ()], cursor.fetchmany(most)
 
     def abort(self) -> None:
-        with suppress(OSError, AttributeError):  # it may be closed already
-            self._connection._sock.shutdown(socket.SHUT_RDWR)
+        break_connection(self._connection)
 
     def close(self) -> None:
         with suppress(OSError, pymysql.err.Error):

@@ -4,7 +4,9 @@ text, not executed."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +118,18 @@ def test_mysql_has_separate_sizes_of_tables_and_indexes(mysql_database: str, loo
     assert after["Wide", "index", "(all)"] > before["Wide", "index", "(all)"]
 
 
+def test_an_abort_does_not_wait_for_the_answer_of_mysql(mysql_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent's loop calls it, and a server that hangs gives no answer."""
+    monkeypatch.setattr(mysql_statements, "SIZES", "SELECT SLEEP(20)")
+    sizes = catalogue(Endpoint(system="db", engine="mysql", dsn=mysql_database))
+    with ThreadPoolExecutor(2) as threads:
+        look = threads.submit(sizes.parts)
+        time.sleep(0.3)
+        threads.submit(sizes.abort).result(timeout=10.0)
+        assert look.result(timeout=10.0) is None
+    sizes.close()
+
+
 async def test_a_capture_samples_at_its_start_and_at_its_end(database: str, task_context: Any) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE wide (id int PRIMARY KEY, t varchar(2000))")
@@ -124,6 +138,8 @@ async def test_a_capture_samples_at_its_start_and_at_its_end(database: str, task
         running = asyncio.create_task(kinds.capture(task_context, spec))
         await eventually_async(lambda: task_context.samples, "the first sample")
         grow(connection.execute)
+        idle = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'proveout sizes'"
+        connection.execute(idle + " AND datname = current_database()")
         task_context.end()
         result = await running
     assert (result.samples, result.lost) == (2, 0)

@@ -253,6 +253,18 @@ def test_only_the_tables_of_the_population_are_marked() -> None:
 
 # ---- DuckDB ----------------------------------------------------------------------------------------------------------
 
+
+def test_a_table_in_another_schema_is_not_in_the_way_of_a_load(tmp_path: Path) -> None:
+    file = tmp_path / "own.duckdb"
+    change(file, "CREATE SCHEMA archive")
+    change(file, "CREATE TABLE archive.item AS SELECT 7 AS id")
+    with closing(DuckdbLoader(str(file), population("item"))) as loader:
+        assert not loader.table_exists("item")
+        loader.prepare()
+        loader.undo()
+    assert change(file, "SELECT id FROM archive.item") == [(7,)]
+
+
 HOLD = """
 import duckdb, sys
 connection = duckdb.connect(sys.argv[1], read_only=sys.argv[2] == "read")

@@ -365,6 +365,8 @@ def test_a_snapshot_is_saved_restored_and_both_are_finished_after_an_interruptio
         ask(server.dsn, "UPDATE t SET n = 3")
         server.restore_snapshot()
         assert value(server.dsn, "SELECT n FROM t") == 1
+        (store / "snapshot").rename(store / "snapshot.saved")
+        server.save_snapshot()
         ask(server.dsn, "UPDATE t SET n = 4")
     # State of a kill between the two renames: the old data is moved away, the restored data is not in place yet.
     (store / "snapshot").rename(store / "data.restored")

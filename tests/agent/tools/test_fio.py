@@ -430,6 +430,9 @@ async def test_the_error_without_fio_names_the_package(
     assert fault.code == "missing"
     assert "apt install fio" in fault.way_out
     assert fio.version() == ""
+    (tmp_path / "fio").write_text("#!/bin/sh\necho 'error while loading shared libraries: libaio.so.1' >&2\nexit 127\n")
+    (tmp_path / "fio").chmod(0o755)
+    assert fio.version() == "", "it does not report one"
 
 
 GOOD = """cat <<'EOF'
