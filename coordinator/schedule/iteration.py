@@ -7,7 +7,7 @@ so that samples bracket both of its ends. An incomplete iteration is void and ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from proveout.coordinator.measure.outages import OUTAGE
@@ -49,7 +49,7 @@ LAG_METRIC = "lag.seconds"
 _FINAL_CODES = frozenset({"missing", "invalid", "refused", batches.CODE})
 
 
-def windows_of(stage: Measuring, phase: str, earlier: Sequence[IterationFinished]) -> Windows:
+def windows_of(stage: Measuring, phase: str, earlier: Iterable[IterationFinished]) -> Windows:
     """The windows of an iteration; a search confirms with longer ones than it probes with. With `ramp_up: auto(…)`,
     `earlier` valid iterations of the rung shorten the ramp-up to what the slowest of them needed to be steady."""
     if isinstance(stage, Search):
