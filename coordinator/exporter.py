@@ -411,6 +411,7 @@ class Instruments:
                 times_us = {"avg": event.avg_us, "p50": event.p50_us, "p99": event.p99_us}
                 self._response(LOAD_RESPONSE, times_us, *where)
             case TransactionsTick():
+                board.clear(LOAD_TRANSACTION_RATE, LOAD_TRANSACTION_RESPONSE, first=stage)  # of another window perhaps
                 for line in event.transactions:
                     board.put(LOAD_TRANSACTION_RATE, line.tps, *where, line.name)
                     times_us = {"p50": line.p50_us, "p95": line.p95_us, "p99": line.p99_us}

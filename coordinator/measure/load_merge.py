@@ -422,8 +422,8 @@ class SecondRow:
 
     `start_s`: after the start of the measure window (of the first host); `hosts` that reported it; `before_end`,
     `measured`: it lies before the end of the window, in the window, on each of them; `duration_s`: the longest of the
-    hosts. `count`: the transactions that ended, `ended` by type, `service_ns`: their times; `responses`, `lags`:
-    the numbers of response times and of lags of the schedule, with their sums.
+    hosts. `count`: the transactions that ended; `responses`, `lags`: the numbers of response times and of lags of the
+    schedule, with their sums. Nothing by type: of a day of several loads that is gigabytes.
     """
 
     start_s: float
@@ -432,8 +432,6 @@ class SecondRow:
     measured: bool = True
     duration_s: float = 0.0
     count: int = 0
-    ended: dict[str, int] = field(default_factory=dict)
-    service_ns: dict[str, int] = field(default_factory=dict)
     responses: int = 0
     response_ns: int = 0
     lags: int = 0
@@ -451,10 +449,7 @@ class SecondRow:
         self.measured &= self.before_end and second.start_ns >= load.measure_start_ns - EDGE_NS
         self.duration_s = max(self.duration_s, second.duration_s)
         for item in second.transactions:
-            name, ended = item.counts.name, item.counts.ok + item.counts.logical_failures
-            self.count += ended
-            self.ended[name] = self.ended.get(name, 0) + ended
-            self.service_ns[name] = self.service_ns.get(name, 0) + item.service.sum_ns
+            self.count += item.counts.ok + item.counts.logical_failures
             self.responses += histogram.count(item.response)
             self.response_ns += item.response.sum_ns
             self.lags += histogram.count(item.schedule)

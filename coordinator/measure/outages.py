@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from proveout.coordinator.measure.captures import checked
 from proveout.coordinator.measure.faults import SpanOfSeconds, outside, union
-from proveout.coordinator.measure.load_merge import Observed, SecondRow, length_s, merge_loads
+from proveout.coordinator.measure.load_merge import WHOLE_S, Observed, length_s, merge_loads
 from proveout.core.data_classes import record
 from proveout.core.numbers import number, quantity, together
 from proveout.dsl.plan.loads import target_host
@@ -106,7 +106,6 @@ def _down(seen: Observed, window_s: float) -> tuple[Sequence[SpanOfSeconds], str
 class _Usual:
     """The usual behaviour of the system: from this load and the valid earlier iterations of the same rung."""
 
-    seconds: Sequence[SecondRow]
     loaded_s: float
     services: Mapping[str, Histogram]
     earlier: Sequence[IterationFinished]
@@ -117,15 +116,13 @@ class _Usual:
         parts = [seen.seconds.get(host, ()) for host in seen.loads]
         # By end time, so that each transaction counts once: those of a window's result may have ended after it.
         merged = merge_loads(second.transactions for second in chain.from_iterable(parts))
-        seconds = list(seen.stream.rows.values())
         # Threads begin one after the other in the first half of the ramp-up.
         ramps_s = (sum(second.duration_s for second in part if second.window == "ramp_up") for part in parts)
         settled_s = -max(ramps_s, default=0.0) / 2
-        settled = [second.count for second in seconds if second.start_s >= settled_s]
+        settled = [second.count for second in seen.stream.rows.values() if second.start_s >= settled_s]
         own = float(max(settled, default=0))  # a trickle may leave only a second of the ramp as it usually is
         rates = [float(item.metrics.get("tps", 0.0)) for item in seen.earlier]
         return cls(
-            seconds=seconds,
             loaded_s=max((sum(second.duration_s for second in part) for part in parts), default=0.0),
             services={item.counts.name: item.service for item in merged},
             earlier=seen.earlier,
@@ -163,13 +160,11 @@ class _Usual:
         rank = (1.0 - _share(others)) * others / count
         return _tail(waited_ns, others, float(histogram.percentile_ns(held, 100.0 * rank) or 0))
 
-    def service_ns(self, name: str, slow: set[float]) -> float | None:
-        """Mean service time of a type outside of slow seconds (by their start), or in earlier iterations; None when it
-        is not known."""
-        fine = [second for second in self.seconds if second.start_s not in slow]
-        ended = sum(second.ended.get(name, 0) for second in fine)
+    def service_ns(self, name: str, ended: int, spent_ns: int) -> float | None:
+        """Mean service time of a type by its transactions outside of slow seconds, or in earlier iterations; None when
+        it is not known."""
         if ended:
-            return sum(second.service_ns.get(name, 0) for second in fine) / ended
+            return spent_ns / ended
         recorded = [s.service["avg_us"] for i in self.earlier for s in i.transactions if s.name == name and s.service]
         return float(np.median(recorded)) * 1e3 if recorded else None
 
@@ -208,22 +203,36 @@ def _trickle(seen: Observed, usual: _Usual) -> list[SpanOfSeconds]:
     are idle in between."""
     if isinstance(seen.stage, Ladder) and seen.stage.versus_s:
         return []
-    slow = [
-        second
-        for second in usual.seconds
-        if (due := min(usual.per_second, _offered(seen, second.start_s))) >= EXPECTED_MIN
-        and second.count <= TRICKLE_FRACTION * due
-    ]
-    starts = {second.start_s for second in slow}
+    slow = {
+        at: row
+        for at, row in seen.stream.rows.items()
+        if (due := min(usual.per_second, _offered(seen, row.start_s))) >= EXPECTED_MIN
+        and row.count <= TRICKLE_FRACTION * due
+    }
+    times = _times(seen, slow) if slow else {}
     took_ns = normal_ns = 0.0
-    for second in slow:
-        for name, ended in second.ended.items():
-            if ended and (mean_ns := usual.service_ns(name, starts)) is not None:
-                took_ns += second.service_ns.get(name, 0)
-                normal_ns += ended * mean_ns
+    for (second, name), (ended, spent_ns) in times.items():
+        fine = times.get((None, name), (0, 0))
+        if second is not None and ended and (mean_ns := usual.service_ns(name, *fine)) is not None:
+            took_ns += spent_ns
+            normal_ns += ended * mean_ns
     if normal_ns <= 0.0 or took_ns < TRICKLE_SLOWDOWN * normal_ns:
         return []
-    return [(second.start_s, second.start_s + 1.0) for second in slow if second.measured]
+    return [(row.start_s, row.start_s + 1.0) for row in slow.values() if row.measured]
+
+
+def _times(seen: Observed, slow: Collection[int]) -> dict[tuple[int | None, str], tuple[int, int]]:
+    """Transactions that ended, and their service time, ns, by type: of each of the slow seconds, and of all other whole
+    ones, None, together."""
+    found: dict[tuple[int | None, str], tuple[int, int]] = {}
+    for second in chain.from_iterable(seen.seconds.get(host, ()) for host in seen.loads):
+        if second.duration_s >= WHOLE_S and second.second in seen.stream.rows:
+            for item in second.transactions:
+                key = second.second if second.second in slow else None, item.counts.name
+                ended, spent_ns = found.get(key, (0, 0))
+                ended += item.counts.ok + item.counts.logical_failures
+                found[key] = ended, spent_ns + item.service.sum_ns
+    return found
 
 
 def _offered(seen: Observed, start_s: float) -> float:

@@ -455,6 +455,8 @@ def _compared(text: str, operator: str, limit: str, scope: Mapping[str, Any]) ->
     (value, statistic), against = _read(text, scope), value_of(limit, scope)
     metric, of = metric_of(text) or metric_of(limit), text
     if isinstance(value, dict) and isinstance(against, dict):
+        if not (is_estimate(value) and is_estimate(against)):  # a ratio to 0
+            return _bounded(text, operator, limit, scope)
         value, against = compared_sides(value, against)
         of, metric = f"{text} {'/' if against else '-'} {limit}", RATIO if against else metric
     bound: float | None = against.get("mean") if isinstance(against, dict) else against

@@ -491,7 +491,7 @@ def _domain(values: Sequence[Mapping[str, Any]], *, line: bool) -> Spec:
     if most > 0.0 and max(ends, default=0.0) > BEYOND * most:
         return found | {"domainMax": 1.5 * most}
     if line and max(ticks) > HEADROOM * most > 0.0:
-        return found | {"domainMax": max(HEADROOM * most, *ends)}
+        return found | {"domainMax": max([HEADROOM * most, *ends])}
     return found | {"nice": True}
 
 

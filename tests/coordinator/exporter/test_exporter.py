@@ -117,6 +117,13 @@ def test_a_second_without_answers_has_no_response_time() -> None:
     assert "load_response_seconds" not in found
 
 
+def test_a_type_without_answers_in_a_window_has_no_response_time_of_the_one_before() -> None:
+    line = dataclasses.replace(LINE, tps=0.0, ok=0, errors=3, p50_us=None, p95_us=None, p99_us=None)
+    found = Found(STARTED, ITERATION, TYPES, dataclasses.replace(TYPES, transactions=(line,)))
+    assert found.value("load_transaction_type_per_second", **WHERE, transaction="GET") == 0.0
+    assert "load_transaction_type_response_seconds" not in found
+
+
 def test_live_metrics_end_with_their_iteration_and_its_result_stays() -> None:
     found = Found(STARTED, ITERATION, tick(100.0), TYPES, LAG, finished())
     live = ("load_transactions_per_second", "load_response_seconds", "load_transaction_type_response_seconds")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from hdrh.histogram import HdrHistogram
 from records import ladder_stage, load_result, observations, plan_of, samples, summary
 
 from proveout.coordinator.measure.captures import Recording, Window
+from proveout.coordinator.measure.load_merge import whole_seconds
 from proveout.coordinator.measure.summarise import measure_window, nopm, order_metrics, summarise, tpm
 from proveout.coordinator.results.results import rung_tree
 from proveout.dsl import metrics as vocabulary
@@ -305,6 +307,19 @@ def test_per_second_series_sums_agents_and_leaves_incomplete_seconds_out(found: 
         seconds={"client1": one, "client2": []},
     )
     assert "tps" not in partly.series
+
+
+def test_seconds_take_as_much_memory_with_many_transaction_types_as_with_one() -> None:
+    def kept(types: int) -> int:
+        parts = [second("client1", n, *(transaction(f"t{at}", [MS]) for at in range(types))) for n in range(50)]
+        tracemalloc.start()
+        rows = whole_seconds({"client1": load("client1")}, {"client1": parts})
+        taken, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert [row.count for row in rows.values()] == [types] * 50
+        return taken
+
+    assert kept(40) < 1.5 * kept(1)
 
 
 def test_the_window_is_where_all_clients_measured_and_of_passes_it_ends_with_the_last() -> None:

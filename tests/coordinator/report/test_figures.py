@@ -98,6 +98,13 @@ def test_figures_of_long_names_and_of_names_in_capitals_have_a_file_each() -> No
     assert len({Figure(name="fault-occurrences", of=one, **empty).slug for one in of}) == len(of)
 
 
+def test_the_axis_of_a_line_without_intervals_is_not_stretched_by_its_ideal() -> None:
+    of_one_repeat = [replace(point("TPS", "tps", at, tps), line=True, tick=100.0 * int(at))
+                     for at, tps in (("1", 100.0), ("4", 150.0))]  # fmt: skip
+    axes = [one for axis, one in parts(panels(of_one_repeat, place="threads")) if axis == "y"]
+    assert {round(one["scale"]["domainMax"]) for one in axes} == {195}
+
+
 def test_the_table_has_the_numbers_with_units_intervals_and_repeats() -> None:
     mean = point("mean", "avg_us", "1", 1_500.0, lower=1_400.0, upper=1_600.0)
     heads, rows = table([mean, point("count", "nopm", "1", 7.0)], place="nodes")

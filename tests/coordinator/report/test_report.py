@@ -602,6 +602,11 @@ def test_a_check_of_several_parts_has_a_claim_each_and_prose_has_none() -> None:
     assert [one.limit for one in both] == ["> 1/s", "> 2/s"]
     (missing,) = claims(made.verdict("base.at(4).response.p99_us <= ms(5)", BASE), run(*BASE))
     assert (missing.value, missing.limit, missing.mean) == ("no data", "≤ 5.00 ms", None)
+    errors = [records.iteration("none", 4, n, {"errors": {"count": 0}}) for n in (1, 2, 3)]
+    history = [*BASE, *records.whole_ladder("none", errors)]
+    to_none = "ratio(base.at(4).tps, none.at(4).errors.count) < ratio(base.at(4).tps, base.at(1).tps)"
+    (missing,) = claims(made.verdict(to_none, history), run(*history))
+    assert (missing.value, missing.limit) == ("no data", "")
     prose = replace(made.verdict("base.at(1).tps.mean > 1", BASE), check="db and cache hold the same rows")
     assert claims(prose, run(*BASE)) == ()
 
