@@ -215,6 +215,7 @@ def test_the_plan_compiles_and_removes_what_it_makes(
     plan = compile_plan(path)
     assert [stage.id for stage in plan.stages] == stages
     assert ".mean" not in path.read_text()
+    assert path.read_text().count("\n\n") == 6 + any(target.secret for target in targets), "sections are apart"
 
 
 # ---- scripts of pgbench ----------------------------------------------------------------------------------------------

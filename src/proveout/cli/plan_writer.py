@@ -124,7 +124,8 @@ def plan_name(text: str) -> str:
 
 
 def text(draft: Draft) -> str:
-    """The plan, ready to be written to a file: by the template `bench_plan.yaml.j2`."""
+    """The plan, ready to be written to a file: by the template `bench_plan.yaml.j2`, in which `{{ "" }}` is an empty
+    line, as one after a line of `%` is lost."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
     environment = Environment(
