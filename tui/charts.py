@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from proveout.core.data_classes import record
-from proveout.core.numbers import number
+from proveout.core.numbers import number, whole
 from proveout.proto.events import ProbeFinished
 from proveout.tui.run_view import Throughput
 from proveout.tui.style import ACCENT, BAD, GOOD, MUTED, TARGET, text_line
@@ -436,9 +436,9 @@ def draw_search(
         if rate is not None:
             for cell in range(width):
                 canvas.put(cell, row(rate), "╌", style)
-            legend[row(rate)] = (f"{name} {number(round(rate))}", style)
+            legend[row(rate)] = (f"{name} {whole(rate)}", style)
     if best is not None and ceiling is not None and row(best) == row(ceiling):
-        legend[row(best)] = (f"{number(round(best))} … {number(round(ceiling))}", TARGET)
+        legend[row(best)] = (f"{whole(best)} … {whole(ceiling)}", TARGET)
     for index, probe in enumerate(probes[first:]):
         sign, style = _SIGNS[probe.accepted]
         confirms = probe.phase == "confirm"
