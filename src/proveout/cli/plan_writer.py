@@ -182,6 +182,6 @@ def write(path: Path, text: str, way_out: str = "Name another file: proveout new
         with path.open("x", encoding="utf-8") as stream:
             stream.write(text)
     except OSError as fault:
-        if path.exists():
+        if isinstance(fault, FileExistsError) and path.exists():
             raise Unusable(f"{path} exists already", way_out=way_out) from fault
         raise Unusable(f"{path} cannot be written: {fault.strerror}") from fault
