@@ -224,7 +224,7 @@ SCRIPT = r"""
 -- of an account
 \set naccounts (200001 / 2) * :scale
 \set aid random_zipfian(1, :naccounts, 1.1)
-\set low -10001 / 2
+\set low -010001 / 2
 \set delta random(:low, 0.29 * 100 + 4971)
 BEGIN;
 UPDATE pgbench_accounts SET abalance =  abalance + :delta
