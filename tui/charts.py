@@ -222,15 +222,17 @@ LEFT, RIGHT = 8, 15
 """Cells of the labels at the left of an axis, and of the names at the right."""
 
 
-def framed(canvas: Canvas, labels: Mapping[int, str], names: Mapping[int, tuple[str, str]]) -> Iterator[Text]:
-    """The rows of a canvas with the labels of its axis and, at the right, names with their styles, each at its row; of
-    a name that is too long the last word stays."""
+def framed(
+    canvas: Canvas, labels: Mapping[int, str], names: Mapping[int, tuple[str, str]], right: int = RIGHT
+) -> Iterator[Text]:
+    """The rows of a canvas with the labels of its axis and, in `right` cells, names with their styles, each at its row;
+    of a name that is too long the last word stays."""
     for row, drawn in enumerate(canvas.rows()):
         label = labels.get(row, "")
         text = text_line(f"{label:>{LEFT}}" + ("┤" if label else "│"), MUTED)
         name, style = names.get(row, ("", ""))
-        name = name if len(name) < RIGHT else name.rpartition(" ")[2]
-        yield text.append_text(drawn).append(f" {name:<{RIGHT - 1}}", style=style)
+        name = name if len(name) < right else name.rpartition(" ")[2]
+        yield text.append_text(drawn).append(f" {name:<{right - 1}}", style=style)
 
 
 ROWS = 4
@@ -396,6 +398,7 @@ def _axis(scale: Scale, width: int) -> Text:
 
 _SIGNS = {True: ("●", GOOD), False: ("×", BAD)}
 _CONFIRM = {True: "◆", False: "×"}
+_BRACKET = len("refused 1,000,000") + 1
 
 
 def bracket(probes: Sequence[ProbeFinished]) -> tuple[float | None, float | None]:
@@ -414,7 +417,7 @@ def draw_search(
     probes: Sequence[ProbeFinished], going: tuple[int, float] | None, width: int, height: int
 ) -> list[Text]:
     """The picture of `height` rows; `going` is the number and the rate of the probe under way."""
-    width = width - LEFT - 1 - RIGHT
+    width = width - LEFT - 1 - _BRACKET
     rates = [probe.rate for probe in probes] + ([going[1]] if going else [])
     if width < 4 or height < 4 or not rates:
         return []
@@ -445,7 +448,7 @@ def draw_search(
         canvas.put(place(index), row(probe.rate), _CONFIRM[probe.accepted] if confirms else sign, style)
     if going is not None:
         canvas.put(place(count - 1), row(going[1]), "▶", TARGET)
-    rows = [*framed(canvas, {row(tick): number(tick) for tick in scale.ticks}, legend)]
+    rows = [*framed(canvas, {row(tick): number(tick) for tick in scale.ticks}, legend, _BRACKET)]
     end = f"probe {first + count}"
     start = f"{first + 1}"
     between = place(count - 1) - len(start) - len(end) // 2
