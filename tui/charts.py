@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from proveout.core.data_classes import record
-from proveout.core.numbers import number
+from proveout.core.numbers import number, whole
 from proveout.proto.events import ProbeFinished
 from proveout.tui.run_view import Throughput
 from proveout.tui.style import ACCENT, BAD, GOOD, MUTED, TARGET, text_line
@@ -222,15 +222,17 @@ LEFT, RIGHT = 8, 15
 """Cells of the labels at the left of an axis, and of the names at the right."""
 
 
-def framed(canvas: Canvas, labels: Mapping[int, str], names: Mapping[int, tuple[str, str]]) -> Iterator[Text]:
-    """The rows of a canvas with the labels of its axis and, at the right, names with their styles, each at its row; of
-    a name that is too long the last word stays."""
+def framed(
+    canvas: Canvas, labels: Mapping[int, str], names: Mapping[int, tuple[str, str]], right: int = RIGHT
+) -> Iterator[Text]:
+    """The rows of a canvas with the labels of its axis and, in `right` cells, names with their styles, each at its row;
+    of a name that is too long the last word stays."""
     for row, drawn in enumerate(canvas.rows()):
         label = labels.get(row, "")
         text = text_line(f"{label:>{LEFT}}" + ("┤" if label else "│"), MUTED)
         name, style = names.get(row, ("", ""))
-        name = name if len(name) < RIGHT else name.rpartition(" ")[2]
-        yield text.append_text(drawn).append(f" {name:<{RIGHT - 1}}", style=style)
+        name = name if len(name) < right else name.rpartition(" ")[2]
+        yield text.append_text(drawn).append(f" {name:<{right - 1}}", style=style)
 
 
 ROWS = 4
@@ -396,6 +398,7 @@ def _axis(scale: Scale, width: int) -> Text:
 
 _SIGNS = {True: ("●", GOOD), False: ("×", BAD)}
 _CONFIRM = {True: "◆", False: "×"}
+_BRACKET = len("refused 1,000,000") + 1
 
 
 def bracket(probes: Sequence[ProbeFinished]) -> tuple[float | None, float | None]:
@@ -414,7 +417,7 @@ def draw_search(
     probes: Sequence[ProbeFinished], going: tuple[int, float] | None, width: int, height: int
 ) -> list[Text]:
     """The picture of `height` rows; `going` is the number and the rate of the probe under way."""
-    width = width - LEFT - 1 - RIGHT
+    width = width - LEFT - 1 - _BRACKET
     rates = [probe.rate for probe in probes] + ([going[1]] if going else [])
     if width < 4 or height < 4 or not rates:
         return []
@@ -436,16 +439,16 @@ def draw_search(
         if rate is not None:
             for cell in range(width):
                 canvas.put(cell, row(rate), "╌", style)
-            legend[row(rate)] = (f"{name} {number(round(rate))}", style)
+            legend[row(rate)] = (f"{name} {whole(rate)}", style)
     if best is not None and ceiling is not None and row(best) == row(ceiling):
-        legend[row(best)] = (f"{number(round(best))} … {number(round(ceiling))}", TARGET)
+        legend[row(best)] = (f"{whole(best)} … {whole(ceiling)}", TARGET)
     for index, probe in enumerate(probes[first:]):
         sign, style = _SIGNS[probe.accepted]
         confirms = probe.phase == "confirm"
         canvas.put(place(index), row(probe.rate), _CONFIRM[probe.accepted] if confirms else sign, style)
     if going is not None:
         canvas.put(place(count - 1), row(going[1]), "▶", TARGET)
-    rows = [*framed(canvas, {row(tick): number(tick) for tick in scale.ticks}, legend)]
+    rows = [*framed(canvas, {row(tick): number(tick) for tick in scale.ticks}, legend, _BRACKET)]
     end = f"probe {first + count}"
     start = f"{first + 1}"
     between = place(count - 1) - len(start) - len(end) // 2

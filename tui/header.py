@@ -9,7 +9,7 @@ from datetime import datetime
 from rich.text import Text
 from textual.widgets import Static
 
-from proveout.core.numbers import clock, number, rung_name, safe, seconds
+from proveout.core.numbers import clock, number, rung_name, safe, seconds, whole
 from proveout.dsl.plan.stages import MEASURE, lengths_s, measured_from_s
 from proveout.proto.events import FaultSeen, IterationStarted
 from proveout.tui import charts, live_load
@@ -134,7 +134,7 @@ def _of_iteration(view: RunView, started: IterationStarted, width: int) -> Text:
     if identity.attempt > 1:
         left.append((f" · attempt {identity.attempt}", CAUTION, 2))
     if started.rate and not (stage is not None and stage.levels):
-        left.append((f" · {number(round(started.rate))}/s", "", 3))
+        left.append((f" · {whole(started.rate)}/s", "", 3))
     gone_s = view.now_unix_s - view.iteration_began_unix_s
     if phase := phase_at(stage, gone_s - measured_from_s(started)):
         name, into_s, length_s = phase

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from rich.text import Text
 
 from proveout.core.data_classes import record
-from proveout.core.numbers import microseconds, number, percent, quantity, safe, seconds
+from proveout.core.numbers import microseconds, number, percent, quantity, safe, seconds, whole
 from proveout.dsl.plan.phases import edges_s, level_at
 from proveout.dsl.plan.stages import lengths_s, measured_from_s
 from proveout.proto.events import IterationId, IterationStarted, LoadTick
@@ -265,7 +265,7 @@ def task_numbers(task: Progress, host: str = "") -> Iterator[Figure]:
     if task.total > 0.0:
         yield _figure(percent(round(task.share, 3)), "", DONE, rank=1, digits="000")
     if task.per_s:
-        pace = number(round(task.per_s))
+        pace = whole(task.per_s)
         yield Figure(value=pace, unit="/s", label=unit, digits=RATE_DIGITS, line=f" · {pace} {unit}/s", rank=2)
     if task.remaining_s is not None:
         left = seconds(task.remaining_s)
@@ -287,7 +287,7 @@ def _numbers(view: RunView) -> Iterator[Figure]:
         of, tps, unit = safe(str(last.id)), last.metrics.get("tps"), view.unit(last.id.stage)
         response = last.metrics.get("response", {})
         yield Figure(
-            value=NOT_KNOWN if tps is None else number(round(tps)), label=f"{unit} of {of}, ended", style=MUTED,
+            value=NOT_KNOWN if tps is None else whole(tps), label=f"{unit} of {of}, ended", style=MUTED,
             digits=RATE_DIGITS, line=f"last {of}: {number(tps)} {unit}",
         )  # fmt: skip
         for name in ("p50", "p99"):
@@ -296,9 +296,9 @@ def _numbers(view: RunView) -> Iterator[Figure]:
 
 def _of_load(found: LiveNumbers, unit: str) -> Iterator[Figure]:
     tick = found.tick
-    rate, errors = (NOT_KNOWN, NOT_KNOWN) if tick is None else (number(round(tick.tps)), number(tick.errors))
+    rate, errors = (NOT_KNOWN, NOT_KNOWN) if tick is None else (whole(tick.tps), number(tick.errors))
     gone = f", no numbers for {seconds(found.stale_s)}" if tick is None else ""
-    of = f" of {number(round(found.of))}" if found.of is not None else ""
+    of = f" of {whole(found.of)}" if found.of is not None else ""
     rest = [
         _figure(_time(getattr(tick, f"{name}_us", None)), name, label, rank=rank)
         for name, label, rank in (("p50", "response p50", 1), ("p95", "", 5), ("p99", "response p99", 1))
@@ -414,10 +414,10 @@ class _Plot:
                     canvas.dash(cell, canvas.row(scale.place(target)), TARGET)
         self._marks(canvas)
         newest = found.seconds[-1]
-        now = f" {number(round(newest.tick.tps))}" if found.fresh else ""
+        now = f" {whole(newest.tick.tps)}" if found.fresh else ""
         legend = [(scale.place(newest.tick.tps), f"{found.unit}{now}", LOAD)]
         if found.targets[-1]:
-            text = f"target {number(round(found.targets[-1]))}" if found.fresh else "target"
+            text = f"target {whole(found.targets[-1])}" if found.fresh else "target"
             legend.append((scale.place(found.targets[-1]), text, TARGET))
         labels = [number(tick) if tick < 1e6 else f"{tick / 1e6:g} M" for tick in scale.ticks]
         yield from self._framed(canvas, scale, labels, legend)

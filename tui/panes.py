@@ -25,6 +25,7 @@ from proveout.core.numbers import (
     safe,
     seconds,
     sought,
+    whole,
     without_notes,
 )
 from proveout.proto.events import PopulateFinished, SearchFinished, VerdictForeseen, VerdictReached
@@ -120,7 +121,7 @@ def _bars(view: RunView, stage: StageView, *, many: bool) -> Iterator[Bar]:
 
 
 def _search(view: RunView, stage: StageView, width: int, height: int) -> Iterator[Text]:
-    best, ceiling = (None if rate is None else round(rate) for rate in charts.bracket(stage.probes))
+    best, ceiling = (rate and (round(rate) or rate) for rate in charts.bracket(stage.probes))
     if stage.search is not None:
         yield text_line(f"answer {stage.search.answer}", "bold")
     else:
@@ -150,7 +151,7 @@ def _tasks(stage: StageView, width: int) -> Iterator[Text]:
 
 def _populated(one: PopulateFinished) -> Iterator[Text]:
     done = one.populated
-    pace = f", {number(round(done.rows / done.seconds))} rows/s" if done.seconds > 0.0 and done.rows else ""
+    pace = f", {whole(done.rows / done.seconds)} rows/s" if done.seconds > 0.0 and done.rows else ""
     yield text_line(f"✓ {safe(one.system)}", GOOD).append(
         f"  {number(done.rows)} rows in {seconds(done.seconds)}{pace}", style=""
     )
@@ -389,7 +390,7 @@ def _load(view: RunView, stage: StageView, load: LoadView, rung: int, room: int 
     seconds = view.seconds[-1:] if running else ()
     now = next((line for one in seconds for line in one.tick.loads if line.name == load.name), None)
     if now is not None:
-        return [name, (f" {number(round(now.tps))} now", "bold", 1)]
+        return [name, (f" {whole(now.tps)} now", "bold", 1)]
     found = stage.throughput_of(load.name).get(rung)
     return [name, *(_mean(found, name, room) if found is not None else [])]
 

@@ -13,7 +13,7 @@ from textual.geometry import Size
 from textual.widgets import DataTable
 
 from proveout.core.data_classes import dataclass
-from proveout.core.numbers import column, lower_bound, microseconds, number, percent, safe, size, sought
+from proveout.core.numbers import column, lower_bound, microseconds, number, percent, safe, size, sought, whole
 from proveout.dsl.plan.loads import in_load
 from proveout.proto.events import (
     IterationFinished,
@@ -370,8 +370,8 @@ def _row(load: LoadView, line: LoadLine | None, rate: float | None, times: Row) 
         safe(load.name),
         safe(f"{load.workload} → {load.target}"),
         number(load.threads) if load.threads is not None else "share",
-        "-" if line is None else number(round(line.tps)),
-        "closed" if of is None else f"{number(round(of))}",
+        "-" if line is None else whole(line.tps),
+        "closed" if of is None else whole(of),
         *times,
         "-" if line is None else number(line.errors),
     )

@@ -215,6 +215,7 @@ def test_the_plan_compiles_and_removes_what_it_makes(
     plan = compile_plan(path)
     assert [stage.id for stage in plan.stages] == stages
     assert ".mean" not in path.read_text()
+    assert path.read_text().count("\n\n") == 6 + any(target.secret for target in targets), "sections are apart"
 
 
 # ---- scripts of pgbench ----------------------------------------------------------------------------------------------
@@ -223,7 +224,7 @@ SCRIPT = r"""
 -- of an account
 \set naccounts (200001 / 2) * :scale
 \set aid random_zipfian(1, :naccounts, 1.1)
-\set low -10001 / 2
+\set low -010001 / 2
 \set delta random(:low, 0.29 * 100 + 4971)
 BEGIN;
 UPDATE pgbench_accounts SET abalance =  abalance + :delta

@@ -34,7 +34,9 @@ def test_a_regression_fails_the_job(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert compare(tmp_path, before, after, "--fail-if", "response.p95_us.change.lower > 0") == 3
 
 
-def test_the_short_form_names_the_command_that_prints_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_short_form_names_the_command_that_prints_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     before, after = recorded(tmp_path, 1.0), recorded(tmp_path, 1.01, day=1.0)
     assert compare(tmp_path, before, after, "--band", "5%") == 0
     short = capsys.readouterr().out
@@ -44,6 +46,11 @@ def test_the_short_form_names_the_command_that_prints_all(tmp_path: Path, capsys
     full = capsys.readouterr().out
     assert "ladder, 4 threads, 3 and 3 repeats" in full
     assert "--full" not in full
+    monkeypatch.delenv("PROVEOUT_RUNS_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    Path("runs").symlink_to(tmp_path)
+    assert execute(["compare", before, after]) == 0
+    assert f"proveout compare {before} {after} --full" in capsys.readouterr().out
     assert compare(tmp_path, before, after, "--quiet", "--fail-if", "tps.ratio < 0.9") == 0
     legend, sentence = capsys.readouterr().out.splitlines()
     assert legend == f"A = {before}, B = {after}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -73,6 +74,16 @@ def test_existing_files_are_not_overwritten(
     assert "sql.yaml/x.yaml cannot be written" in capsys.readouterr().err
     assert execute(["new", "sql", "plans/x.yaml"]) == 0
     assert Path("plans/x.yaml").is_file(), "the folder is made"
+
+
+def test_a_full_file_system_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def on_a_full_one(path: Path, *_: object, **__: object) -> TextIO:
+        path.touch()
+        return open("/dev/full", "w", encoding="utf-8")  # noqa: PTH123 - `Path.open` is this
+
+    monkeypatch.setattr(Path, "open", on_a_full_one)
+    with pytest.raises(Unusable, match="cannot be written: No space left on device"):
+        write(tmp_path / "x.yaml", "text")
 
 
 def test_kinds_are_listed_and_an_unknown_one_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

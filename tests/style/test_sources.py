@@ -139,6 +139,14 @@ except SystemExit as ended:
     print(ended.code, found, os.environ['OPENBLAS_NUM_THREADS'], file=sys.stderr)
 """
 
+SCREEN = """
+import sys
+from proveout.cli import execute, run
+run.wanted = lambda **_: True
+run.run_with_screen = lambda *_: 3
+print([execute(words.split()) for words in ('run x.yaml', 'resume x')], 'proveout.coordinator.run' in sys.modules)
+"""
+
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
     """Code in a fresh process, without the runs that this checkout may have."""
@@ -155,6 +163,10 @@ def test_processes_start_without_libraries_that_they_need_later_or_never(started
 
 def test_check_loads_no_event_loop_no_numpy_and_no_journal_and_makes_no_pool_of_threads() -> None:
     assert python(CHECK).stderr.endswith("\n0 [] 1\n")
+
+
+def test_the_screen_of_a_run_does_not_load_the_run() -> None:
+    assert python(SCREEN).stdout == "[3, 3] False\n"
 
 
 # ---- starts of processes

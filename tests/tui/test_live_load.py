@@ -162,6 +162,9 @@ def test_the_bracket_of_a_search() -> None:
     text = "\n".join(str(row) for row in charts.draw_search(probes, (4, 300.0), 60, 12))
     assert (text.count("●"), text.count("×"), text.count("▶")) == (2, 1, 1)
     assert "best 200" in text and "refused 400" in text
+    near = [probe(1, 5.0, accepted=True), probe(2, 100_000.0, accepted=True), probe(3, 105_000.0, accepted=False)]
+    assert "100,000 … 105,000" in "".join(str(row) for row in charts.draw_search(near, None, 60, 12))
+    assert "refused 105,000" in "".join(str(row) for row in charts.draw_search(near[2:], None, 60, 12))
 
 
 FIVE = [

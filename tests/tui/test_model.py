@@ -166,6 +166,11 @@ def test_a_search_is_shown_in_the_unit_of_what_it_looks_for_with_its_own_interva
         assert [row[3] for row in tables.probes(view)] == [shown, shown]
         *_, axis = charts.draw_search(view.stages[2].probes, None, 60, 12)
         assert str(axis).split("└")[0].strip() == unit
+    probe = dataclasses.replace(rate.stages[2].probes[0], rate=0.4)
+    slow = view_of(STARTED, stage("cap", "search", 20, 5.0), probe)
+    assert "best so far 0.4/s" in str(panes.stage_text(slow, 60, 12)), "less than 1 in 2 s is not none"
+    slow = view_of(dataclasses.replace(BEGUN, id=identity(4, 1, stage="cap"), rate=0.4), view=slow)
+    assert " · 0.4/s" in str(progress(slow, 80))
 
 
 def test_the_rung_of_a_tool_is_a_depth_over_its_numbers() -> None:

@@ -540,7 +540,7 @@ def prepared(asked: Asked, sides: Sequence[Database], room: Path) -> tuple[Load,
 
 
 def written(text: str, stem: str | Path) -> Path:
-    """The file of a plan: a new one, or one that has this very text. NotWritten."""
+    """The file of a plan: a new one, or one that has this very text. Unusable."""
     for number in range(1, 1_000):
         path = Path(f"{stem}{f'-{number}' if number > 1 else ''}.yaml")
         if not path.exists():

@@ -92,7 +92,8 @@ def compare(
     known = earlier_runs(runs_dir, [run for side in sides for run in side])
     compared = comparing.compare_all(sides, known=known, allow=allowed, despite=despite, band=_band(band))
     judged = [comparing.judge(condition, one) for one in compared for condition in conditions]
-    given = {"--allow": ",".join(allowed), "--despite": despite, "--band": band, "--runs-dir": runs_dir}
+    folder = None if runs_dir == RUNS.absolute() else runs_dir
+    given = {"--allow": ",".join(allowed), "--despite": despite, "--band": band, "--runs-dir": folder}
     _print(compared, judged, quiet=quiet, whole="" if full else _whole(named, given))
     output_files.annotate(ci_reports.of_conditions(judged, comparing.legend(compared)), annotations)
     _write(outputs, [side[0] for side in sides], compared, judged)

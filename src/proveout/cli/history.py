@@ -291,8 +291,6 @@ def noise(
     verdicts and all other stages are left out. Exit codes: 0 measured, 2 the plan or the command line is wrong, 3 too
     few valid pairs, 4 the infrastructure failed, 130 interrupted.
     """
-    from proveout.cli import run_session
-    from proveout.coordinator.storage.journal import Journal
     from proveout.dsl.compile.compiler import compile_plan
     from proveout.dsl.plan.iteration_order import choose, noise_plan
 
@@ -300,6 +298,9 @@ def noise(
     compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
     arms = choose(compiled, stage, threads, repeats)
     derived = noise_plan(compiled, arms)
+    from proveout.cli import run_session
+    from proveout.coordinator.storage.journal import Journal
+
     checked = output_files.check_outputs({output_files.NOISE: json})
     named = options.Access(pki=pki, policy=policy, runs_dir=runs_dir)
     begun = run_session.begin(derived, plan, inventory, named, overrides=overrides, outputs=checked, noise=arms)

@@ -650,6 +650,7 @@ def _constants(text: str, values: dict[str, str]) -> list[float]:
     plain = _VARIABLE.sub(lambda found: values.get(found[1], found[0]), text.strip())
     if not _ARITHMETIC.fullmatch(plain):
         raise ValueError("this value is not known before the run")
+    plain = re.sub(r"(?<![\d.])0+(?=\d)", "", plain)  # pgbench reads 010 as 10, Python not at all
     try:
         return [_arithmetic(ast.parse(one.strip(), mode="eval").body) for one in plain.split(",")]
     except (SyntaxError, ZeroDivisionError):

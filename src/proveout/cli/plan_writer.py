@@ -124,7 +124,8 @@ def plan_name(text: str) -> str:
 
 
 def text(draft: Draft) -> str:
-    """The plan, ready to be written to a file: by the template `bench_plan.yaml.j2`."""
+    """The plan, ready to be written to a file: by the template `bench_plan.yaml.j2`, in which `{{ "" }}` is an empty
+    line, as one after a line of `%` is lost."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
     environment = Environment(
@@ -181,6 +182,6 @@ def write(path: Path, text: str, way_out: str = "Name another file: proveout new
         with path.open("x", encoding="utf-8") as stream:
             stream.write(text)
     except OSError as fault:
-        if path.exists():
+        if isinstance(fault, FileExistsError) and path.exists():
             raise Unusable(f"{path} exists already", way_out=way_out) from fault
         raise Unusable(f"{path} cannot be written: {fault.strerror}") from fault

@@ -202,11 +202,6 @@ def run(
     Exit codes: 0 no verdict failed or is inconclusive (those of severity `warn` do not count), 1 a verdict failed, 2
     the plan or command line is wrong, 3 inconclusive, 4 the infrastructure failed, 130 interrupted.
     """
-    from proveout.cli import run_session
-    from proveout.coordinator import exporter
-    from proveout.coordinator.storage.journal import Journal
-    from proveout.dsl.compile.compiler import compile_plan
-
     outputs = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
     if wanted(headless=headless or quiet or annotations is Annotations.github):
         files = {"inventory": inventory, "runs_dir": runs_dir, "pki": pki, "policy": policy, **outputs}
@@ -214,10 +209,16 @@ def run(
         arguments += [] if metrics is None else [f"--metrics={metrics}"]
         arguments += ["--no-preflight"] if no_preflight else []
         raise typer.Exit(run_with_screen(["run", str(plan), *arguments]))
+    from proveout.dsl.compile.compiler import compile_plan
+
     overrides, labelled = parse_overrides(parameters), parse_labels(labels)
     checked = output_files.check_outputs(outputs)
     with output_files.of_problems(plan, checked, annotations):
         compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
+    from proveout.cli import run_session  # not for a screen, which runs beside the run, nor for a wrong plan
+    from proveout.coordinator import exporter
+    from proveout.coordinator.storage.journal import Journal
+
     named = Access(pki=pki, policy=policy, runs_dir=runs_dir)
     with exporter.bound(metrics) as listening:
         options = run_session.begin(
@@ -265,16 +266,16 @@ def resume(
     The plan must be the one of the run. For a run that has finished, missing result files are
     written. Exit codes as of `run`.
     """
-    from proveout.cli import run_session
-    from proveout.coordinator import exporter
-    from proveout.coordinator.storage import run_directory
-    from proveout.coordinator.storage.journal import Journal
-
     chosen = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
     if wanted(headless=headless or quiet or annotations is Annotations.github):
         arguments = words((), {"runs_dir": runs_dir, **chosen})
         arguments += [] if metrics is None else [f"--metrics={metrics}"]
         raise typer.Exit(run_with_screen(["resume", run, *arguments]))
+    from proveout.cli import run_session  # not for a screen
+    from proveout.coordinator import exporter
+    from proveout.coordinator.storage import run_directory
+    from proveout.coordinator.storage.journal import Journal
+
     directory = run_directory.find(runs_dir, run)
     note_unchecked(directory.path)
     with exporter.bound(metrics) as listening, Journal(directory.path) as journal:

@@ -378,6 +378,15 @@ def number(value: float | None, half: float | None = None) -> str:
     return quantity(value, "", half)
 
 
+def whole(value: float) -> str:
+    """A number in all of its whole digits; one that is nearer to 0 than to 1 as it is.
+
+    >>> whole(12345.6), whole(0.4)
+    ('12,346', '0.4')
+    """
+    return number(round(value) or value)
+
+
 def figures(value: float | None, half: float | None = None) -> str:
     """A number without unit for a column of figures: 3 digits, zeros at the end too, or the digits of its interval."""
     return Notation(_Unit(digits=3, padded=True), {}, frozenset()).text(value, half)
