@@ -189,7 +189,8 @@ def begin(turn: Turn, stage: Measuring, slot: tuple[int, int], rate: float | Non
     if not isinstance(stage, Tool) and (pool_part(turn, stage) or read_schemas(turn, stage)):
         return True
     identity = IterationId(stage=stage.id, rung=rung, repeat=repeat, attempt=attempt)
-    ended = turn.state.progress.iterations  # a generator: only an automatic ramp-up goes through the thousands of a long run
+    # a generator, as only an automatic ramp-up reads it, and a long run has thousands
+    ended = turn.state.progress.iterations
     earlier = (one for one in ended if (one.id.stage, one.id.rung) == (stage.id, rung) and one.valid)
     iteration.begin(turn, stage, identity, rate, iteration.windows_of(stage, phase, earlier))
     return True
