@@ -181,6 +181,16 @@ def test_every_rung_and_the_ladder_around_an_answer_have_a_thread_for_each_load(
     assert refused(tmp_path, rungs) == ["a rung of 4 threads has none for load `b`"]
 
 
+def test_a_table_that_is_none_is_not_read_to_its_end(tmp_path: Path) -> None:
+    phased = ladder("run", phases=[{"name": "day", "from": "rates.csv"}])
+    del phased["ladder"]["measure"]
+    huge = "5" * 200_000  # the csv module ends there
+    (tmp_path / "rates.csv").write_text("seconds,rate\n" + "60\n" * 10 + huge)
+    assert refused(tmp_path, phased) == ["a row of 1 values"] * 10
+    (tmp_path / "rates.csv").write_text(f"seconds,rate\n0,{huge}\n")
+    assert refused(tmp_path, phased) == ["not a table: field larger than field limit (131072)"]
+
+
 # ---- the cells of a matrix
 
 MODES = {"mode": ["a", "b"]}
