@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import cache
 from typing import TypeAlias
 
 from proveout.core.data_classes import dataclass, field, record
@@ -246,7 +247,10 @@ class Problems:
 
         def line(problem: PlanProblem) -> str:
             hidden = (problem.where.file, problem.where.line) in private or problem.key.startswith("secrets.")
-            text = "" if hidden else self.line(problem.where)  # a secret itself may stand there
+            return "" if hidden else masked(self.line(problem.where))  # a secret itself may stand there
+
+        @cache  # a plan of one long line may have many problems
+        def masked(text: str) -> str:
             return _PASSWORD.sub(lambda found: found[1] + "*" * len(found[2]), text)
 
         private = {(one.where.file, one.where.line) for one in self.found if one.message.startswith(LITERAL_PASSWORD)}
