@@ -47,7 +47,7 @@ from proveout.dsl.schema.parameters import TEMPLATE, Parameters, read_parameters
 from proveout.dsl.schema.validation import SPLIT, salvage, validate
 from proveout.dsl.source.includes import read
 from proveout.dsl.source.loader import maps_below, text_positions
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, node_at, where_of
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, node_at, scalars, where_of
 
 
 def compile_plan(path: Path, *, overrides: Mapping[str, str] | None = None, inventory: Path | None = None) -> Plan:
@@ -392,7 +392,8 @@ class _Expressions:
                 self.problems.add(where_of(node, "id"), message, key=f"report.charts.{index}.id")
             relative = written.relative_to
             texts = (*written.of.values(), relative.of if relative else "")
-            if any(_reads(text, name) for text in texts for name in scope.broken):
+            flawed = any(one.faulty for _, one in scalars(node))  # its problem is noted
+            if flawed or any(_reads(text, name) for text in texts for name in scope.broken):
                 continue
             laid = lay_out(written.of, written.metrics, relative, scope, self.parameters.numbers())
             for path, message, hint in laid.faults:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
@@ -339,11 +340,14 @@ def _table(names: StageNames, text: str, *at: str | int) -> tuple[Of, list[tuple
     lines, rows = (content or "").splitlines(), list[tuple[float, float]]()
     names.scope.problems.sources.setdefault(name, lines)
     head = ",".join(part.strip() for part in lines[0].split(",")) if lines else ""
-    faults = list(_faults(lines, head, rows))
+    try:
+        faults = list(islice(_faults(lines, head, rows), PROBLEMS_MAX))  # the first few of a table are enough
+    except csv.Error as error:
+        faults = [(1, f"not a table: {error}", "two numbers a row, as `60,500`")]
     if not faults and (not rows or rows[-1][0] <= 0.0):
         faults = [(len(lines), "the table has no length", "a row for its start, `0,500`, and one for its end")]
     key = ".".join((names.path, *map(str, at)))
-    for line, message, way_out in faults[:PROBLEMS_MAX]:  # the first few of a table are enough
+    for line, message, way_out in faults:
         names.scope.problems.add(Where(file=name, line=line, column=1), message, key=key, hint=way_out)
     return None if faults else (COLUMNS[head], rows)
 

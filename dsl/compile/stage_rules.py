@@ -63,7 +63,7 @@ NEVER = "false"
 def needs_of(draft: Draft) -> tuple[Scalar, ...]:
     """The ids in a stage's `needs`, with their positions; the models report values of the wrong form."""
     items = listed(draft.body.get("needs"))
-    return tuple(item for item in items if isinstance(item, Scalar) and isinstance(item.value, str))
+    return tuple(one for one in items if isinstance(one, Scalar) and isinstance(one.value, str) and not one.faulty)
 
 
 def in_order(drafts: list[Draft], named: Collection[str], problems: Problems) -> list[Draft]:

@@ -30,7 +30,7 @@ from proveout.dsl.rules.host_rules import Objection
 from proveout.dsl.schema.parameters import Parameters
 from proveout.dsl.schema.stage_models import STAGES
 from proveout.dsl.schema.validation import fields, validate
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, node_at, where_of
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, node_at, where_of
 
 Thing = TypeVar("Thing")
 Model = TypeVar("Model", bound=BaseModel)
@@ -111,7 +111,10 @@ class Entry:
         return where_of(self.body, *at) if at and self.body.get(str(at[0])) is not None else self.start
 
     def note(self, message: str, *at: str | int, hint: str = "", where: Where | None = None) -> None:
-        """Note a problem at a key of the entry."""
+        """Note a problem at a key of the entry, whose value has none yet."""
+        value, _ = locate(self.body, at)
+        if isinstance(value, Scalar) and value.faulty:
+            return
         key = ".".join((self.path, *map(str, at)))
         self.scope.problems.add(where or self.where(*at), message, key=key, hint=hint)
 

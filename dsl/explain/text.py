@@ -384,5 +384,5 @@ _LOSS: Mapping[str, str] = {
 
 def _span(shortest_s: float, longest_s: float) -> str:
     """One duration, or `6m to 20m` when the run may end early."""
-    longest = format_duration(longest_s)
-    return longest if shortest_s >= longest_s else f"{format_duration(shortest_s)} to {longest}"
+    shortest, longest = format_duration(shortest_s), format_duration(longest_s)
+    return longest if shortest_s >= longest_s or shortest == longest else f"{shortest} to {longest}"

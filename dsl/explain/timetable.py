@@ -209,7 +209,7 @@ def _shortest_s(plan: Plan, stage: Stage, whole_s: float) -> float:
     saved_s = 0.0
     if stage is ladder and windows.ramp_up_least_s is not None:
         saved_s = (windows.ramp_up_s - windows.ramp_up_least_s) * len(ladder.threads) * (least - 1)
-    return whole_s * least / ladder.repeat - saved_s
+    return whole_s * (least / ladder.repeat) - saved_s
 
 
 # ---- lines -------------------------------------------------------------------------------------------------------

@@ -486,7 +486,7 @@ def equal(one: Any, other: Any) -> bool:
 def amount(value: Any) -> float | None:
     """A number, or the bytes of a size; None for other values."""
     for read in () if isinstance(value, bool) else (float, units.size_bytes):
-        with contextlib.suppress(TypeError, ValueError):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
             return float(read(value))
     return None
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import cache
 from typing import TypeAlias
 
 from proveout.core.data_classes import dataclass, field, record
@@ -245,11 +246,18 @@ class Problems:
             return (files.index(where.file) if where.file in files else -1, where.line, where.column)
 
         def line(problem: PlanProblem) -> str:
-            hidden = (problem.where.file, problem.where.line) in private or problem.key.startswith("secrets.")
-            text = "" if hidden else self.line(problem.where)  # a secret itself may stand there
+            hidden = (problem.where.file, problem.where.line) in private
+            return "" if hidden else masked(self.line(problem.where))
+
+        @cache  # a plan of one long line may have many problems
+        def masked(text: str) -> str:
             return _PASSWORD.sub(lambda found: found[1] + "*" * len(found[2]), text)
 
-        private = {(one.where.file, one.where.line) for one in self.found if one.message.startswith(LITERAL_PASSWORD)}
+        private = {  # a secret itself may stand there
+            (one.where.file, one.where.line)
+            for one in self.found
+            if one.message.startswith(LITERAL_PASSWORD) or one.key.partition(".")[0] == "secrets"
+        }
         ordered = [replace(one, source_line=line(one)) for one in sorted(self.found, key=order)]
         if len(ordered) > SHOWN_MAX:
             rest = PlanProblem(message=f"… and {len(ordered) - SHOWN_MAX} more problems", where=NOWHERE)

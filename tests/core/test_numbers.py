@@ -193,6 +193,12 @@ def test_texts_without_their_unit_are_refused(parse: Reader, text: object) -> No
         parse(text)
 
 
+@pytest.mark.parametrize(("parse", "unit"), zip(READ, ("h", "GB", "/s", "%"), strict=True))
+def test_numbers_without_end_are_refused(parse: Reader, unit: str) -> None:
+    with pytest.raises(ValueError, match="digits is beyond all that can be"):
+        parse("9" * (308 if unit in ("h", "GB") else 400) + unit)
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [

@@ -135,6 +135,8 @@ def test_values_are_equal_as_text_numbers_or_sizes(one: Any, other: Any, same: b
         ({"min": float(2**34), "fact": "memory_bytes"}, 2**33, False, "at least 16 GiB"),
         ({"pattern": "5[.]4[.].*"}, "5.4.17", True, "text like 5[.]4[.].*"),
         ({"pattern": "4|5"}, "45", False, "text like 4|5"),
+        pytest.param({"pattern": "9+GB"}, f"{'9' * 400}GB", True, "text like 9+GB", id="a size without end"),
+        pytest.param({"min": 1.0}, 10**400, False, "at least 1", id="a number without end"),
     ],
 )
 def test_a_condition(condition: dict[str, Any], value: Any, met: bool, words: str) -> None:

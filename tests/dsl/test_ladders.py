@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plan_documents import Entry, compiled, document, embedded, ladder, made, populate, refused, reset, sql
 
+from proveout.dsl.explain.text import _span
 from proveout.dsl.explain.timetable import timetable
 from proveout.dsl.plan.iteration_order import groups, rungs, slots
 from proveout.dsl.plan.loads import alone_ladders, named, part, parts, targets, threads_most, workloads
@@ -181,6 +182,16 @@ def test_every_rung_and_the_ladder_around_an_answer_have_a_thread_for_each_load(
     assert refused(tmp_path, rungs) == ["a rung of 4 threads has none for load `b`"]
 
 
+def test_a_table_that_is_none_is_not_read_to_its_end(tmp_path: Path) -> None:
+    phased = ladder("run", phases=[{"name": "day", "from": "rates.csv"}])
+    del phased["ladder"]["measure"]
+    huge = "5" * 200_000  # the csv module ends there
+    (tmp_path / "rates.csv").write_text("seconds,rate\n" + "60\n" * 10 + huge)
+    assert refused(tmp_path, phased) == ["a row of 1 values"] * 10
+    (tmp_path / "rates.csv").write_text(f"seconds,rate\n0,{huge}\n")
+    assert refused(tmp_path, phased) == ["not a table: field larger than field limit (131072)"]
+
+
 # ---- the cells of a matrix
 
 MODES = {"mode": ["a", "b"]}
@@ -209,6 +220,14 @@ def test_the_shortest_time_of_a_ladder_has_its_longest_ramp_up_once(tmp_path: Pa
     plan = compiled(tmp_path, ladder("l", threads=[1, 2], measure="5s", ramp_up="auto(2s..10s)", ramp_down="0s"))
     line = timetable(plan).stages[1]
     assert (line.seconds_min, line.seconds) == (2 * (10 + 2 + 2) + 6 * (5 + 1), 6 * (10 + 5 + 1))
+
+
+def test_a_ladder_of_fixed_repeats_has_one_time(tmp_path: Path) -> None:
+    """It had two that look alike, `17.1s to 17.1s`, where three thirds of a number are another one."""
+    ladders = [ladder(f"l{tenths}", measure=f"{tenths / 10}s", repeat=3) for tenths in range(10, 100)]
+    lines = timetable(compiled(tmp_path, *ladders)).stages
+    assert [(line.seconds_min, line.seconds) for line in lines if line.seconds_min != line.seconds] == []
+    assert [_span(*pair) for pair in ((66.1, 66.2), (60.0, 66.2))] == ["1m 6s", "1m to 1m 6s"]
 
 
 def test_a_number_within_a_text_is_the_one_that_the_plan_has(tmp_path: Path) -> None:

@@ -99,6 +99,14 @@ def test_a_file_that_is_too_large_is_not_parsed_and_a_pipe_does_not_block(tmp_pa
             compile_plan(path)
 
 
+def test_a_line_of_many_problems_is_searched_for_passwords_once() -> None:
+    problems = Problems()
+    loads(b"a: [01, 02, 03] # password=x", "p.yaml", problems)
+    lines = [one.source_line for one in problems.error().problems]
+    assert lines == ["a: [01, 02, 03] # password=*"] * 3
+    assert len(set(map(id, lines))) == 1
+
+
 def test_aliases_expand_up_to_the_limit() -> None:
     half = ", ".join(["1"] * (NODES_MAX // 2 - 100))
     assert loaded(f"a: &a [{half}]\nb: *a\n")[1] == []

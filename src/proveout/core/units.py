@@ -33,13 +33,13 @@ PERCENTAGE_PATTERN = rf"^{_NUMBER}%$"
 def duration_s(text: object) -> float:
     """Seconds of `1h30m`; the units come in falling order, each once."""
     numbers = _matched(_DURATION, text, "a duration such as 10s, 500ms or 1h30m", "s").groups("0")
-    return sum(_number(one) * factor for one, factor in zip(numbers, _DURATION_UNITS.values(), strict=True))
+    return sum(_number(one, factor) for one, factor in zip(numbers, _DURATION_UNITS.values(), strict=True))
 
 
 def size_bytes(text: object) -> int:
     """Bytes of `8k`, `1MiB`, `15GB`."""
     match = _matched(_SIZE, text, "a size such as 8k, 1MiB or 15GB", "MiB")
-    return round(_number(match[1]) * _SIZE_UNITS[match[2].lower()])
+    return round(_number(match[1], _SIZE_UNITS[match[2].lower()]))
 
 
 def rate_per_s(text: object) -> float:
@@ -60,8 +60,11 @@ def _matched(pattern: re.Pattern[str], text: object, expected: str, unit: str) -
     return match
 
 
-def _number(text: str) -> float:
-    return float(text.replace("_", ""))
+def _number(text: str, factor: float = 1.0) -> float:
+    number = float(text.replace("_", "")) * factor
+    if number == float("inf"):
+        raise ValueError(f"a number of {len(text)} digits is beyond all that can be")
+    return number
 
 
 def format_duration(seconds: float) -> str:
