@@ -1,4 +1,7 @@
-"""Tuning of one agent, from its start to its end, and the handlers of its tasks."""
+"""Tuning of one agent, from its start to its end, and the handlers of its tasks.
+
+The modules that read and change a host are imported with the first tuning or fault, as agents start faster so.
+"""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import importlib.resources
 import json
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -247,25 +248,25 @@ REASONS: tuple[tuple[int | str, str, str], ...] = (
         "Log in once with `ssh`, compare the fingerprint, and accept it; or add the key to known_hosts.",
     ),
     (
-        "Permission denied (",
+        r"Permission denied \(",
         "the login is refused: {}",
         "Log in without a password: a key in the agent, or `IdentityFile` in ~/.ssh/config. `ssh` must not ask.",
     ),
     (255, "no connection: {}", "Check that `ssh` reaches it: name, port, user, firewall."),
     (
-        "sudo",
+        r"sudo:|sudo.*\Z",  # its own words; `sudoers` on the last line
         "no root rights: {}",
         "Log in as root, or let this user run commands as root without a password (NOPASSWD in sudoers).",
     ),
     ("", "the connection has ended: {}", ""),
 )
-"""The exit code of an `ssh` process, or words on its standard error; the failure, with its last line; the way
+"""The exit code of an `ssh` process, or a pattern of its standard error; the failure, with its last line; the way
 out."""
 
 
 def reason(code: int, lines: list[str]) -> tuple[str, str]:
     """(what, way out) for an `ssh` process that has ended, by its exit code and what it wrote on standard error."""
     text, last = "\n".join(lines), lines[-1] if lines else f"exit code {code}"
-    found = (row for row in REASONS if row[0] == code or (isinstance(row[0], str) and row[0] in text))
+    found = (row for row in REASONS if row[0] == code or (isinstance(row[0], str) and re.search(row[0], text)))
     _, what, way_out = next(found)
     return what.format(last), way_out

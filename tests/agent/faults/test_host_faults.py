@@ -6,6 +6,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import ctypes
+import errno
 import os
 import secrets
 import shutil
@@ -22,6 +23,7 @@ import pytest
 from eventually import PATIENCE_S, eventually
 from tuning_bench import disturbance
 
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy
 from proveout.agent.tuning import transaction as tuning_transaction
 from proveout.agent.tuning.fault_host import HostDisturbances
@@ -394,6 +396,15 @@ def test_a_delay_is_for_interfaces_with_the_discipline_of_the_kernel() -> None:
     assert delayed("qdisc htb 1: root refcnt 2 r2q 10\n")[0] == (own,)
     assert delayed("Cannot find device", code=1)[0] == ("this host has no network interface eth1",)
     assert "it has no netem: Error: x" in delayed("qdisc noqueue 0: root\n", netem="Error: x")[0][0]
+
+
+def test_a_look_for_netem_that_cannot_begin_says_nothing_about_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_process(*_: object, **_named: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(subprocess, "Popen", no_process)
+    with pytest.raises(TaskFault, match=r"cannot start .*: Resource temporarily unavailable"):
+        HostDisturbances().answer(QdiscQuery("netem"))
 
 
 @in_namespaces

@@ -57,6 +57,8 @@ def test_the_command_is_in_batch_mode_and_the_script_is_one_argument() -> None:
         (255, ["ssh: connect to host db1 port 22: Connection refused"], "no connection: ssh: connect to host db1"),
         (1, ["sudo: a password is required"], "no root rights: sudo: a password is required"),
         (127, ["/bin/sh: 5: exec: sudo: not found"], "no root rights"),
+        (1, ["bob is not in the sudoers file."], "no root rights"),
+        (1, ["a login script: become root by sudo", "Killed"], "the connection has ended: Killed"),
         (0, [], "the connection has ended: exit code 0"),
     ],
 )
