@@ -4,7 +4,6 @@ text, not executed."""
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import apsw
 import psycopg
 import pytest
-from eventually import eventually_async
+from eventually import PATIENCE_S, eventually, eventually_async
 
 from proveout.agent.capture import kinds
 from proveout.agent.capture.databases import OTHERS, TABLES_MAX, SizeObserver, readings
@@ -120,13 +119,15 @@ def test_mysql_has_separate_sizes_of_tables_and_indexes(mysql_database: str, loo
 
 def test_an_abort_does_not_wait_for_the_answer_of_mysql(mysql_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent's loop calls it, and a server that hangs gives no answer."""
-    monkeypatch.setattr(mysql_statements, "SIZES", "SELECT SLEEP(20)")
-    sizes = catalogue(Endpoint(system="db", engine="mysql", dsn=mysql_database))
+    monkeypatch.setattr(mysql_statements, "SIZES", "SELECT SLEEP(120)")
+    endpoint = Endpoint(system="db", engine="mysql", dsn=mysql_database)
+    sizes = catalogue(endpoint)
+    runs = "SELECT 1 FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'"
     with ThreadPoolExecutor(2) as threads:
         look = threads.submit(sizes.parts)
-        time.sleep(0.3)
-        threads.submit(sizes.abort).result(timeout=10.0)
-        assert look.result(timeout=10.0) is None
+        eventually(lambda: mysql_statements.run_all(endpoint, (runs,)) == (1,), "the statement runs")
+        threads.submit(sizes.abort).result(timeout=PATIENCE_S)
+        assert look.result(timeout=PATIENCE_S) is None
     sizes.close()
 
 
