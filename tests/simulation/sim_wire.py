@@ -282,6 +282,17 @@ class _Channel:
 
         return call
 
+    def unary_stream(self, _method: str) -> Any:
+        """A call that finds the connection broken, as its session has just done; every agent has the method."""
+
+        def call(_request: bytes) -> Call:
+            loop, link = self._network.loop, self._link
+            broken = Connection(Pipe(loop, link), Pipe(loop, link))
+            broken.break_off()
+            return Call(loop, link, broken, None, None)
+
+        return call
+
     async def close(self, _grace: float | None) -> None:
         return None
 
