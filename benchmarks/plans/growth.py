@@ -41,6 +41,7 @@ from proveout.coordinator.schedule import state_machine
 from proveout.coordinator.storage import journal, run_directory
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.coordinator.verdict.verdicts import PlanEvaluator
+from proveout.core.child_process import rare_garbage_collection
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto import events as e
 from proveout.proto.wire import messages as m
@@ -278,13 +279,15 @@ def one_command(command: str, part: str, size: int, folder: Path) -> None:
         recorded = Recorded(folder / "recorded")
         if part == "readings":
             file = plan_of(folder, threads="[1]", repeat=1, hosts=HOSTS, measure=max(size, 2))
-            run_simulated(file, runs, recorded, sampled(recorded, file, runs, max(size, 2)))
+            with rare_garbage_collection():
+                run_simulated(file, runs, recorded, sampled(recorded, file, runs, max(size, 2)))
         else:
             rungs = list(range(1, max(size // REPEATS, 2) + 1))
             sizes: dict[str, Any] = {"threads": str(rungs), "repeat": min(max(size // 2, 2), REPEATS)}
             if part == "stages":
                 sizes = {"ladders": max(size, 1)}
-            run_simulated(plan_of(folder, **sizes), runs, recorded, repeated(recorded))
+            with rare_garbage_collection():  # as the coordinator
+                run_simulated(plan_of(folder, **sizes), runs, recorded, repeated(recorded))
     elif command == "journal":
         journal.read(only(runs).path)
     elif command == "watch":

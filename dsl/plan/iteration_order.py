@@ -55,7 +55,11 @@ def groups(stages: Sequence[Stage]) -> list[tuple[Ladder, ...]]:
 
 def group(plan: Plan, ladder: Ladder) -> tuple[Ladder, ...]:
     """The ladders that take turns with this one, itself included, in the plan's order."""
-    return next((members for members in groups(plan.stages) if ladder in members), (ladder,))
+    # Only from where a group surely begins to where the next one does: a plan may have hundreds of ladders.
+    begins = [at for at, one in enumerate(plan.stages) if isinstance(one, Ladder) and not one.interleaved_with]
+    here = next((at for at, one in enumerate(plan.stages) if one.id == ladder.id), 0)
+    first, after = max((at for at in begins if at <= here), default=0), next((at for at in begins if at > here), None)
+    return next((members for members in groups(plan.stages[first:after]) if ladder in members), (ladder,))
 
 
 def block(plan: Plan, stage: Stage) -> tuple[Stage, ...]:
