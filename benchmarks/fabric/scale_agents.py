@@ -34,7 +34,7 @@ import time
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -80,7 +80,6 @@ class Figures:
     `agents_…`."""
 
     agents: int
-    light: bool
     exit_code: int
     connect_s: float
     connect_cpu_s: float
@@ -333,7 +332,7 @@ def measure(count: int, seconds: int, together: bool, light: bool) -> Figures:
             watcher = Watcher(pids)
             with Journal(directory.path) as journal:
                 exit_code, sent = asyncio.run(_run(sitting, journal, watcher, count))
-        return replace(_figures(count, exit_code, sent, watcher, told), light=light)
+        return _figures(count, exit_code, sent, watcher, told)
 
 
 def _figures(count: int, exit_code: int, sent: Sent, watcher: Watcher, told: dict[str, dict[str, int]]) -> Figures:
@@ -350,7 +349,6 @@ def _figures(count: int, exit_code: int, sent: Sent, watcher: Watcher, told: dic
     p50, p99 = np.percentile(skews_ms, [50, 99])
     return Figures(
         agents=count,
-        light=False,
         exit_code=exit_code,
         connect_s=connected.at_s - opened.at_s,
         connect_cpu_s=connected.own_s - opened.own_s,
@@ -398,7 +396,7 @@ def main() -> None:
         argv += ["--together"] if chosen.together else []
         argv += ["--light"] if chosen.light else []
         line = json.loads(subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout)
-        lines.append(line)
+        lines.append(line | {"light": chosen.light})
         print(
             f"{count:6} | {line['connect_s']:6.2f} ({line['connect_cpu_s']:5.2f})"
             f" | {line['written_s']:6.3f} ({line['written_cpu_s']:5.3f})"

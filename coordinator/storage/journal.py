@@ -31,7 +31,7 @@ VERSION = 2
 DEPTH_MAX = 100
 """The maximum nesting of lists and objects in an event; plans have about 20 levels."""
 _TYPES: Mapping[str, type] = {kind.__name__: kind for kind in get_args(Event)}
-NOT_AS_WRITTEN = (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError)
+NOT_AS_WRITTEN = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 """The errors of `from_plain` for data of another form."""
 
 

@@ -170,8 +170,8 @@ def _one_of(kinds: Sequence[Any]) -> Callable[[Any], Any]:
             return None
         if isinstance(data, dict):
             return _by_kind(objects, data)(data)
-        if isinstance(data, list):
-            return next(iter(lists))(data)
+        if isinstance(data, list) and lists:
+            return lists[0](data)
         return scalar(data)
 
     return read

@@ -109,6 +109,15 @@ def test_unknown_data_is_refused(change: dict[str, Any]) -> None:
         decode(json.dumps(data))
 
 
+def test_a_list_in_place_of_a_number_is_refused_and_does_not_end_the_list_around_it() -> None:
+    line = e.LoadLine(name="a", tps=1.0, errors=0, p50_us=2.0, p95_us=None, p99_us=None)
+    tick = e.TransactionsTick(id=iteration("s", 4, 2).id, window="measure", seconds=1.0, transactions=(line, line))
+    data = json.loads(encode(tick))
+    data["transactions"][1]["p50_us"] = [2.0]
+    with pytest.raises(JournalFault):
+        decode(json.dumps(data))
+
+
 def test_a_decoded_plan_is_equal() -> None:
     for name in ("hlr-cache-embedded", "storage-forms-embedded", "failover-embedded"):
         plan = compiled(name)
