@@ -24,6 +24,7 @@ import argparse
 import asyncio
 import json
 import os
+import pickle
 import resource
 import shutil
 import signal
@@ -31,12 +32,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -69,7 +70,6 @@ RAMP_UP_S = 2
 TYPES = 8
 LEASE_S = 30.0
 """Three times the default, because a busy machine may stop the agents' few processes for longer than 10 s."""
-_names: dict[tuple[str, ...], tuple[str, ...]] = {}
 _NOTED = ("watched_ns", "given_ns", "t0_ns", "began_ns")
 """The times that each agent reports for its capture and its load."""
 
@@ -110,34 +110,6 @@ class Mark:
     agents_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class PackedTick:
-    """A `HostTick` for the screen's model, in few bytes: as objects, a thousand agents' would count among the
-    coordinator's memory."""
-
-    sequence: int
-    unix_s: float
-    host: str
-    capture: str
-    names: tuple[str, ...]
-    values: array[float]
-
-    @classmethod
-    def of(cls, stamped: Stamped) -> PackedTick:
-        """The columns of an event; names that come again are kept once."""
-        tick = stamped.event
-        assert isinstance(tick, HostTick)
-        names = tuple(tick.readings)
-        names = _names.setdefault(names, names)
-        values = array("d", tick.readings.values())
-        return cls(stamped.sequence, stamped.unix_s, tick.host, tick.capture, names, values)
-
-    def event(self) -> Stamped:
-        readings = dict(zip(self.names, self.values, strict=True))
-        tick = HostTick(host=self.host, capture=self.capture, readings=readings)
-        return Stamped(sequence=self.sequence, unix_s=self.unix_s, event=tick)
-
-
 @dataclass(slots=True)
 class Watcher:
     """A listener of the run that records the times of events and the CPU time used by then. `pids` are the agents'
@@ -147,7 +119,8 @@ class Watcher:
     began: Mark | None = None
     connected: Mark | None = None
     seconds: list[Mark] = field(default_factory=list)
-    events: list[Stamped | PackedTick] = field(default_factory=list)
+    events: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
+    """All events, pickled, for the screen's model: kept in memory they would count as the coordinator's."""
     notes: list[str] = field(default_factory=list)
 
     def mark(self) -> Mark:
@@ -155,7 +128,7 @@ class Watcher:
 
     def __call__(self, stamped: Stamped) -> None:
         """Record an event."""
-        self.events.append(PackedTick.of(stamped) if isinstance(stamped.event, HostTick) else stamped)
+        pickle.dump(stamped, self.events, pickle.HIGHEST_PROTOCOL)
         match stamped.event:
             case AgentUp():
                 self.connected = self.mark()
@@ -287,15 +260,17 @@ async def _run(sitting: loop.RunOptions, journal: Journal, watcher: Watcher, cou
         dial.Stream.write = write  # type: ignore[method-assign]
 
 
-def model_cost(events: Sequence[Stamped | PackedTick]) -> tuple[float, float]:
+def model_cost(events: IO[bytes]) -> tuple[float, float]:
     """Reduce the run's events with the screen's model: (CPU seconds per second of run, host ticks per second)."""
-    view, spent = RunView(), 0.0
-    for kept in events:
-        stamped = kept.event() if isinstance(kept, PackedTick) else kept
-        began = time.process_time()
-        view = reduce(view, stamped)
-        spent += time.process_time() - began
-    ticks = [kept.unix_s for kept in events if isinstance(kept, PackedTick)]
+    view, spent, ticks = RunView(), 0.0, list[float]()
+    events.seek(0)
+    with suppress(EOFError):
+        while True:
+            stamped: Stamped = pickle.load(events)
+            began = time.process_time()
+            view = reduce(view, stamped)
+            spent += time.process_time() - began
+            ticks += [stamped.unix_s] if isinstance(stamped.event, HostTick) else []
     lasted = (ticks[-1] - ticks[0]) if len(ticks) > 1 else 1.0
     return spent / lasted, len(ticks) / lasted
 
