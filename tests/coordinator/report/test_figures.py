@@ -262,6 +262,22 @@ def test_a_rung_is_shown_by_its_median_repeat_and_has_the_response_times_of_all(
     assert loads["slow", 4].repeats == 1, "the other repeat does not count"
 
 
+def test_the_window_begins_within_a_second_where_the_ramp_up_is_no_whole_seconds(
+    read: tuple[RunResults, Timeline], tmp_path: Path
+) -> None:
+    """`ramp_up: 0.5s`: the first second that begins in the window begins half a second after it."""
+    results, whole = read
+    assert results.run is not None
+    stages = [stage | {"windows": {"ramp_up_s": 0.5}} for stage in results.run.plan["stages"]]
+    run = replace(results.run, plan={**results.run.plan, "stages": stages})
+    timeline = read_timeline(replace(results, run=run), tmp_path / "r-1" / "samples")
+    first = next(one for one in timeline.loads if (one.stage, one.rung) == ("slow", 1))
+    assert [point.start_s for point in first.points] == [-0.5, 0.5, 1.5, 2.5]
+    assert first.end_s == 2.0
+    spans = [(span.start_s, span.end_s) for span in (timeline.windows[0], whole.windows[0])]
+    assert spans[0] == pytest.approx((spans[1][0] - 0.5, spans[1][1] - 0.5))
+
+
 def test_the_points_of_a_long_load_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(timelines, "SERIES_POINTS_MAX", 10)
     monkeypatch.setattr(timelines, "COLUMNS_MAX", 5)
