@@ -389,6 +389,8 @@ def transaction_cost(results: RunResults, _: Timeline) -> Iterator[Figure]:
             for case, tree in trees
             if tree.get(name)
         ]  # fmt: skip
+        if not points:
+            continue
         yield of_points(
             points,
             f"Cost of a transaction{named(found.of)}",
