@@ -17,7 +17,7 @@ import records
 from compiled_plans import compiled
 
 from proveout.coordinator import comparison
-from proveout.coordinator.comparability import NotComparable, differences, refused
+from proveout.coordinator.comparability import NotComparable, differences, refused, together
 from proveout.coordinator.comparison import ComparedRuns, Judgement, Row, compare, legend, short_name
 from proveout.coordinator.report import html, json_documents, markdown, terminal
 from proveout.coordinator.report.comparison_document import ROWS_MAX, answer, comparison_document, tiles
@@ -33,6 +33,7 @@ from proveout.coordinator.report.comparison_tables import (
 )
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.core.numbers import Sought, confirmed
+from proveout.core.statistics import estimate
 from proveout.dsl.expr.syntax import ExpressionFault
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder
@@ -552,6 +553,12 @@ def test_all_reports_contain_the_change_and_no_control_characters() -> None:
 
 
 @pytest.mark.screen
+def test_a_transaction_may_have_the_name_of_a_statistic_where_runs_are_the_unit() -> None:
+    rung = {"transactions": {"mean": {"tps": estimate([9.0, 11.0])}, "other": {"tps": estimate([5.0, 7.0])}}}
+    found = together([{"ladder": {"rungs": {"1": rung}}}] * 2)["ladder"]["rungs"]["1"]["transactions"]
+    assert [(name, one["tps"]["values"]) for name, one in found.items()] == [("mean", [10.0] * 2), ("other", [6.0] * 2)]
+
+
 def test_the_page_overlays_the_runs_and_escapes_names() -> None:
     runs = [results(), results(slower(0.8), "<script>x</script>")]
     compared = [compare(*runs)]
