@@ -39,6 +39,8 @@ _STYLES: Mapping[Tone, str] = {"": "", "good": "bold green", "bad": "bold red", 
 _INDENT = 2
 _APART = 2
 """Blanks between two columns."""
+_NAMES_OF_NUMBERS = 3
+"""The columns that name a row of numbers alone: of an occurrence of a fault its rung, repeat and fault."""
 _NAME, _WORD = 24, 12
 """The width up to which the names of rows, and other text, do not wrap where a table has numbers."""
 PLAIN_WIDTH = 100
@@ -136,7 +138,8 @@ class _Fitted:
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         letters = zip(self.table.heads, self.table.columns, strict=True)
         columns = [(head, letter, [row[at] for row in self.table.rows]) for at, (head, letter) in enumerate(letters)]
-        names = 2 if self.table.columns[:2] in ("rl", "ll") else 1
+        named = re.match("r*l+", self.table.columns)
+        names = named.end() if named else _NAMES_OF_NUMBERS
         widths = [_width(column, _NAME if at < names else _WORD) + _APART for at, column in enumerate(columns)]
         most = options.max_width + _APART if "r" in self.table.columns else sum(widths)
         held = list(range(names))

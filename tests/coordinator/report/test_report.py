@@ -4,6 +4,7 @@ verdicts that did not pass, at their line of the plan."""
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -371,6 +372,12 @@ def test_terminal_fits_its_width_and_cuts_no_number(width: int) -> None:
     assert cells == ["4,020", "3,995", "…", "4,045", "3,015", "1,005", *RUNG_4, "3"]
     empty = Section(title="Empty", blocks=(Table(heads=("threads", "TPS"), rows=()),))
     assert "threads  TPS" in shown(Document(title="", about="", sections=(empty,)), width)
+    row = ("4", "2", "crash", *(f"{n}{'0' * 20}" for n in range(1, 9)))
+    numbers = Section(title="Faults", blocks=(Table(heads=row, rows=(row,), layout="r" * len(row)),))
+    lines = shown(Document(title="", about="", sections=(numbers,)), width).splitlines()
+    parts = [after for line, after in itertools.pairwise(lines) if line.startswith("─")]
+    assert all(part.split()[:3] == ["4", "2", "crash"] for part in parts), "each part names the row"
+    assert [cell for part in parts for cell in part.split()[3:]] == list(row[3:])
 
 
 def test_terminal_begins_with_the_answer_and_the_headline_and_ends_with_the_directory() -> None:
