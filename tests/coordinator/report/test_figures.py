@@ -298,6 +298,20 @@ def test_a_rung_is_chosen_by_its_number_and_never_by_a_name(read: tuple[RunResul
         assert chooser["value"] == 1, "the rung with the highest throughput of the first ladder"
 
 
+def test_the_axis_of_a_long_window_has_no_powers_of_ten(read: tuple[RunResults, Timeline]) -> None:
+    """A tick every 10 s or more was `1e+1`."""
+    results, timeline = read
+
+    def scaled(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(replace(one, start_s=25.0 * one.start_s, end_s=25.0 * one.end_s) for one in parts)
+
+    loads = (replace(one, points=scaled(one.points), cells=scaled(one.cells), end_s=50.0) for one in timeline.loads)
+    long = replace(timeline, loads=tuple(loads))
+    for figure in (*latency_heat_map(results, long), *rung_timeline(results, long)):
+        drawn = pictures.svg(figure)
+        assert ">40<" in drawn and "e+1<" not in drawn
+
+
 def test_phases_have_the_offered_rate_beside_the_completed_one(read: tuple[RunResults, Timeline]) -> None:
     """A window of two phases in both ladders, the first of them 0.5 s long."""
     results, timeline = read
