@@ -360,7 +360,9 @@ def _color(points: Sequence[Point]) -> Spec:
     if names == [""]:
         return {"value": PALETTE[0]}
     columns = LEGEND_LETTERS // (max(map(len, names)) + 4)
-    legend = {"columns": max(1, columns)} if columns < 4 else {}  # else as the page has room for
+    legend: Spec = {"columns": max(1, columns)} if columns < 4 else {}  # else as the page has room for
+    if "" in names:
+        legend["values"] = [name for name in names if name]  # a panel whose bars have names alone has no series
     return category("series", scale={"domain": names}, legend=legend if len(names) > 1 else None)
 
 

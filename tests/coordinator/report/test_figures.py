@@ -105,6 +105,13 @@ def test_the_axis_of_a_line_without_intervals_is_not_stretched_by_its_ideal() ->
     assert {round(one["scale"]["domainMax"]) for one in axes} == {195}
 
 
+def test_a_legend_names_no_series_without_a_name() -> None:
+    """Two panels of a chart: bars with a name each, and bars side by side."""
+    found = [point("TPS", "tps", "a", 1.0), replace(point("each", "tps", "Get", 1.0), series="a")]
+    legends = {str(one["legend"]["values"]) for axis, one in parts(panels(found, place="")) if axis == "color"}
+    assert legends == {"['a']"}
+
+
 def test_the_table_has_the_numbers_with_units_intervals_and_repeats() -> None:
     mean = point("mean", "avg_us", "1", 1_500.0, lower=1_400.0, upper=1_600.0)
     heads, rows = table([mean, point("count", "nopm", "1", 7.0)], place="nodes")
