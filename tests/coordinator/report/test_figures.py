@@ -652,6 +652,8 @@ def test_colours_with_a_meaning_of_their_own_stay_and_events_keep_theirs_in_anot
     first, second, third = (next(colours(one.spec)) for one in coloured)
     assert first == second == {"CPU": PALETTE[0], "WalSync": PALETTE[1]}
     assert third == {"yes": "#111111", "no": "#222222"}
+    shades = chart([{"shade": "#cfe5ee"}], [layer("rect", color=category("shade", scale=None))])
+    assert selection.coloured([replace(base, spec=shades)], {}, ())[0].spec == shades, "the field is the colour itself"
 
 
 def test_events_that_differ_only_in_case_have_their_class() -> None:
