@@ -269,7 +269,7 @@ def test_a_rung_is_shown_by_its_median_repeat_and_has_the_response_times_of_all(
     assert loads["slow", 4].repeats == 1, "the other repeat does not count"
 
 
-def test_the_window_begins_within_a_second_where_the_ramp_up_is_no_whole_seconds(
+def test_the_window_begins_within_a_second_after_a_ramp_up_of_half_a_second(
     read: tuple[RunResults, Timeline], tmp_path: Path
 ) -> None:
     """`ramp_up: 0.5s`: the first second that begins in the window begins half a second after it."""
