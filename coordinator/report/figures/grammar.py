@@ -16,6 +16,7 @@ from proveout.coordinator.report.figures.figure import (
     DASHES,
     GREY,
     INK,
+    LABEL_MAX,
     PALETTE,
     Figure,
     Spec,
@@ -318,7 +319,8 @@ def panels(
     if len(drawn) == 1:
         values, layers, height = drawn[0]
         return chart(values, layers, height=height)
-    width = WIDTH // across - (130 if lying else 60)
+    names = min(LETTER * max(len(point.at) for point in points), LABEL_MAX)
+    width = WIDTH // across - (max(130, names - 60) if lying else 60)
     charts = [
         panel(layers, width, height if lying or across > 1 or at == 0 else BELOW, safe(name), values, limit=width + 40)
         for at, (name, (values, layers, height)) in enumerate(zip(by_panel, drawn, strict=True))
@@ -460,7 +462,7 @@ def _dots(values: Sequence[dict[str, Any]], x: Spec) -> list[Spec]:
         for end, choose, most in (("lower", max, low / 2.0), ("upper", min, high * 2.0)):
             value[end] = None if value[end] is None else choose(value[end], most)
     places, words = (list(dict.fromkeys(value[name] for value in values)) for name in ("at", "series"))
-    y = category("at", axis={"labelLimit": 190, "grid": False}, scale={"domain": places})
+    y = category("at", axis={"grid": False}, scale={"domain": places})
     looks = zip(*(TONES.get(word, ("circle", GREY)) for word in words), strict=True)
     shape, color = (
         category("series", scale={"domain": words, "range": list(kinds)}, legend={"columns": 4}) for kinds in looks
@@ -501,7 +503,7 @@ def _layers(values: Sequence[Mapping[str, Any]], number: Spec, of: _Look, *, lin
     color, along, across, offset = of.color, *(("y", "x", "yOffset") if of.lying else ("x", "y", "xOffset"))
     order = list(dict.fromkeys(value["at"] for value in values))  # a layer that begins elsewhere would change it
     gaps = {"paddingInner": 0.35, "paddingOuter": 0.3 if of.lying else _margin(len(order))}
-    axis = {"labelLimit": 190} if of.lying else {"labelAngle": 0, "labelOverlap": True}
+    axis = {} if of.lying else {"labelAngle": 0, "labelOverlap": True}
     title = None if of.lying else _plain(of.place) or None  # beside names a turned title would stand on them
     position = category("at", title, axis=axis, scale={"type": "band", "domain": order, **gaps})
     domain = {"domain": list(dict.fromkeys(value["series"] for value in values))}

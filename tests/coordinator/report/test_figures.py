@@ -112,6 +112,13 @@ def test_a_legend_names_no_series_without_a_name() -> None:
     assert legends == {"['a']"}
 
 
+def test_rungs_of_a_ladder_with_a_long_name_are_told_apart_beside_their_bars() -> None:
+    names = [f"apart on orders + replica, {count} threads" for count in (2, 16)]
+    found = [point(panel, "tps", name, 1.0) for panel in ("sessions", "time") for name in names]
+    drawn = [Figure(title="", caption="", spec=panels(of, place=""), heads=(), rows=()) for of in (found, found[:2])]
+    assert [pictures.svg(figure).count("6 threads<") for figure in drawn] == [2, 1]
+
+
 def test_the_table_has_the_numbers_with_units_intervals_and_repeats() -> None:
     mean = point("mean", "avg_us", "1", 1_500.0, lower=1_400.0, upper=1_600.0)
     heads, rows = table([mean, point("count", "nopm", "1", 7.0)], place="nodes")
