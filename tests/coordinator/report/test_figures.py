@@ -112,7 +112,7 @@ def test_a_legend_names_no_series_without_a_name() -> None:
     assert legends == {"['a']"}
 
 
-def test_rungs_of_a_ladder_with_a_long_name_are_told_apart_beside_their_bars() -> None:
+def test_rungs_of_a_ladder_with_a_long_name_differ_beside_their_bars() -> None:
     names = [f"apart on orders + replica, {count} threads" for count in (2, 16)]
     found = [point(panel, "tps", name, 1.0) for panel in ("sessions", "time") for name in names]
     drawn = [Figure(title="", caption="", spec=panels(of, place=""), heads=(), rows=()) for of in (found, found[:2])]
