@@ -313,8 +313,8 @@ def panels(
     across, ratios = min(columns, len(by_panel)), points[0].metric == RATIO
     lying = ratios or any(not found[0].line and _too_long(found, across) for found in by_panel.values())
     across = min(across, 2) if lying or any(found[0].line for found in by_panel.values()) else across
-    look = _Look(place=place, color=_color(points), ratios=_ratio_axis(points) if ratios else None, stacked=stacked,
-                 log=log, lying=lying, several=len(by_panel) > 1)  # fmt: skip
+    look = _Look(place=place, color=_color(points, stacked=stacked), stacked=stacked, log=log, lying=lying,
+                 ratios=_ratio_axis(points) if ratios else None, several=len(by_panel) > 1)  # fmt: skip
     drawn = [_panel(found, look) for found in by_panel.values()]
     if len(drawn) == 1:
         values, layers, height = drawn[0]
@@ -356,8 +356,8 @@ def _series_of(points: Sequence[Point]) -> list[str]:
     return list(dict.fromkeys(point.series for point in points))
 
 
-def _color(points: Sequence[Point]) -> Spec:
-    """The channel of the series: the same colour for a series in every panel."""
+def _color(points: Sequence[Point], *, stacked: bool) -> Spec:
+    """The channel of the series: the same colour for a series in every panel. A part of a stack is named also alone."""
     names = [safe(name) for name in _series_of(points)]
     if names == [""]:
         return {"value": PALETTE[0]}
@@ -365,7 +365,7 @@ def _color(points: Sequence[Point]) -> Spec:
     legend: Spec = {"columns": max(1, columns)} if columns < 4 else {}  # else as the page has room for
     if "" in names:
         legend["values"] = [name for name in names if name]  # a panel whose bars have names alone has no series
-    return category("series", scale={"domain": names}, legend=legend if len(names) > 1 else None)
+    return category("series", scale={"domain": names}, legend=legend if len(names) > 1 or stacked else None)
 
 
 _Drawn: TypeAlias = tuple[list[dict[str, Any]], list[Spec], int]

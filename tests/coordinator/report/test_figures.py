@@ -110,6 +110,8 @@ def test_a_legend_names_no_series_without_a_name() -> None:
     found = [point("TPS", "tps", "a", 1.0), replace(point("each", "tps", "Get", 1.0), series="a")]
     legends = {str(one["legend"]["values"]) for axis, one in parts(panels(found, place="")) if axis == "color"}
     assert legends == {"['a']"}
+    (alone,) = (one for axis, one in parts(panels(found[1:], place="", stacked=True)) if axis == "color")
+    assert alone["legend"] is not None, "the only part of a stack, such as one wait event, has its name"
 
 
 def test_rungs_of_a_ladder_with_a_long_name_differ_beside_their_bars() -> None:
