@@ -27,7 +27,7 @@ from proveout.coordinator.storage.journal import recorded_plan
 from proveout.core import statistics
 from proveout.core.data_classes import field, record
 from proveout.core.errors import ProveoutError
-from proveout.core.numbers import count_of
+from proveout.core.numbers import count_of, is_estimate
 from proveout.dsl.expr.evaluation import RUNGS
 from proveout.dsl.plan.plan import to_data
 from proveout.proto.events import Metrics, RunStarted
@@ -323,10 +323,10 @@ def _together(trees: Sequence[Mapping[str, Any]], known: Between, place: Place, 
                 if all(rung in part for part in parts)
             }
         elif all(isinstance(part, Mapping) for part in parts):
-            if all("mean" in part for part in parts):
+            if all(map(is_estimate, parts)):
                 variance = known.of(place, (*path, name))
                 found[name] = parts[0] if len(parts) == 1 and variance is None else statistics.of_runs(parts, variance)
-            elif not any("mean" in part for part in parts):
+            elif not any(map(is_estimate, parts)):
                 found[name] = _together(parts, known, place, (*path, name))
         elif len(parts) == 1 or all(part == parts[0] for part in parts):
             found[name] = parts[0]

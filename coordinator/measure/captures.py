@@ -633,7 +633,7 @@ def with_statements(
             continue
         try:
             total, found = _parsed(result.output, capture.system or "")
-        except (ValueError, KeyError, TypeError) as fault:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as fault:
             text = f"the document of the capture cannot be read: {str(fault)[:200]}"
             findings.append(checked(f"statements:{name}@{host}", False, text))
             continue
@@ -647,7 +647,8 @@ def with_statements(
 
 
 def _parsed(document: str, system: str) -> tuple[dict[str, float], list[StatementLine]]:
-    """The totals, and the statements. ValueError, KeyError, TypeError when it is not such a document."""
+    """The totals, and the statements. ValueError, KeyError, TypeError, OverflowError or RecursionError when it is not
+    such a document."""
     data = json.loads(document)
     total = {name: _number(data["total"][name]) for name in ("count", "calls", "seconds", "rows")}
     return total, [_line(item, system, total["seconds"]) for item in data["statements"][:LINES_MAX]]
@@ -655,7 +656,10 @@ def _parsed(document: str, system: str) -> tuple[dict[str, float], list[Statemen
 
 def _line(item: Mapping[str, Any], system: str, all_s: float) -> StatementLine:
     calls, seconds = _number(item["calls"]), _number(item["seconds"])
-    steps = [(min(int(depth), DEPTH_MAX), str(step)[:TEXT_MAX], rows) for depth, step, rows in item["plan"][:STEPS_MAX]]
+    steps = [
+        (min(max(int(depth), 0), DEPTH_MAX), str(step)[:TEXT_MAX], rows)
+        for depth, step, rows in item["plan"][:STEPS_MAX]
+    ]
     expected = ("" if rows is None else f" ({_number(rows):.0f} rows expected)" for *_, rows in steps)
     return StatementLine(
         system=system,

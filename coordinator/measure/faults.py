@@ -79,7 +79,8 @@ def end_s(fault: FaultMeasured, window_s: float) -> float:
             watched_s = fault.begins_s + (part.recovery_at_least_s or window_s)
             ends.append(watched_s if watched_s < window_s - EDGE_S else max(window_s, fault.begins_s))
         ends.append(fault.begins_s + (part.recovery_s or 0.0))
-        ends.append((part.outage_from_s or 0.0) + (part.outage_s or 0.0))
+        if part.usual_outage_s is None:  # a usual time without service may be anywhere in the rest of the window
+            ends.append((part.outage_from_s or 0.0) + (part.outage_s or 0.0))
     return max(ends)
 
 

@@ -16,7 +16,7 @@ from proveout.core.data_classes import dataclass, record
 from proveout.core.distributions import t_quantile
 from proveout.core.json_data import number_at
 from proveout.core.numbers import quantity, together
-from proveout.core.statistics import CONFIDENCE, Estimate, Floats, follow_each_other
+from proveout.core.statistics import CONFIDENCE, NO_INFORMATION, Estimate, Floats, follow_each_other
 from proveout.core.units import length
 from proveout.dsl.plan.stages import Ladder, Windows
 from proveout.dsl.rules.repeat_rules import DRIFT_SECONDS, STEADY_SECONDS, changing_phases, unsteady_by_plan
@@ -336,6 +336,8 @@ def find(rungs: Sequence[tuple[int, Estimate]]) -> Knee | NoKnee:
     """The knee of rungs (threads, throughput as an estimate over repeats), fewest threads first."""
     if len(rungs) < RUNGS_MIN:
         return NoKnee(f"it takes {RUNGS_MIN} rungs to see one, there are {len(rungs)}")
+    if unknown := [count for count, tps in rungs if tps["method"] == NO_INFORMATION]:
+        return NoKnee(f"the repeats scatter too much: those at {unknown[0]} threads have no interval")
     threads = np.asarray([count for count, _ in rungs], dtype=np.float64)
     means = np.asarray([[tps["mean"] for _, tps in rungs]], dtype=np.float64)
     (at,), (distance,) = _bends(threads, means)

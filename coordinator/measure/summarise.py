@@ -296,7 +296,8 @@ def _ramp_up(
         series[number] = row.count / row.duration_s if rate is None else row.response_ns / max(row.responses, 1)
     found = steady_state.steady_from(series, stage.windows, stage.limits.tps_slope_fraction_max)
     firsts = ((load, whole.seconds[host][0]) for host, load in whole.loads.items() if whole.seconds.get(host))
-    used_s = max((load.measure_start_ns - one.start_ns) / 1e9 + one.second for load, one in firsts)
+    ends_s = ((load.measure_start_ns - one.start_ns) / 1e9 + one.second for load, one in firsts)
+    used_s = max(ends_s, default=stage.windows.ramp_up_s)  # nothing ended in any second
     return {"steady_from_s": found}, (steady_state.judge_ramp_up(stage, used_s, found),)
 
 

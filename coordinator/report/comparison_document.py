@@ -52,7 +52,7 @@ from proveout.coordinator.report.document import (
     notes,
 )
 from proveout.coordinator.results.results import RunResults
-from proveout.core.numbers import count_of, level, notation
+from proveout.core.numbers import SOUGHT, count_of, level, notation
 from proveout.proto.events import HeadlineNumber
 from proveout.proto.events import Tone as TileTone
 
@@ -111,7 +111,9 @@ def sentence(run: str, numbers: Sequence[MainNumber]) -> str:
     parts += [_over_rungs("response p99", one) for one in across_rungs(numbers, "response p99")[:1]]
     first = lead(numbers)
     searches = [one for one in numbers if one.place == "search" and one is not first and "mean" in one.row.ratio]
-    parts += [f"the rate of {one.stage} {_judged('is', one)}" for one in searches[:RUNS_MAX]]
+    for one in searches[:RUNS_MAX]:
+        sought = SOUGHT["threads" if one.row.metric == "threads" else "rate"]
+        parts.append(f"the {sought} of {one.stage} {_judged('is', one)}")
     return f"{'. '.join(map(_capital, parts))}. Of {len(numbers)} main numbers: {tally_text(numbers)}."
 
 
@@ -135,7 +137,7 @@ def _over_rungs(of: str, across: AcrossRungs) -> str:
     moved = [(direction, found) for direction in _FASTER if (found := across.of(direction))]
     if not moved:
         return f"{of} is {_not_shown(undecided)}"
-    speed = _SPEED if across.first.family in ("throughput", "time to solve") else {}
+    speed = _SPEED if across.first.family == "throughput" else {}  # "faster by 0.5 ×" would say nothing of a time
     subject = of.partition(" of ")[2] if speed.keys() >= {direction for direction, _ in moved} else of
     words = [speed.get(direction, DIRECTIONS[direction][1]) for direction, _ in moved]
     counts = [str(len(found)) for _, found in moved]

@@ -426,9 +426,10 @@ def _levels(trend: Trend) -> Iterator[Block]:
         yield Notes(("No run has values above 0 of these metrics.",), "warn")
         return
     yield Table(heads=heads, rows=tuple(rows))
-    short = min((len(history.runs) for history in trend.histories), default=0)
-    if short < RUNS_MIN:
-        yield Notes((f"Fewer than {RUNS_MIN} runs ({short}): a change cannot be shown yet.",), "warn")
+    short = [len(history.runs) for history in trend.histories if not history.long_enough]
+    if short:
+        of = f" of {len(short)} of {len(rows)} metrics" if len(short) < len(rows) else ""
+        yield Notes((f"Fewer than {RUNS_MIN} runs{of} ({min(short)}): a change cannot be shown in them yet.",), "warn")
     if lacking:
         why = "it was not measured, or transactions without an answer leave a lower bound of it"
         yield Notes((f"Not in the newest run: {', '.join(lacking)}; {why}.",), "warn")

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import TextIO
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -20,6 +21,7 @@ from rich.text import Text
 from proveout.coordinator.report.document import (
     Block,
     Cell,
+    Column,
     Document,
     Notes,
     Outcome,
@@ -30,10 +32,17 @@ from proveout.coordinator.report.document import (
     Tone,
     Value,
 )
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import ranged, safe
 
 _STYLES: Mapping[Tone, str] = {"": "", "good": "bold green", "bad": "bold red", "warn": "bold yellow", "dim": "dim"}
 _INDENT = 2
+_APART = 2
+"""Blanks between two columns."""
+_NAMES_OF_NUMBERS = 3
+"""The columns that name a row of numbers alone: of an occurrence of a fault its rung, repeat and fault."""
+_NAME, _WORD = 24, 12
+"""The width up to which the names of rows, and other text, do not wrap where a table has numbers."""
 PLAIN_WIDTH = 100
 """Columns when the stream is not a terminal."""
 
@@ -89,7 +98,7 @@ def _block(block: Block, *, first: bool) -> Iterator[RenderableType]:
             if block.title:
                 yield from () if first else (Text(),)
                 yield _text(block.title)
-            yield _table(block)
+            yield _Fitted(block)
         case Outcomes():
             yield _outcomes(block)
             yield from (_evidence(one) for one in block.items if one.evidence)
@@ -117,6 +126,36 @@ def _evidence(one: Outcome) -> RenderableType:
     pieces = (Text("· ") + _text(piece) for piece in one.evidence)
     head = Text(safe(one.id or one.check or one.title), style="bold", overflow="fold")
     return Group(head, *(Padding(piece, (0, 0, 0, _INDENT), expand=False) for piece in pieces))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """A table in which no number is cut: with more columns than fit, several tables below each other, each with the
+    names of the rows."""
+
+    table: Table
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
+        letters = zip(self.table.heads, self.table.columns, strict=True)
+        columns = [(head, letter, [row[at] for row in self.table.rows]) for at, (head, letter) in enumerate(letters)]
+        named = re.match("r*l+", self.table.columns)
+        names = named.end() if named else _NAMES_OF_NUMBERS
+        widths = [_width(column, _NAME if at < names else _WORD) + _APART for at, column in enumerate(columns)]
+        most = options.max_width + _APART if "r" in self.table.columns else sum(widths)
+        held = list(range(names))
+        for at in range(names, len(columns)):
+            if len(held) > names and sum(widths[one] for one in (*held, at)) > most:
+                yield _table(Table.of(*(columns[one] for one in held)))
+                held = list(range(names))
+            held.append(at)
+        yield _table(Table.of(*(columns[one] for one in held)))
+
+
+def _width(column: Column, most: int) -> int:
+    """The width that a column needs: its longest line, of text that wraps not more than `most`."""
+    head, kind, cells = column
+    longest = max(cell_len(line) for value in (head, *cells) for line in _cell(value).plain.split("\n"))
+    return longest if kind == "r" else min(longest, most)
 
 
 def _table(table: Table) -> RichTable:

@@ -441,7 +441,7 @@ def _span(value: Any, text: str) -> tuple[float, float] | None:
     """The interval of an estimate or of a plain number; None when an estimate has none."""
     if not isinstance(value, dict):
         return float(value), float(value)
-    if "mean" not in value:
+    if not is_estimate(value):
         raise ExpressionFault(f"`{text}` is a group of metrics, not a number")
     return ends(value)
 

@@ -100,6 +100,11 @@ def test_too_few_runs_are_undecidable(tmp_path: Path, capsys: pytest.CaptureFixt
     shown = capsys.readouterr().out
     assert "Not in the newest run: ladder, 1 thread: tps;" in shown
     assert re.search(r"1 thread: tps +5 +1,001/s +- ", shown), "the last run of a history is not the newest one"
+    assert "Fewer than 10 runs (1)" in shown
+    for day in range(6, 11):
+        record(tmp_path, {1: [1000.0, 1001.0, 1002.0]}, day=day)
+    assert trend(tmp_path, "--metric", "tps") == 0
+    assert "Fewer than 10 runs of 1 of 2 metrics (1): a change cannot be shown in them" in capsys.readouterr().out
 
 
 def test_a_number_that_the_newest_run_lacks_is_undecidable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -108,13 +108,15 @@ IN_THE_DARK: Mapping[str, str] = {
 }
 """The colour on a dark page for each colour of a chart: `html` makes style rules of them, which also hold in print."""
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
+LABEL_MAX = 280
+"""Pixels of the label of a place; of a longer one the end is not shown."""
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 _CONFIG: Spec = {
     "background": "white",
     "font": FONT,
     "view": {"stroke": None},
     "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "gridColor": "#e8ecef",
-    "domainColor": "#8a949c", "tickCount": 5, "labelLimit": 280},
+    "domainColor": "#8a949c", "tickCount": 5, "labelLimit": LABEL_MAX},
     "legend": {"orient": "top", "title": None, "labelFontSize": 12, "labelLimit": 320, "columns": 4},
     "range": {"category": list(PALETTE)},
 }  # fmt: skip

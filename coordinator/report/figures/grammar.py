@@ -16,6 +16,7 @@ from proveout.coordinator.report.figures.figure import (
     DASHES,
     GREY,
     INK,
+    LABEL_MAX,
     PALETTE,
     Figure,
     Spec,
@@ -312,13 +313,14 @@ def panels(
     across, ratios = min(columns, len(by_panel)), points[0].metric == RATIO
     lying = ratios or any(not found[0].line and _too_long(found, across) for found in by_panel.values())
     across = min(across, 2) if lying or any(found[0].line for found in by_panel.values()) else across
-    look = _Look(place=place, color=_color(points), ratios=_ratio_axis(points) if ratios else None, stacked=stacked,
-                 log=log, lying=lying, several=len(by_panel) > 1)  # fmt: skip
+    look = _Look(place=place, color=_color(points, stacked=stacked), stacked=stacked, log=log, lying=lying,
+                 ratios=_ratio_axis(points) if ratios else None, several=len(by_panel) > 1)  # fmt: skip
     drawn = [_panel(found, look) for found in by_panel.values()]
     if len(drawn) == 1:
         values, layers, height = drawn[0]
         return chart(values, layers, height=height)
-    width = WIDTH // across - (130 if lying else 60)
+    names = min(LETTER * max(len(point.at) for point in points), LABEL_MAX)
+    width = WIDTH // across - (max(130, names - 60) if lying else 60)
     charts = [
         panel(layers, width, height if lying or across > 1 or at == 0 else BELOW, safe(name), values, limit=width + 40)
         for at, (name, (values, layers, height)) in enumerate(zip(by_panel, drawn, strict=True))
@@ -354,14 +356,16 @@ def _series_of(points: Sequence[Point]) -> list[str]:
     return list(dict.fromkeys(point.series for point in points))
 
 
-def _color(points: Sequence[Point]) -> Spec:
-    """The channel of the series: the same colour for a series in every panel."""
+def _color(points: Sequence[Point], *, stacked: bool) -> Spec:
+    """The channel of the series: the same colour for a series in every panel. A part of a stack is named also alone."""
     names = [safe(name) for name in _series_of(points)]
     if names == [""]:
         return {"value": PALETTE[0]}
     columns = LEGEND_LETTERS // (max(map(len, names)) + 4)
-    legend = {"columns": max(1, columns)} if columns < 4 else {}  # else as the page has room for
-    return category("series", scale={"domain": names}, legend=legend if len(names) > 1 else None)
+    legend: Spec = {"columns": max(1, columns)} if columns < 4 else {}  # else as the page has room for
+    if "" in names:
+        legend["values"] = [name for name in names if name]  # a panel whose bars have names alone has no series
+    return category("series", scale={"domain": names}, legend=legend if len(names) > 1 or stacked else None)
 
 
 _Drawn: TypeAlias = tuple[list[dict[str, Any]], list[Spec], int]
@@ -458,7 +462,7 @@ def _dots(values: Sequence[dict[str, Any]], x: Spec) -> list[Spec]:
         for end, choose, most in (("lower", max, low / 2.0), ("upper", min, high * 2.0)):
             value[end] = None if value[end] is None else choose(value[end], most)
     places, words = (list(dict.fromkeys(value[name] for value in values)) for name in ("at", "series"))
-    y = category("at", axis={"labelLimit": 190, "grid": False}, scale={"domain": places})
+    y = category("at", axis={"grid": False}, scale={"domain": places})
     looks = zip(*(TONES.get(word, ("circle", GREY)) for word in words), strict=True)
     shape, color = (
         category("series", scale={"domain": words, "range": list(kinds)}, legend={"columns": 4}) for kinds in looks
@@ -499,7 +503,7 @@ def _layers(values: Sequence[Mapping[str, Any]], number: Spec, of: _Look, *, lin
     color, along, across, offset = of.color, *(("y", "x", "yOffset") if of.lying else ("x", "y", "xOffset"))
     order = list(dict.fromkeys(value["at"] for value in values))  # a layer that begins elsewhere would change it
     gaps = {"paddingInner": 0.35, "paddingOuter": 0.3 if of.lying else _margin(len(order))}
-    axis = {"labelLimit": 190} if of.lying else {"labelAngle": 0, "labelOverlap": True}
+    axis = {} if of.lying else {"labelAngle": 0, "labelOverlap": True}
     title = None if of.lying else _plain(of.place) or None  # beside names a turned title would stand on them
     position = category("at", title, axis=axis, scale={"type": "band", "domain": order, **gaps})
     domain = {"domain": list(dict.fromkeys(value["series"] for value in values))}

@@ -222,8 +222,8 @@ def _heat_chart(choice: Choice) -> Spec:
         for point in one.points
         if (ms := point.p50_ms if what == "p50" else point.p99_ms)
     ]
-    x = quantity("t", "s of the measure window", axis={"grid": False, "tickCount": 8, "format": "~g"},
-                 scale={"nice": False, "zero": False})  # fmt: skip
+    axis = {"grid": False, "tickCount": 8}
+    x = quantity("t", "s of the measure window", axis=axis, scale={"nice": False, "zero": False})
     y = logarithmic("a", "response, ms", [cell[end] for cell in cells for end in "ab"], margin=1.0)
     y["axis"] |= {"grid": False}
     count = {
@@ -310,7 +310,7 @@ def below(first: Spec, panels: Sequence[tuple[int, list[Spec]]], choice: Choice,
 
 def time_axis(*, titled: bool, scale: Spec | None = None) -> Spec:
     """The time of a rung, with its labels where it is `titled`."""
-    axis = {"grid": False, "labels": titled, "ticks": titled, "format": "~g", "tickCount": 8}
+    axis = {"grid": False, "labels": titled, "ticks": titled, "tickCount": 8}
     title = "s of the measure window" if titled else ""
     return quantity("t", title, axis=axis, scale={"nice": False, "zero": False, **(scale or {})})
 

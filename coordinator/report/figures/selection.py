@@ -116,7 +116,9 @@ def _with_colours(spec: Spec, places: dict[str, dict[str, int]], kinds: Mapping[
     whole = _copied(spec)
     rows = [row for data in _below(whole, "data") for row in data.get("values", ())]
     for channel in [one for one in _below(whole, "color", "stroke", "fill") if one.get("type") == "nominal"]:
-        scale, field = channel.get("scale") or {}, channel["field"]
+        scale, field = channel.get("scale", {}), channel["field"]
+        if scale is None:
+            continue  # its values are the colours
         given = tuple(scale.get("range") or ())
         shades = PALE if given and given == PALE[: len(given)] else PALETTE
         if given and given != shades[: len(given)]:

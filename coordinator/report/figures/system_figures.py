@@ -87,9 +87,9 @@ def lag(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         yield Figure(
             of=(stage.id,),
             title=f"Replication lag: {label(results, stage)}",
-            caption="Each iteration's lag over its measure window, on the same axes. Dashed: its slope, the mean of 5 "
-            "blocks of the window: upwards means that the sink cannot keep up. Verdicts use its bounds. Grey: an "
-            f"attempt that does not count.{least}",
+            caption="Each iteration's lag over its measure window, on the same axes. Dashed: its least-squares "
+            "slope: upwards means that the sink cannot keep up. Verdicts use its bounds. Grey: an attempt that does "
+            f"not count.{least}",
             spec=_lag_spec(drawn, stage.kind),
             heads=_LAG_HEADS,
             rows=tuple(_row(line.iteration, stage.kind) for line in lines),
@@ -389,6 +389,8 @@ def transaction_cost(results: RunResults, _: Timeline) -> Iterator[Figure]:
             for case, tree in trees
             if tree.get(name)
         ]  # fmt: skip
+        if not points:
+            continue
         yield of_points(
             points,
             f"Cost of a transaction{named(found.of)}",

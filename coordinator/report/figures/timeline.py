@@ -66,13 +66,13 @@ class FaultWindow:
         return start_s, start_s + found.outage_s
 
 
-def fault_windows(item: IterationFinished, samples: Path) -> Iterator[FaultWindow]:
+def fault_windows(results: RunResults, item: IterationFinished, samples: Path) -> Iterator[FaultWindow]:
     """The window of each fault of an iteration; none without its tenths of a second.
 
     Raises SamplesUnreadable for a damaged file.
     """
     found = read_rows(samples / f"{item.id.stem}.bins.parquet", ["coordinator_ns", "answered", "failed"])
-    load = _read(samples, item) if item.faults and found else None
+    load = _read(results, samples, item) if item.faults and found else None
     if load is None:
         return
     read = read_rows(samples / f"{item.id.stem}.captures.parquet", ["metric", "coordinator_ns", "value"], [_LAG])
@@ -210,10 +210,10 @@ def read_load_series(results: RunResults, samples: Path) -> Iterator[LoadSeries]
     """The rungs that have samples; SamplesUnreadable for a damaged file."""
     for stage, rung in chosen(results):
         shown = typical(rung)
-        one = _read(samples, shown)
+        one = _read(results, samples, shown)
         if one is None:
             continue
-        others = [found for item in rung.iterations if item is not shown and (found := _read(samples, item))]
+        others = [found for item in rung.iterations if item is not shown and (found := _read(results, samples, item))]
         times, columns = _bins(one, SERIES_POINTS_MAX), _bins(one, COLUMNS_MAX)
         of_times, of_columns, measured = one.responses(times.of_row, columns.of_row, one.measured)
         measured += [each for other in others for (each,) in other.responses(other.measured)]
@@ -312,7 +312,15 @@ def _added(total: _Ints, group: _Ints, indices: _Ints, counts: _Ints) -> _Ints:
     return total
 
 
-def _read(samples: Path, item: IterationFinished) -> _Load | None:
+def _late_s(results: RunResults, item: IterationFinished) -> float:
+    """The time from the begin of the measure window to the first second that has its name: a second has that of the
+    window which it begins in."""
+    windows = results.plan_stage(item.id.stage).get("windows") or {}
+    ramp_up_s = float(windows.get("ramp_up_s") or 0.0)
+    return 0.0 if windows.get("ramp_up_least_s") else math.ceil(ramp_up_s) - ramp_up_s
+
+
+def _read(results: RunResults, samples: Path, item: IterationFinished) -> _Load | None:
     """The load of an iteration; None without a file, or without a measure window."""
     path = samples / f"{item.id.stem}.load.parquet"
     named = read_columns(path, _COLUMNS)
@@ -325,7 +333,8 @@ def _read(samples: Path, item: IterationFinished) -> _Load | None:
     seconds, place = np.unique(named["second"], return_inverse=True)
     begin_ns = np.full(len(seconds), np.iinfo(np.int64).max)
     np.minimum.at(begin_ns, place, named["coordinator_ns"])
-    origin_ns = int(begin_ns[place][is_measured].min())
+    late_s = _late_s(results, item)
+    origin_ns = int(begin_ns[place][is_measured].min()) - round(late_s * _NS)
     start_s = (begin_ns[place] - origin_ns) / 1e9
     return _Load(
         path=path,
@@ -337,7 +346,7 @@ def _read(samples: Path, item: IterationFinished) -> _Load | None:
         sums=named["response_sum_ns"],
         least=named["response_min_ns"],
         most=named["response_max_ns"],
-        end_s=float((start_s + named["duration_s"])[is_measured].max()),
+        end_s=item.measure_s if late_s else float((start_s + named["duration_s"])[is_measured].max()),
         origin_ns=origin_ns,
     )
 
@@ -521,10 +530,13 @@ def read_timeline(results: RunResults, samples: Path) -> Timeline:
             begun_s = item.started_unix_s - results.started_unix_s
             measured = load["window"] == "measure"
             if measured.any():
+                late_s = _late_s(results, item)
                 starts_s = begun_s + (load["coordinator_ns"][measured] - t0_ns) / 1e9
-                ends_s = starts_s + load["duration_s"][measured]
-                windows.append(Span(iteration=item, start_s=float(starts_s.min()), end_s=float(ends_s.max())))
-            faults += fault_windows(item, samples)
+                start_s, end_s = float(starts_s.min()) - late_s, float((starts_s + load["duration_s"][measured]).max())
+                windows.append(
+                    Span(iteration=item, start_s=start_s, end_s=start_s + item.measure_s if late_s else end_s)
+                )
+            faults += fault_windows(results, item, samples)
             series = read_series(samples / f"{item.id.stem}.captures.parquet", [*_CPU, _LAG])
             cpu += _cpu(item, series, t0_ns, begun_s, results)
             lag += _lag(item, series, t0_ns, begun_s)

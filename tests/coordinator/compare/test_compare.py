@@ -17,11 +17,12 @@ import records
 from compiled_plans import compiled
 
 from proveout.coordinator import comparison
-from proveout.coordinator.comparability import NotComparable, differences, refused
+from proveout.coordinator.comparability import NotComparable, differences, refused, together
 from proveout.coordinator.comparison import ComparedRuns, Judgement, Row, compare, legend, short_name
 from proveout.coordinator.report import html, json_documents, markdown, terminal
-from proveout.coordinator.report.comparison_document import ROWS_MAX, answer, comparison_document, tiles
+from proveout.coordinator.report.comparison_document import ROWS_MAX, answer, comparison_document, sentence, tiles
 from proveout.coordinator.report.comparison_tables import (
+    MainNumber,
     finding,
     forest,
     heads,
@@ -33,6 +34,7 @@ from proveout.coordinator.report.comparison_tables import (
 )
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.core.numbers import Sought, confirmed
+from proveout.core.statistics import estimate
 from proveout.dsl.expr.syntax import ExpressionFault
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder
@@ -158,6 +160,7 @@ def test_the_threads_of_searches_are_compared_and_open_ends_and_no_answer_are_sa
     row = cap(compare(one, two))
     assert (row.path, row.base, row.other, row.direction) == (("threads",), 40.0, 20.0, "worse")
     assert "threads (80 % CI)" in written(compare(one, two))
+    assert "The number of threads of cap is 0.500 × (" in answer([compare(one, two)]).text
     found = searched(results(), 1_000.0, 1_100.0)
     assert "| upper end | 1,100 | open |" in written(compare(found, searched(results(), 900.0, None)))
     none = compare(found, searched(results(), None, None, reason="1,000/s was refused"))
@@ -483,6 +486,15 @@ def test_the_answer_is_the_numbers_then_what_else_differs() -> None:
     assert "Response p99 is not judged (1 repeat), 0.9091 ×" in text
 
 
+def test_a_shorter_time_is_better_and_not_faster_by_a_ratio_below_1() -> None:
+    row = Row(path=("solve_s",), base=10.0, other=5.0, change=change(-0.5, -0.6, -0.4))
+    numbers = [
+        MainNumber(run="B", stage="set", place=f"{n} threads", family="time to solve", row=row, threads=n)
+        for n in (1, 2)
+    ]
+    assert sentence("B", numbers).startswith("Time to solve of B is better at all 2 rungs, by 0.50 ×. ")
+
+
 def test_the_answer_names_differences_and_conditions() -> None:
     compared = compare(run(), run(0.8, run_id=IDS[1], facts=FACTS | {"kernel": "6.2"}), despite=True)
     judged = [comparison.judge(comparison.check("tps.ratio.upper < 0.95", PLAN), compared)]
@@ -552,6 +564,12 @@ def test_all_reports_contain_the_change_and_no_control_characters() -> None:
 
 
 @pytest.mark.screen
+def test_a_transaction_may_have_the_name_of_a_statistic_where_runs_are_the_unit() -> None:
+    rung = {"transactions": {"mean": {"tps": estimate([9.0, 11.0])}, "other": {"tps": estimate([5.0, 7.0])}}}
+    found = together([{"ladder": {"rungs": {"1": rung}}}] * 2)["ladder"]["rungs"]["1"]["transactions"]
+    assert [(name, one["tps"]["values"]) for name, one in found.items()] == [("mean", [10.0] * 2), ("other", [6.0] * 2)]
+
+
 def test_the_page_overlays_the_runs_and_escapes_names() -> None:
     runs = [results(), results(slower(0.8), "<script>x</script>")]
     compared = [compare(*runs)]

@@ -287,12 +287,17 @@ def test_a_plan_that_changed_is_a_finding_with_both_shapes() -> None:
         "not json",
         '{"total": {"count": 1, "calls": -1, "seconds": 0, "rows": 0}, "statements": []}',
         '{"total": {"count": 1, "calls": 1, "seconds": 1, "rows": 0}, "statements": [3]}',
+        '{"total": {"count": 1, "calls": 1, "seconds": 1, "rows": 0}, "statements": [{"id": "1", "text": "X", "calls": 1, '
+        '"seconds": 1, "rows": 0, "no_plan": "", "plan": [[1e999, "Scan", 1]]}]}',
+        pytest.param("[" * 100_000, id="deep"),
     ],
 )
 def test_a_damaged_document_is_a_finding(output: str) -> None:
     one = stated(output=output)
     (finding,) = one.findings
     assert finding.check == "statements:top@h" and "cannot be read" in finding.evidence
+    (line,) = stated(item("1", "X", 1.0, 1.0, [[0, "Sort", None], [-(10**15), "Scan", None]])).statements
+    assert line.shape == "Sort, Scan", "no step is above the first"
     assert one.statements == ()
 
 

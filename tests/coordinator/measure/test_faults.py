@@ -246,6 +246,15 @@ def test_a_fault_that_is_not_over_lasts_and_one_that_could_not_be_made_has_lost_
     assert attributed(reading(61.5, 63.0, lost=1), (lasting,), WINDOW_S) == 0
     refused = FaultMeasured(fault="crash", number=1, begins_s=10.0, error="refused")
     assert attributed(reading(9.9, 11.0, lost=1), (refused,), WINDOW_S) is None
+    times: dict[str, Any] = {
+        "in_place_s": 10.1,
+        "healed_s": 15.0,
+        "outage_from_s": 40.0,
+        "outage_s": 0.1,
+        "outage_usual_s": 0.2,
+    }
+    short = FaultMeasured(fault="crash", number=1, begins_s=10.0, **times)
+    assert attributed(reading(20.0, 39.0, lost=1), (short,), WINDOW_S) is None, "a usual outage has another cause"
 
 
 def counts(one: FaultMeasured | FaultOnLoad | CommitsMeasured) -> tuple[int | None, ...]:

@@ -52,6 +52,7 @@ SCATTERED = [100, 200, 400, 700, 760, 800]
         ([800, 700, 600, 500, 400, 300], 0.01, "almost a straight line"),
         ([100, 200], 0.01, "3 rungs"),
         (SCATTERED, 0.6, "scatter"),
+        (SCATTERED, 0.9999, "no interval"),
     ],
 )
 def test_no_knee(means: Sequence[float], spread: float, why: str) -> None:

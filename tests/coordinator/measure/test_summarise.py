@@ -342,6 +342,9 @@ def test_nothing_ended_is_a_breach_that_counts_and_says_the_first_error() -> Non
     assert found.valid and found.findings[0].breach
     assert "connection refused" in found.findings[0].evidence
     assert found.metrics["tps"] == 0.0 and "response" not in found.metrics
+    found_out = Windows(ramp_up_s=8, ramp_up_least_s=2, measure_s=MEASURE_S, ramp_down_s=1)
+    auto = replace(plan(), stages=(replace(plan().stages[0], windows=found_out),))
+    assert not of(finished({}, loads=dead, seconds={}, plan=auto), "ramp-up").ok
 
 
 # ---- several loads in one iteration: sums of those with shares, numbers and findings of each ---------------------

@@ -105,6 +105,22 @@ def test_the_axis_of_a_line_without_intervals_is_not_stretched_by_its_ideal() ->
     assert {round(one["scale"]["domainMax"]) for one in axes} == {195}
 
 
+def test_a_legend_names_no_series_without_a_name() -> None:
+    """Two panels of a chart: bars with a name each, and bars side by side."""
+    found = [point("TPS", "tps", "a", 1.0), replace(point("each", "tps", "Get", 1.0), series="a")]
+    legends = {str(one["legend"]["values"]) for axis, one in parts(panels(found, place="")) if axis == "color"}
+    assert legends == {"['a']"}
+    (alone,) = (one for axis, one in parts(panels(found[1:], place="", stacked=True)) if axis == "color")
+    assert alone["legend"] is not None, "the only part of a stack, such as one wait event, has its name"
+
+
+def test_rungs_of_a_ladder_with_a_long_name_differ_beside_their_bars() -> None:
+    names = [f"apart on orders + replica, {count} threads" for count in (2, 16)]
+    found = [point(panel, "tps", name, 1.0) for panel in ("sessions", "time") for name in names]
+    drawn = [Figure(title="", caption="", spec=panels(of, place=""), heads=(), rows=()) for of in (found, found[:2])]
+    assert [pictures.svg(figure).count("6 threads<") for figure in drawn] == [2, 1]
+
+
 def test_the_table_has_the_numbers_with_units_intervals_and_repeats() -> None:
     mean = point("mean", "avg_us", "1", 1_500.0, lower=1_400.0, upper=1_600.0)
     heads, rows = table([mean, point("count", "nopm", "1", 7.0)], place="nodes")
@@ -262,6 +278,22 @@ def test_a_rung_is_shown_by_its_median_repeat_and_has_the_response_times_of_all(
     assert loads["slow", 4].repeats == 1, "the other repeat does not count"
 
 
+def test_the_window_begins_within_a_second_after_a_ramp_up_of_half_a_second(
+    read: tuple[RunResults, Timeline], tmp_path: Path
+) -> None:
+    """`ramp_up: 0.5s`: the first second that begins in the window begins half a second after it."""
+    results, whole = read
+    assert results.run is not None
+    stages = [stage | {"windows": {"ramp_up_s": 0.5}} for stage in results.run.plan["stages"]]
+    run = replace(results.run, plan={**results.run.plan, "stages": stages})
+    timeline = read_timeline(replace(results, run=run), tmp_path / "r-1" / "samples")
+    first = next(one for one in timeline.loads if (one.stage, one.rung) == ("slow", 1))
+    assert [point.start_s for point in first.points] == [-0.5, 0.5, 1.5, 2.5]
+    assert first.end_s == 2.0
+    spans = [(span.start_s, span.end_s) for span in (timeline.windows[0], whole.windows[0])]
+    assert spans[0] == pytest.approx((spans[1][0] - 0.5, spans[1][1] - 0.5))
+
+
 def test_the_points_of_a_long_load_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(timelines, "SERIES_POINTS_MAX", 10)
     monkeypatch.setattr(timelines, "COLUMNS_MAX", 5)
@@ -280,6 +312,20 @@ def test_a_rung_is_chosen_by_its_number_and_never_by_a_name(read: tuple[RunResul
         assert chooser["bind"]["options"] == [0, 1, 2, 3]
         assert chooser["bind"]["labels"][3].startswith("fast on cache, 4 threads")
         assert chooser["value"] == 1, "the rung with the highest throughput of the first ladder"
+
+
+def test_the_axis_of_a_long_window_has_no_powers_of_ten(read: tuple[RunResults, Timeline]) -> None:
+    """A tick every 10 s or more was `1e+1`."""
+    results, timeline = read
+
+    def scaled(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(replace(one, start_s=25.0 * one.start_s, end_s=25.0 * one.end_s) for one in parts)
+
+    loads = (replace(one, points=scaled(one.points), cells=scaled(one.cells), end_s=50.0) for one in timeline.loads)
+    long = replace(timeline, loads=tuple(loads))
+    for figure in (*latency_heat_map(results, long), *rung_timeline(results, long)):
+        drawn = pictures.svg(figure)
+        assert ">40<" in drawn and "e+1<" not in drawn
 
 
 def test_phases_have_the_offered_rate_beside_the_completed_one(read: tuple[RunResults, Timeline]) -> None:
@@ -615,6 +661,8 @@ def test_colours_with_a_meaning_of_their_own_stay_and_events_keep_theirs_in_anot
     first, second, third = (next(colours(one.spec)) for one in coloured)
     assert first == second == {"CPU": PALETTE[0], "WalSync": PALETTE[1]}
     assert third == {"yes": "#111111", "no": "#222222"}
+    shades = chart([{"shade": "#cfe5ee"}], [layer("rect", color=category("shade", scale=None))])
+    assert selection.coloured([replace(base, spec=shades)], {}, ())[0].spec == shades, "the field is the colour itself"
 
 
 def test_events_that_differ_only_in_case_have_their_class() -> None:

@@ -4,6 +4,7 @@ verdicts that did not pass, at their line of the plan."""
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -361,12 +362,22 @@ RUNG_4 = ("0.199", "0.9950", "0.7960", "1.990", "2.985", "4.975", "20.0")
 """Response times of the rung, ms: their intervals are ± 0.62 %."""
 
 
-@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("width", [60, 80, 200])
 def test_terminal_fits_its_width_and_cuts_no_number(width: int) -> None:
-    text = printed(loaded(*ALL), width=width)
+    items = [iteration("base", 4, n, 4000.0 + n * 10, logical={"fraction": 0.25}) for n in (1, 2, 3)]
+    text = printed(load_results(stage("base", "ladder", *items)), width=width)
     assert max(map(len, text.splitlines())) <= width
-    row = next(line for line in text.splitlines() if line.startswith("4 "))
-    assert row.split() == ["4", "4,020", "3,995", "…", "4,045", *RUNG_4, "3"]
+    rungs = text[text.index("By threads") : text.index("By transaction")].splitlines()
+    cells = [cell for line in rungs if line.startswith("4 ") for cell in line.split()[1:]]
+    assert cells == ["4,020", "3,995", "…", "4,045", "3,015", "1,005", *RUNG_4, "3"]
+    empty = Section(title="Empty", blocks=(Table(heads=("threads", "TPS"), rows=()),))
+    assert "threads  TPS" in shown(Document(title="", about="", sections=(empty,)), width)
+    row = ("4", "2", "crash", *(f"{n}{'0' * 20}" for n in range(1, 9)))
+    numbers = Section(title="Faults", blocks=(Table(heads=row, rows=(row,), layout="r" * len(row)),))
+    lines = shown(Document(title="", about="", sections=(numbers,)), width).splitlines()
+    parts = [after for line, after in itertools.pairwise(lines) if line.startswith("─")]
+    assert all(part.split()[:3] == ["4", "2", "crash"] for part in parts), "each part names the row"
+    assert [cell for part in parts for cell in part.split()[3:]] == list(row[3:])
 
 
 def test_terminal_begins_with_the_answer_and_the_headline_and_ends_with_the_directory() -> None:

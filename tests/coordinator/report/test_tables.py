@@ -23,6 +23,7 @@ from proveout.coordinator.report import csv_export, markdown
 from proveout.coordinator.report.document import Notes, Paragraph, Section, Table
 from proveout.coordinator.report.figures.fault_figures import fault_tables
 from proveout.coordinator.report.figures.stage_figures import time_to_solve
+from proveout.coordinator.report.figures.system_figures import transaction_cost
 from proveout.coordinator.report.json_documents import result_to_json
 from proveout.coordinator.report.measurement_sections import cost_section, phase_tables
 from proveout.coordinator.report.run_document import run_document
@@ -349,4 +350,5 @@ def test_csv_has_the_cost_in_the_row_of_all_transactions() -> None:
     (row,) = csv_export.rows(costing({"server_cpu_us": 100.0}))
     assert (row["transaction"], row["cost.server_cpu_us"]) == (csv_export.ALL, 100.0)
     assert cost_section(costing({"client_cpu_us": 9.0})).blocks == (), "that of the clients alone"
+    assert not [*transaction_cost(costing({"server_cpu_us": 0.0, "client_cpu_us": 0.0}))], "nothing to draw"
     assert "cost.reads" not in csv_export.columns(costing({"server_cpu_us": 100.0}))
