@@ -78,7 +78,7 @@ def counted(key: int) -> Mapping[str, Statement]:
 
 _KEYS = "CAST(vpn_id AS VARCHAR(20)) || 'x' || CAST(vpn_nb AS VARCHAR(20))"
 _CALLERS = (
-    "SELECT SUM(CASE WHEN RTRIM(last_calling_party) IN ('0000000000', SUBSTR({}, 1, 10)) THEN 1 ELSE 0 END), COUNT(*) "
+    "SELECT COUNT(CASE WHEN RTRIM(last_calling_party) IN ('0000000000', SUBSTR({}, 1, 10)) THEN 1 END), COUNT(*) "
     "FROM vpn_users"
 )
 CALLERS = Invariant(
