@@ -125,6 +125,11 @@ class ChunkWriter:
         with contextlib.suppress(BlockingIOError):
             self._write()
 
+    @property
+    def has_rest(self) -> bool:
+        """Whether the pipe did not take all of the chunks."""
+        return bool(self._waiting)
+
     def send(self, frame: worker_messages.FromWorker) -> None:
         """Write a frame and all queued data before it. Blocks until the agent has read."""
         self._keep(worker_messages.encode(frame))
@@ -168,7 +173,7 @@ class LoadTicker:
     """Periodic work of a load: packs records, measures CPU in the measure window, reads messages of the agent.
 
     The loop calls it ten times a second. Each chunk wakes the agent, so it sends the records when the agent takes their
-    second as complete, and many records earlier.
+    second as complete, and earlier many records, or the rest of those that its pipe did not take.
     `pause_longest_ns` is the longest time between two calls in the measure window: a process that is stopped, or gets
     no CPU, makes no calls.
     """
@@ -197,7 +202,8 @@ class LoadTicker:
         since = now_ns - self._timeline.t0_ns
         over = self._stopped or self._completed or now_ns >= self._timeline.end_ns
         complete = (since - LATE_NS) // SECOND_NS
-        if over or complete > self._complete or self._recorder.size_bytes > CHUNK_BYTES:
+        many = self._outlet.has_rest or self._recorder.size_bytes > CHUNK_BYTES
+        if over or many or complete > self._complete:
             self._complete = complete
             self.pack(now_ns)
         if over:

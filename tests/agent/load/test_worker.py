@@ -242,6 +242,25 @@ def test_it_sends_records_when_their_second_is_complete_or_when_they_are_many(
     assert packed == [1_100, 1_210, 1_360]
 
 
+def test_it_sends_what_a_small_pipe_did_not_take_at_the_next_tick(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel gives small pipes to a user who has many."""
+    monkeypatch.setattr(worker, "PIPE_BYTES", 4096)
+    recorder, (reading, writing) = Recorder(1), os.pipe()
+    small = worker.LoadTicker(recorder, ChunkWriter(writing), TIMELINE, pipe[0])
+    for _ in range(500):
+        recorder.times[0].extend((T0, T0, T0))
+    os.set_blocking(reading, False)
+    got = 0
+    for at_ms in (1_100, 1_150, 1_200):
+        small.tick(T0 + at_ms * MS)
+        got += len(os.read(reading, 1 << 20))
+    assert got > 500 * 24
+    os.close(reading)
+    os.close(writing)
+
+
 def test_the_longest_time_without_a_tick_in_the_window_is_a_pause(ticker: worker.LoadTicker) -> None:
     """A process that is stopped, or gets no CPU, makes no ticks; time outside of the window does not count."""
     for at_ms, longest_ms in ((200, 0), (300, 50), (400, 100), (700, 300), (750, 300), (1_340, 500)):
