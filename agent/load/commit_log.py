@@ -24,6 +24,7 @@ from proveout.proto.wire.results import CommitReading
 # an error like a failed connection: the terminal connects again.
 
 READ_S = 5.0
+START_S = 2.0
 FINISH_S = 8.0
 PAUSE_S = 0.1
 RETRIES_MAX = 5
@@ -166,10 +167,17 @@ _STARTED = tuple(
 
 
 def server_start_ms(connect: Connect, waits: Waits, dialect: Dialect) -> int | None:
-    """The Unix time of the server's start on its own clock, ms; None when it gives no answer."""
-    for statement in _STARTED:
-        if dialect in statement.text:
-            with suppress(ProveoutError):  # the connection too may fail
-                if rows := asked(connect, waits, statement):
-                    return int(rows[0][0])
-    return None
+    """The Unix time of the server's start on its own clock, ms; None when it gives no answer within START_S: a server
+    that hangs, or a pooler in front of one, may accept a connection and never prepare a statement."""
+    answers: list[int] = []
+
+    def ask() -> None:
+        for statement in _STARTED:
+            if dialect in statement.text and not answers:
+                with suppress(ProveoutError):  # the connection too may fail
+                    answers.extend(int(row[0]) for row in asked(connect, waits, statement))
+
+    thread = threading.Thread(target=ask, name="server-start", daemon=True)
+    thread.start()
+    thread.join(START_S)
+    return next(iter(answers), None)
