@@ -58,7 +58,7 @@ class Opening:
 
 @record
 class Job:
-    """What a worker does next, by name; answers `Finished`.
+    """A job of a worker, by name; it answers `Finished`.
 
     `prepare`: remove the tables of an earlier load and create empty ones; refuse tables that proveout did not make.
     Those of this load stay, when it was broken off; answers the rows that are there. `committed`: answer the ranges of

@@ -84,7 +84,7 @@ _MARKS: Mapping[str, tuple[str, str]] = {
     "{orders}": ("orders", "(SELECT o_id, o_entry_d, o_carrier_id FROM orders"),
     "{newest}": (" LIMIT 1", ") WHERE ROWNUM = 1"),
 }
-"""What stands for a mark in PL/pgSQL and in PL/SQL."""
+"""Mark -> its text in PL/pgSQL, and in PL/SQL."""
 
 _PROCEDURES: Mapping[str, tuple[str, str, str, tuple[str, str]]] = {
     "tprocc_neword": (

@@ -38,7 +38,7 @@ from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Outcome, Statement
 from proveout.dsl.workloads.commits import COUNT_COMMIT, TABLE, load_id, table_operation, tracked
 from proveout.dsl.workloads.hlr import Hlr
-from proveout.dsl.workloads.hlr_workload import build
+from proveout.dsl.workloads.hlr_workload import HlrWorkload
 from proveout.proto.wire.histogram import READINGS_MAX, of, together
 from proveout.proto.wire.results import CommitReading, LoadResult
 from proveout.proto.wire.tasks import Endpoint, RunLoad
@@ -46,7 +46,7 @@ from proveout.proto.wire.tasks import Endpoint, RunLoad
 from .conftest import LoadContext, load_task, populated, workload_of
 from .in_memory import Session
 
-HLR = build(Hlr(population=100))
+HLR = HlrWorkload(Hlr(population=100))
 KINDS = {kind.name: kind for kind in HLR.transactions}
 SINGLE = replace(KINDS["GetBasicSubscriberData"], name="One", statements=(KINDS["UpdateLocation"].statements[-1],))
 """A transaction of one statement that writes."""

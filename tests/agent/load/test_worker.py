@@ -50,7 +50,9 @@ def _cancels_are_repeated_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -
 @both_loops
 def test_a_cancel_request_that_arrives_too_early_is_repeated(loop_of: LoopOf) -> None:
     sessions = [Session(held=True, cancels_lost=lost) for lost in range(TERMINALS)]
-    run(loop_of, hlr.build(Hlr(population=100)), sessions, lambda _: all(one.waiting.is_set() for one in sessions))
+    run(
+        loop_of, hlr.HlrWorkload(Hlr(population=100)), sessions, lambda _: all(one.waiting.is_set() for one in sessions)
+    )
     assert [session.cancelled.is_set() for session in sessions] == [True] * TERMINALS
     assert all(session.is_closed for session in sessions)
 
