@@ -32,7 +32,7 @@ from proveout.agent.engines.driver_contract import (
 from proveout.agent.engines.sessions import Members, cancel_statements, configure, grouped, prepare
 from proveout.agent.engines.table import driver
 from proveout.agent.load import worker_messages
-from proveout.agent.load.commit_log import CommitLog, server_start_ms
+from proveout.agent.load.commit_log import CommitLog, last_start_ms, server_start_ms
 from proveout.agent.load.loop.client_delays import runqueue_ns
 from proveout.agent.load.loop.event_loop import RECONNECT_S, Connection, PolledLoop, Reconnector, SessionLoop
 from proveout.agent.load.loop.recorder import LATE_NS, SECOND_NS, TRIPLE, Recorder
@@ -332,9 +332,12 @@ class Load:
         many loads on a few cores would begin late.
         """
         try:
+            opened: dict[int, tuple[Any, dict[str, Any]]] = {}
             if self._sessions.are_lent:
                 self._arm_lent()
-            opened = {} if self._sessions.are_lent else self._open_all(self._arm.numbers)
+            else:
+                opened = self._open_all(self._arm.numbers)
+                self._note_server_start(opened[self._arm.numbers[0]][0])
             for number in self._arm.numbers:
                 self._terminals.append(self._terminal(number, *opened.get(number, (None, {}))))
         except StatementFailure as failure:
@@ -346,14 +349,15 @@ class Load:
                 subject="" if lost else failure.subject,
                 line=failure.line,
             )
-        self._note_server_start()
         gc.collect()
         return worker_messages.Ready()
 
-    def _note_server_start(self) -> None:
-        """Ask the one server of the load when it was started; of all workers that of terminal 0."""
+    def _note_server_start(self, session: Any = None) -> None:
+        """Ask the one server of the load when it was started; of all workers that of terminal 0. Before the load on a
+        session of it: the server may accept no more of them."""
         if self._arm.numbers[0] == 0 and len(self._dsns) == 1 and not self._sessions.access:
-            at_ms = server_start_ms(self._reader, self._driver.waits, self._driver.dialect)
+            of = self._driver.waits, self._driver.dialect
+            at_ms = server_start_ms(session, *of) if session is not None else last_start_ms(self._reader, *of)
             self._server_starts_ms += [] if at_ms is None else [at_ms]
 
     def _arm_lent(self) -> None:
@@ -367,9 +371,11 @@ class Load:
             opened = self._open_all([connection.number for connection in kept])
             for connection in kept:
                 connection.hold(opened[connection.number])
+            self._note_server_start(kept[0].session)
         else:
             session, _ = self._connect(self._arm.numbers[0])
-            session.close()
+            with contextlib.closing(session):
+                self._note_server_start(session)
 
     def _open_all(self, numbers: Sequence[int]) -> dict[int, tuple[Any, dict[str, Any]]]:
         """Connect and prepare several sessions at a time, but one after the other to a database in this process, which

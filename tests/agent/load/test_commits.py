@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.load import commit_log
-from proveout.agent.load.commit_log import server_start_ms
+from proveout.agent.load.commit_log import last_start_ms
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.transaction import Tally
 from proveout.agent.load.run_load import run_load
@@ -71,7 +71,7 @@ def test_a_server_that_accepts_a_connection_and_hangs_has_no_start(
             return [(17,)]
 
     session = Slow()
-    assert server_start_ms(lambda: (session, {}), "polled", "postgres") == (None if hangs else 17)
+    assert last_start_ms(lambda: (session, {}), "polled", "postgres") == (None if hangs else 17)
     over.set()
     eventually(lambda: session.is_closed, "the connection is closed")
 

@@ -153,6 +153,29 @@ def test_a_pool_of_several_workers_uses_the_members_in_turn(monkeypatch: pytest.
     assert reached == ["one", "two"] * 2
 
 
+@pytest.mark.parametrize("sessions", [Sessions(), Sessions(pool=2), Sessions(connect_every=1)])
+def test_a_load_opens_no_connection_but_its_own_before_it_begins(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server, or its user, may accept just as many."""
+    opened: list[Session] = []
+
+    class Limited:
+        dialect, waits = "postgres", "polled"
+
+        def connect(self, dsn: str) -> Session:
+            opened.append(Session())
+            return opened[-1]
+
+    monkeypatch.setattr(worker, "driver", lambda engine: Limited())
+    task = load_task("-", terminals=2, sessions=sessions)
+    load = worker.Load(worker_messages.Arm(spec=task, numbers=(0, 1), connections=2))
+    assert load.arm() == worker_messages.Ready()
+    assert len(opened) == (1 if sessions.connect_every else 2)
+    assert any("server_start" in name for name, _ in opened[0].sent)
+    load.abandon()
+
+
 def test_every_number_is_opened_once_and_several_at_a_time_and_a_failure_of_the_first_is_the_only_attempt() -> None:
     together = threading.Barrier(4)  # passed by four threads only
     tried: list[int] = []
