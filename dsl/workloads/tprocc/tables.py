@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import cache
 
@@ -27,192 +28,198 @@ from proveout.dsl.workloads.tprocc import (
 # that is retried does the same again. An order's lines are three lists of numbers with commas. A customer is a number,
 # or 0 and a last name. PL/SQL is not tried on an Oracle server here: its text is only kept as it is by a test.
 
+# ruff: noqa: S608 - the texts are put together from our own constants
+
 _DIST = " ".join(f"WHEN {number} THEN s_dist_{number:02}" for number in range(1, 11))
 
-_MARKS: Mapping[str, tuple[str, str]] = {
-    "{int}": ("integer", "NUMBER"),
-    "{decimal}": ("numeric", "NUMBER"),
-    "{text}": ("text", "VARCHAR2"),
-    "{money}": ("numeric", "VARCHAR2"),
-    "{word}": ("varchar", "VARCHAR2(50)"),
-    "{moment}": ("timestamp", "DATE"),
-    "{now}": ("CURRENT_TIMESTAMP", "SYSDATE"),
-    "{none}": ("NOT FOUND", "SQL%ROWCOUNT = 0"),
-    "{dist}": (_DIST, _DIST),
-    "{record}": (" line record;", ""),
-    "{lists}": (
-        "items integer[] := string_to_array(p_items, ',')::integer[];\n"
-        "  supply integer[] := string_to_array(p_supply, ',')::integer[];\n"
-        "  quantity integer[] := string_to_array(p_quantity, ',')::integer[];\n"
-        "  lines integer := cardinality(items);",
-        "lines PLS_INTEGER := REGEXP_COUNT(p_items, ',') + 1; v_item NUMBER; v_supply NUMBER; v_quantity NUMBER;",
-    ),
-    "{price}": (
-        "    SELECT i_price, i_name, i_data INTO v_price, v_name, v_data FROM item WHERE i_id = items[i];\n"
-        "    IF NOT FOUND THEN\n"
-        "      RAISE EXCEPTION 'item % does not exist', items[i] USING ERRCODE = 'TC001';\n"
-        "    END IF;",
-        "    v_item := TO_NUMBER(REGEXP_SUBSTR(p_items, '[0-9]+', 1, i));\n"
-        "    v_supply := TO_NUMBER(REGEXP_SUBSTR(p_supply, '[0-9]+', 1, i));\n"
-        "    v_quantity := TO_NUMBER(REGEXP_SUBSTR(p_quantity, '[0-9]+', 1, i));\n"
-        "    BEGIN\n"
-        "      SELECT i_price, i_name, i_data INTO v_price, v_name, v_data FROM item WHERE i_id = v_item;\n"
-        "    EXCEPTION WHEN NO_DATA_FOUND THEN\n"
-        "      ROLLBACK;\n"
-        "      RAISE_APPLICATION_ERROR(-20001, 'item ' || v_item || ' does not exist');\n"
-        "    END;",
-    ),
-    "{item}": ("items[i]", "v_item"),
-    "{supply}": ("supply[i]", "v_supply"),
-    "{quantity}": ("quantity[i]", "v_quantity"),
-    "{paid}": (
-        "",
-        "\n  v_amount NUMBER := TO_NUMBER(p_amount, '9999D99', 'NLS_NUMERIC_CHARACTERS=''.,''');",
-    ),
-    "{amount}": ("p_amount", "v_amount"),
-    "{data}": (
-        "left(concat_ws(' ', v_c, p_c_d, p_c_w, p_d, p_w, p_amount) || '|' || c_data, 500)",
-        "SUBSTR(v_c || ' ' || p_c_d || ' ' || p_c_w || ' ' || p_d || ' ' || p_w\n"
-        "      || ' ' || p_amount || '|' || c_data, 1, 500)",
-    ),
-    "{namesake}": (
-        "(array_agg(c_id ORDER BY c_first))[(count(*) + 1) / 2] INTO v_c FROM customer",
-        "c_id INTO v_c FROM (SELECT c_id, ROW_NUMBER() OVER (ORDER BY c_first) place, COUNT(*) OVER () namesakes\n"
-        "      FROM customer",
-    ),
-    "{middle}": ("", ")\n      WHERE place = TRUNC((namesakes + 1) / 2)"),
-    "{orders}": ("orders", "(SELECT o_id, o_entry_d, o_carrier_id FROM orders"),
-    "{newest}": (" LIMIT 1", ") WHERE ROWNUM = 1"),
-}
-"""Mark -> its text in PL/pgSQL, and in PL/SQL."""
-
-_PROCEDURES: Mapping[str, tuple[str, str, str, tuple[str, str]]] = {
+_PROCEDURES: Mapping[str, tuple[str, str]] = {
     "tprocc_neword": (
-        "p_w {int}, p_d {int}, p_c {int}, p_local {int}, p_items {text}, p_supply {text}, p_quantity {text}",
-        """\
-  {lists}
-  v_discount {decimal}; v_last {word}; v_credit {word}; v_w_tax {decimal}; v_d_tax {decimal};
-  v_o {int}; v_price {decimal}; v_name {word}; v_data {word}; v_dist {word};
-""",
-        """\
+        "p_w integer, p_d integer, p_c integer, p_local integer, p_items text, p_supply text, p_quantity text",
+        f"""\
+  items integer[] := string_to_array(p_items, ',')::integer[];
+  supply integer[] := string_to_array(p_supply, ',')::integer[];
+  quantity integer[] := string_to_array(p_quantity, ',')::integer[];
+  lines integer := cardinality(items);
+  v_discount numeric; v_last varchar(50); v_credit varchar(50); v_w_tax numeric; v_d_tax numeric;
+  v_o integer; v_price numeric; v_name varchar(50); v_data varchar(50); v_dist varchar(50);
+BEGIN
   SELECT c_discount, c_last, c_credit, w_tax INTO v_discount, v_last, v_credit, v_w_tax FROM customer, warehouse
     WHERE w_id = p_w AND c_w_id = w_id AND c_d_id = p_d AND c_id = p_c;
   UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = p_w AND d_id = p_d
     RETURNING d_next_o_id - 1, d_tax INTO v_o, v_d_tax;
   INSERT INTO orders (o_id, o_d_id, o_w_id, o_c_id, o_entry_d, o_ol_cnt, o_all_local)
-    VALUES (v_o, p_d, p_w, p_c, {now}, lines, p_local);
+    VALUES (v_o, p_d, p_w, p_c, CURRENT_TIMESTAMP, lines, p_local);
   INSERT INTO new_order (no_o_id, no_d_id, no_w_id) VALUES (v_o, p_d, p_w);
   FOR i IN 1 .. lines LOOP
-{price}
-    UPDATE stock SET s_quantity = s_quantity - {quantity} + CASE WHEN s_quantity - {quantity} < 10 THEN 91 ELSE 0 END,
-      s_ytd = s_ytd + {quantity}, s_order_cnt = s_order_cnt + 1,
-      s_remote_cnt = s_remote_cnt + CASE WHEN {supply} <> p_w THEN 1 ELSE 0 END
-      WHERE s_w_id = {supply} AND s_i_id = {item}
-      RETURNING CASE p_d {dist} END INTO v_dist;
+    SELECT i_price, i_name, i_data INTO v_price, v_name, v_data FROM item WHERE i_id = items[i];
+    IF NOT FOUND THEN
+      RAISE EXCEPTION 'item % does not exist', items[i] USING ERRCODE = 'TC001';
+    END IF;
+    UPDATE stock SET s_quantity = s_quantity - quantity[i] + CASE WHEN s_quantity - quantity[i] < 10 THEN 91 ELSE 0 END,
+      s_ytd = s_ytd + quantity[i], s_order_cnt = s_order_cnt + 1,
+      s_remote_cnt = s_remote_cnt + CASE WHEN supply[i] <> p_w THEN 1 ELSE 0 END
+      WHERE s_w_id = supply[i] AND s_i_id = items[i]
+      RETURNING CASE p_d {_DIST} END INTO v_dist;
     INSERT INTO order_line (ol_o_id, ol_d_id, ol_w_id, ol_number, ol_i_id, ol_supply_w_id, ol_quantity, ol_amount,
-      ol_dist_info) VALUES (v_o, p_d, p_w, i, {item}, {supply}, {quantity}, {quantity} * v_price, v_dist);
+      ol_dist_info) VALUES (v_o, p_d, p_w, i, items[i], supply[i], quantity[i], quantity[i] * v_price, v_dist);
   END LOOP;
+  RETURN v_o;
 """,
-        ("RETURN v_o", "COMMIT"),
     ),
     "tprocc_payment": (
-        "p_w {int}, p_d {int}, p_c_w {int}, p_c_d {int}, p_c {int}, p_last {text}, p_amount {money}",
+        "p_w integer, p_d integer, p_c_w integer, p_c_d integer, p_c integer, p_last text, p_amount numeric",
         """\
-  v_c {int} := p_c; v_w_name {word}; v_d_name {word}; v_credit {word}; v_balance {decimal};{paid}
-""",
-        """\
-  UPDATE warehouse SET w_ytd = w_ytd + {amount} WHERE w_id = p_w RETURNING w_name INTO v_w_name;
-  UPDATE district SET d_ytd = d_ytd + {amount} WHERE d_w_id = p_w AND d_id = p_d RETURNING d_name INTO v_d_name;
+  v_c integer := p_c; v_amount numeric := p_amount;
+  v_w_name varchar(50); v_d_name varchar(50); v_credit varchar(50); v_balance numeric;
+BEGIN
+  UPDATE warehouse SET w_ytd = w_ytd + v_amount WHERE w_id = p_w RETURNING w_name INTO v_w_name;
+  UPDATE district SET d_ytd = d_ytd + v_amount WHERE d_w_id = p_w AND d_id = p_d RETURNING d_name INTO v_d_name;
   IF v_c = 0 THEN
-    SELECT {namesake}
-      WHERE c_w_id = p_c_w AND c_d_id = p_c_d AND c_last = p_last{middle};
+    SELECT (array_agg(c_id ORDER BY c_first))[(count(*) + 1) / 2] INTO v_c FROM customer
+      WHERE c_w_id = p_c_w AND c_d_id = p_c_d AND c_last = p_last;
   END IF;
-  UPDATE customer SET c_balance = c_balance - {amount}, c_ytd_payment = c_ytd_payment + {amount},
+  UPDATE customer SET c_balance = c_balance - v_amount, c_ytd_payment = c_ytd_payment + v_amount,
     c_payment_cnt = c_payment_cnt + 1,
     c_data = CASE WHEN c_credit = 'BC'
-      THEN {data} ELSE c_data END
+      THEN left(concat_ws(' ', v_c, p_c_d, p_c_w, p_d, p_w, p_amount) || '|' || c_data, 500) ELSE c_data END
     WHERE c_w_id = p_c_w AND c_d_id = p_c_d AND c_id = v_c RETURNING c_credit, c_balance INTO v_credit, v_balance;
   INSERT INTO history (h_c_id, h_c_d_id, h_c_w_id, h_d_id, h_w_id, h_date, h_amount, h_data)
-    VALUES (v_c, p_c_d, p_c_w, p_d, p_w, {now}, {amount}, v_w_name || '    ' || v_d_name);
+    VALUES (v_c, p_c_d, p_c_w, p_d, p_w, CURRENT_TIMESTAMP, v_amount, v_w_name || '    ' || v_d_name);
+  RETURN v_c;
 """,
-        ("RETURN v_c", "COMMIT"),
     ),
     "tprocc_ostat": (
-        "p_w {int}, p_d {int}, p_c {int}, p_last {text}",
+        "p_w integer, p_d integer, p_c integer, p_last text",
         """\
-  v_c {int} := p_c; v_balance {decimal}; v_o {int}; v_entered {moment}; v_carrier {int};{record}
-  lines {int} := 0;
-""",
-        """\
+  v_c integer := p_c; v_balance numeric; v_o integer; v_entered timestamp; v_carrier integer; line record;
+  lines integer := 0;
+BEGIN
   IF v_c = 0 THEN
-    SELECT {namesake}
-      WHERE c_w_id = p_w AND c_d_id = p_d AND c_last = p_last{middle};
+    SELECT (array_agg(c_id ORDER BY c_first))[(count(*) + 1) / 2] INTO v_c FROM customer
+      WHERE c_w_id = p_w AND c_d_id = p_d AND c_last = p_last;
   END IF;
   SELECT c_balance INTO v_balance FROM customer WHERE c_w_id = p_w AND c_d_id = p_d AND c_id = v_c;
-  SELECT o_id, o_entry_d, o_carrier_id INTO v_o, v_entered, v_carrier FROM {orders}
-    WHERE o_w_id = p_w AND o_d_id = p_d AND o_c_id = v_c ORDER BY o_id DESC{newest};
+  SELECT o_id, o_entry_d, o_carrier_id INTO v_o, v_entered, v_carrier FROM orders
+    WHERE o_w_id = p_w AND o_d_id = p_d AND o_c_id = v_c ORDER BY o_id DESC LIMIT 1;
   FOR line IN (SELECT ol_i_id, ol_supply_w_id, ol_quantity, ol_amount, ol_delivery_d FROM order_line
     WHERE ol_w_id = p_w AND ol_d_id = p_d AND ol_o_id = v_o) LOOP
     lines := lines + 1;
   END LOOP;
+  RETURN lines;
 """,
-        ("RETURN lines", ""),
     ),
     "tprocc_delivery": (
-        "p_w {int}, p_carrier {int}",
+        "p_w integer, p_carrier integer",
         """\
-  v_o {int}; v_c {int}; v_total {decimal}; delivered {int} := 0;
-""",
-        """\
+  v_o integer; v_c integer; v_total numeric; delivered integer := 0;
+BEGIN
   FOR d IN 1 .. 10 LOOP
     SELECT min(no_o_id) INTO v_o FROM new_order WHERE no_w_id = p_w AND no_d_id = d;
     DELETE FROM new_order WHERE no_w_id = p_w AND no_d_id = d AND no_o_id = v_o;
-    IF {none} THEN
+    IF NOT FOUND THEN
       CONTINUE;
     END IF;
     UPDATE orders SET o_carrier_id = p_carrier WHERE o_w_id = p_w AND o_d_id = d AND o_id = v_o
       RETURNING o_c_id INTO v_c;
-    UPDATE order_line SET ol_delivery_d = {now} WHERE ol_w_id = p_w AND ol_d_id = d AND ol_o_id = v_o;
+    UPDATE order_line SET ol_delivery_d = CURRENT_TIMESTAMP WHERE ol_w_id = p_w AND ol_d_id = d AND ol_o_id = v_o;
     SELECT sum(ol_amount) INTO v_total FROM order_line WHERE ol_w_id = p_w AND ol_d_id = d AND ol_o_id = v_o;
     UPDATE customer SET c_balance = c_balance + v_total, c_delivery_cnt = c_delivery_cnt + 1
       WHERE c_w_id = p_w AND c_d_id = d AND c_id = v_c;
     delivered := delivered + 1;
   END LOOP;
+  RETURN delivered;
 """,
-        ("RETURN delivered", "COMMIT"),
     ),
     "tprocc_slev": (
-        "p_w {int}, p_d {int}, p_threshold {int}",
+        "p_w integer, p_d integer, p_threshold integer",
         """\
-  v_next {int}; v_low {int};
-""",
-        """\
+  v_next integer; v_low integer;
+BEGIN
   SELECT d_next_o_id INTO v_next FROM district WHERE d_w_id = p_w AND d_id = p_d;
   SELECT count(DISTINCT s_i_id) INTO v_low FROM order_line, stock
     WHERE ol_w_id = p_w AND ol_d_id = p_d AND ol_o_id >= v_next - 20 AND ol_o_id < v_next
     AND s_w_id = p_w AND s_i_id = ol_i_id AND s_quantity < p_threshold;
+  RETURN v_low;
 """,
-        ("RETURN v_low", ""),
     ),
 }
-"""Of each arguments, declarations, body, and its last statement in both languages."""
-
-
-def _made(form: str, language: int) -> dict[str, str]:
-    made = {}
-    for name, (arguments, declarations, body, ends) in _PROCEDURES.items():
-        last = f"  {ends[language]};\n" if ends[language] else ""
-        text = f"{name}({arguments})", f"{declarations}BEGIN\n{body}{last}END;"
-        made[name] = form.format(*text)
-        for mark, written in _MARKS.items():
-            made[name] = made[name].replace(mark, written[language])
-    return made
-
-
-POSTGRES_FUNCTIONS = _made(
-    "CREATE OR REPLACE FUNCTION {} RETURNS integer LANGUAGE plpgsql AS $proveout$\nDECLARE\n{}\n$proveout$", 0
+"""Of each its arguments, and its text in PL/pgSQL."""
+_PLSQL: Sequence[tuple[str, str]] = (
+    (
+        """\
+items integer[] := string_to_array(p_items, ',')::integer[];
+  supply integer[] := string_to_array(p_supply, ',')::integer[];
+  quantity integer[] := string_to_array(p_quantity, ',')::integer[];
+  lines integer := cardinality(items);""",
+        "lines integer := REGEXP_COUNT(p_items, ',') + 1; v_item integer; v_supply integer; v_quantity integer;",
+    ),
+    (
+        """\
+    SELECT i_price, i_name, i_data INTO v_price, v_name, v_data FROM item WHERE i_id = items[i];
+    IF NOT FOUND THEN
+      RAISE EXCEPTION 'item % does not exist', items[i] USING ERRCODE = 'TC001';
+    END IF;
+""",
+        """\
+    v_item := TO_NUMBER(REGEXP_SUBSTR(p_items, '[0-9]+', 1, i));
+    v_supply := TO_NUMBER(REGEXP_SUBSTR(p_supply, '[0-9]+', 1, i));
+    v_quantity := TO_NUMBER(REGEXP_SUBSTR(p_quantity, '[0-9]+', 1, i));
+    BEGIN
+      SELECT i_price, i_name, i_data INTO v_price, v_name, v_data FROM item WHERE i_id = v_item;
+    EXCEPTION WHEN NO_DATA_FOUND THEN
+      ROLLBACK;
+      RAISE_APPLICATION_ERROR(-20001, 'item ' || v_item || ' does not exist');
+    END;
+""",
+    ),
+    ("items[i]", "v_item"),
+    ("supply[i]", "v_supply"),
+    ("quantity[i]", "v_quantity"),
+    ("p_amount numeric", "p_amount VARCHAR2"),
+    (
+        "v_amount numeric := p_amount",
+        "v_amount NUMBER := TO_NUMBER(p_amount, '9999D99', 'NLS_NUMERIC_CHARACTERS=''.,''')",
+    ),
+    (
+        "left(concat_ws(' ', v_c, p_c_d, p_c_w, p_d, p_w, p_amount) || '|' || c_data, 500)",
+        "SUBSTR(v_c || ' ' || p_c_d || ' ' || p_c_w || ' ' || p_d || ' ' || p_w || ' ' || p_amount || '|' || c_data, "
+        "1, 500)",
+    ),
+    (
+        "SELECT (array_agg(c_id ORDER BY c_first))[(count(*) + 1) / 2] INTO v_c FROM customer",
+        "SELECT c_id INTO v_c FROM (SELECT c_id, ROW_NUMBER() OVER (ORDER BY c_first) place, COUNT(*) OVER () namesakes"
+        " FROM customer",
+    ),
+    ("c_last = p_last;", "c_last = p_last) WHERE place = TRUNC((namesakes + 1) / 2);"),
+    ("v_carrier FROM orders", "v_carrier FROM (SELECT o_id, o_entry_d, o_carrier_id FROM orders"),
+    ("DESC LIMIT 1", "DESC) WHERE ROWNUM = 1"),
+    (" line record;", ""),
+    ("NOT FOUND", "SQL%ROWCOUNT = 0"),
+    ("CURRENT_TIMESTAMP", "SYSDATE"),
+    (" text", " VARCHAR2"),
+    (" varchar", " VARCHAR2"),
+    (" timestamp", " DATE"),
+    (" numeric", " NUMBER"),
+    (" integer", " NUMBER"),
 )
-ORACLE_PROCEDURES = _made("CREATE OR REPLACE PROCEDURE {} AS\n{}", 1)
+"""PL/pgSQL -> PL/SQL, in the order in which they are replaced."""
+
+
+def _in_plsql(name: str, arguments: str, body: str) -> str:
+    writes = "UPDATE" in body
+    body = re.sub(r"  RETURN \w+;\n", "  COMMIT;\n" if writes else "", body)
+    text = f"CREATE OR REPLACE PROCEDURE {name}({arguments}) AS\n{body}END;"
+    for pgsql, plsql in _PLSQL:
+        text = text.replace(pgsql, plsql)
+    return text
+
+
+POSTGRES_FUNCTIONS = {
+    name: f"CREATE OR REPLACE FUNCTION {name}({arguments}) RETURNS integer LANGUAGE plpgsql AS $proveout$\n"
+    f"DECLARE\n{body}END;\n$proveout$"
+    for name, (arguments, body) in _PROCEDURES.items()
+}
+ORACLE_PROCEDURES = {name: _in_plsql(name, *parts) for name, parts in _PROCEDURES.items()}
 FUNCTIONS: tuple[str, ...] = tuple(POSTGRES_FUNCTIONS)
 
 

@@ -1,5 +1,5 @@
 +CREATE OR REPLACE PROCEDURE tprocc_neword(p_w NUMBER, p_d NUMBER, p_c NUMBER, p_local NUMBER, p_items VARCHAR2, p_supply VARCHAR2, p_quantity VARCHAR2) AS
-+  lines PLS_INTEGER := REGEXP_COUNT(p_items, ',') + 1; v_item NUMBER; v_supply NUMBER; v_quantity NUMBER;
++  lines NUMBER := REGEXP_COUNT(p_items, ',') + 1; v_item NUMBER; v_supply NUMBER; v_quantity NUMBER;
 +  v_discount NUMBER; v_last VARCHAR2(50); v_credit VARCHAR2(50); v_w_tax NUMBER; v_d_tax NUMBER;
 +  v_o NUMBER; v_price NUMBER; v_name VARCHAR2(50); v_data VARCHAR2(50); v_dist VARCHAR2(50);
 +BEGIN
@@ -31,22 +31,19 @@
 +  COMMIT;
 +END;
 +CREATE OR REPLACE PROCEDURE tprocc_payment(p_w NUMBER, p_d NUMBER, p_c_w NUMBER, p_c_d NUMBER, p_c NUMBER, p_last VARCHAR2, p_amount VARCHAR2) AS
-+  v_c NUMBER := p_c; v_w_name VARCHAR2(50); v_d_name VARCHAR2(50); v_credit VARCHAR2(50); v_balance NUMBER;
-+  v_amount NUMBER := TO_NUMBER(p_amount, '9999D99', 'NLS_NUMERIC_CHARACTERS=''.,''');
++  v_c NUMBER := p_c; v_amount NUMBER := TO_NUMBER(p_amount, '9999D99', 'NLS_NUMERIC_CHARACTERS=''.,''');
++  v_w_name VARCHAR2(50); v_d_name VARCHAR2(50); v_credit VARCHAR2(50); v_balance NUMBER;
 +BEGIN
 +  UPDATE warehouse SET w_ytd = w_ytd + v_amount WHERE w_id = p_w RETURNING w_name INTO v_w_name;
 +  UPDATE district SET d_ytd = d_ytd + v_amount WHERE d_w_id = p_w AND d_id = p_d RETURNING d_name INTO v_d_name;
 +  IF v_c = 0 THEN
-+    SELECT c_id INTO v_c FROM (SELECT c_id, ROW_NUMBER() OVER (ORDER BY c_first) place, COUNT(*) OVER () namesakes
-+      FROM customer
-+      WHERE c_w_id = p_c_w AND c_d_id = p_c_d AND c_last = p_last)
-+      WHERE place = TRUNC((namesakes + 1) / 2);
++    SELECT c_id INTO v_c FROM (SELECT c_id, ROW_NUMBER() OVER (ORDER BY c_first) place, COUNT(*) OVER () namesakes FROM customer
++      WHERE c_w_id = p_c_w AND c_d_id = p_c_d AND c_last = p_last) WHERE place = TRUNC((namesakes + 1) / 2);
 +  END IF;
 +  UPDATE customer SET c_balance = c_balance - v_amount, c_ytd_payment = c_ytd_payment + v_amount,
 +    c_payment_cnt = c_payment_cnt + 1,
 +    c_data = CASE WHEN c_credit = 'BC'
-+      THEN SUBSTR(v_c || ' ' || p_c_d || ' ' || p_c_w || ' ' || p_d || ' ' || p_w
-+      || ' ' || p_amount || '|' || c_data, 1, 500) ELSE c_data END
++      THEN SUBSTR(v_c || ' ' || p_c_d || ' ' || p_c_w || ' ' || p_d || ' ' || p_w || ' ' || p_amount || '|' || c_data, 1, 500) ELSE c_data END
 +    WHERE c_w_id = p_c_w AND c_d_id = p_c_d AND c_id = v_c RETURNING c_credit, c_balance INTO v_credit, v_balance;
 +  INSERT INTO history (h_c_id, h_c_d_id, h_c_w_id, h_d_id, h_w_id, h_date, h_amount, h_data)
 +    VALUES (v_c, p_c_d, p_c_w, p_d, p_w, SYSDATE, v_amount, v_w_name || '    ' || v_d_name);
@@ -57,10 +54,8 @@
 +  lines NUMBER := 0;
 +BEGIN
 +  IF v_c = 0 THEN
-+    SELECT c_id INTO v_c FROM (SELECT c_id, ROW_NUMBER() OVER (ORDER BY c_first) place, COUNT(*) OVER () namesakes
-+      FROM customer
-+      WHERE c_w_id = p_w AND c_d_id = p_d AND c_last = p_last)
-+      WHERE place = TRUNC((namesakes + 1) / 2);
++    SELECT c_id INTO v_c FROM (SELECT c_id, ROW_NUMBER() OVER (ORDER BY c_first) place, COUNT(*) OVER () namesakes FROM customer
++      WHERE c_w_id = p_w AND c_d_id = p_d AND c_last = p_last) WHERE place = TRUNC((namesakes + 1) / 2);
 +  END IF;
 +  SELECT c_balance INTO v_balance FROM customer WHERE c_w_id = p_w AND c_d_id = p_d AND c_id = v_c;
 +  SELECT o_id, o_entry_d, o_carrier_id INTO v_o, v_entered, v_carrier FROM (SELECT o_id, o_entry_d, o_carrier_id FROM orders
