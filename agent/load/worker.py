@@ -250,25 +250,21 @@ class LoadTicker:
             stamped=sampler.stamped,
         )
 
-    def cpu(self) -> tuple[float, float]:
-        """CPU time of this process in the measure window, and the length of the window, s; zeros if it was cut
-        short.
-        """
-        if len(self._marks) < 2:
-            return 0.0, 0.0
-        began, ended = self._marks
-        return (ended.cpu_ns - began.cpu_ns) / 1e9, (ended.at_ns - began.at_ns) / 1e9
-
-    def handling(self) -> dict[str, Any]:
-        """The fields of `Finished` about handling, over the measure window; {} if it was cut short."""
+    def measured(self) -> dict[str, Any]:
+        """The fields of `Finished` about CPU time and handling, over the measure window; {} if it was cut short."""
         if len(self._marks) < 2:
             return {}
         began, ended = self._marks
-        found: dict[str, Any] = {"answers": ended.answers - began.answers, "stamped": ended.stamped - began.stamped}
+        window_ns = ended.at_ns - began.at_ns
+        found: dict[str, Any] = {
+            "cpu_s": (ended.cpu_ns - began.cpu_ns) / 1e9,
+            "cpu_window_s": window_ns / 1e9,
+            "answers": ended.answers - began.answers,
+            "stamped": ended.stamped - began.stamped,
+        }
         waits_ns = [waited - began.runqueue_ns.get(thread, 0) for thread, waited in ended.runqueue_ns.items()]
         if waits_ns:
-            found["runqueue_s"] = sum(waits_ns) / 1e9
-            found["runqueue_fraction"] = max(waits_ns) / (ended.at_ns - began.at_ns)
+            found |= {"runqueue_s": sum(waits_ns) / 1e9, "runqueue_fraction": max(waits_ns) / window_ns}
         return found
 
     def _read_messages(self) -> None:
@@ -424,15 +420,12 @@ class Load:
         if self._commits is not None:
             self._commits.finish(self._reader)
         self._note_server_start()
-        cpu_s, window_s = ticker.cpu()
         missed, *missed_in_phases = loop.missed()
         return worker_messages.Finished(
             missed=missed,
             missed_in_phases=tuple(missed_in_phases),
             committed=tuple(self._recorder.committed.items()),
             unknown=tuple(Counter(loop.unknown).items()),
-            cpu_s=cpu_s,
-            cpu_window_s=window_s,
             start_skew_ns=loop.start_skew_ns,
             samples_lost=outlet.lost,
             first_errors=self._recorder.first_errors,
@@ -445,7 +438,7 @@ class Load:
             passes_s=tuple(seconds for terminal in self._terminals for seconds in terminal.passes_s),
             acknowledged=None if self._commits is None else self._commits.acknowledged,
             readings=() if self._commits is None else tuple(map(astuple, self._commits.readings)),
-            **ticker.handling(),
+            **ticker.measured(),
         )
 
     def abandon(self) -> None:
