@@ -154,8 +154,8 @@ class WindowCounts:
                 part.compact()
 
     def transactions(self, finished: Sequence[Finished], missed: Iterable[Ages]) -> tuple[TransactionLoad, ...]:
-        """The transactions of the window; `missed`: the ages of those of each worker that never began. What has begun
-        and has no answer counts as a record that ends when it was seen."""
+        """The transactions of the window; `missed`: the ages of those of each worker that never began. One that has
+        begun and has no answer is a record that ends when it was seen."""
         begun: dict[int, list[tuple[int, int, int]]] = {}
         never: dict[int, list[Histogram]] = {}
         for worker in finished:
