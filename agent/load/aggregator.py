@@ -90,17 +90,6 @@ class _Measured:
     schedule: Accumulator = field(default_factory=Accumulator)
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """Transactions of one type due in the window without an answer: ages of those that have begun, from the
-    intended time and from the start, their lags of the schedule, and ages of those that have not, ns."""
-
-    response: list[int] = field(default_factory=list)
-    service: list[int] = field(default_factory=list)
-    schedule: list[int] = field(default_factory=list)
-    missed: list[Histogram] = field(default_factory=list)
-
-
 class WindowCounts:
     """The transactions of the window from `start_ns` to before `end_ns`, by number: `names` are those of all, and
     `present` those in the mix."""
@@ -165,15 +154,26 @@ class WindowCounts:
                 part.compact()
 
     def transactions(self, finished: Sequence[Finished], missed: Iterable[Ages]) -> tuple[TransactionLoad, ...]:
-        """The transactions of the window; `missed`: the ages of those of each worker that never began."""
-        waiting = self._waiting(finished, missed)
-        return tuple(self._load(number, waiting[number]) for number in self._measured)
+        """The transactions of the window; `missed`: the ages of those of each worker that never began. One that has
+        begun and has no answer is a record that ends when it was seen."""
+        begun: dict[int, list[tuple[int, int, int]]] = {}
+        never: dict[int, list[Histogram]] = {}
+        for worker in finished:
+            for number, intended_ns, started_ns in worker.unfinished:
+                if self.includes(intended_ns):
+                    begun.setdefault(number, []).append((intended_ns, started_ns, worker.seen_ns))
+        for number, indices, counts, sum_ns, min_ns, max_ns in (age for ages in missed for age in ages):
+            ages = Histogram(indices=tuple(indices), counts=tuple(counts), sum_ns=sum_ns, min_ns=min_ns, max_ns=max_ns)
+            never.setdefault(number, []).append(ages)
+        return tuple(
+            self._load(number, np.array(begun.get(number, NO_TIMES)), histogram.merge(never.get(number, ())))
+            for number in self._measured
+        )
 
-    def _load(self, number: int, waiting: _Waiting) -> TransactionLoad:
+    def _load(self, number: int, begun: Triples, missed: Histogram) -> TransactionLoad:
         measured = self._measured[number]
-        missed = histogram.merge(waiting.missed)
         service = measured.service.histogram()
-        measured.schedule.add(np.array(waiting.schedule, dtype=np.int64))
+        measured.schedule.add(begun[:, 1] - begun[:, 0])
         return TransactionLoad(
             counts=TransactionCounts(
                 name=self._names[number],
@@ -188,25 +188,10 @@ class WindowCounts:
             schedule=measured.schedule.histogram() if self._is_open else Histogram(),
             ended=measured.ended,
             late=measured.late,
-            response_at_least=histogram.merge((histogram.bin_ns(waiting.response), missed)),
-            service_at_least=histogram.bin_ns(waiting.service),
+            response_at_least=histogram.merge((histogram.bin_ns(begun[:, 2] - begun[:, 0]), missed)),
+            service_at_least=histogram.bin_ns(begun[:, 2] - begun[:, 1]),
             schedule_at_least=missed,
         )
-
-    def _waiting(self, finished: Sequence[Finished], missed: Iterable[Ages]) -> dict[int, _Waiting]:
-        """The transactions due in the window that have no answer, by number."""
-        waiting = {number: _Waiting() for number in self._measured}
-        for number, indices, counts, sum_ns, min_ns, max_ns in (age for ages in missed for age in ages):
-            waiting[number].missed.append(
-                Histogram(indices=tuple(indices), counts=tuple(counts), sum_ns=sum_ns, min_ns=min_ns, max_ns=max_ns)
-            )
-        for worker in finished:
-            for number, intended_ns, started_ns in worker.unfinished:
-                if number != UNCONNECTED and self.includes(intended_ns):
-                    waiting[number].response.append(worker.seen_ns - intended_ns)
-                    waiting[number].service.append(worker.seen_ns - started_ns)
-                    waiting[number].schedule.append(started_ns - intended_ns)
-        return waiting
 
 
 def joined(results: Iterable[SessionResult]) -> SessionResult:

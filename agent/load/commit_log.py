@@ -6,7 +6,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, Literal
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
@@ -24,21 +24,13 @@ from proveout.proto.wire.results import CommitReading
 # an error like a failed connection: the terminal connects again.
 
 READ_S = 5.0
+START_S = 2.0
 FINISH_S = 8.0
 PAUSE_S = 0.1
 RETRIES_MAX = 5
 
 Connect = Callable[[], tuple[Any, Mapping[str, Any]]]
 Waits = Literal["polled", "blocking"]
-
-
-def asked(connect: Connect, waits: Waits, statement: Statement) -> Sequence[Row]:
-    """The rows of a statement on a connection of its own. StatementFailure."""
-    session, prepared = connect()
-    try:
-        return _Connection(session, prepared, waits).ask(statement)
-    finally:
-        session.close()
 
 
 class CommitLog:
@@ -146,7 +138,7 @@ class _Connection:
             left_s = self._deadline_s - time.monotonic()
             if left_s <= 0 or not answer.poll(left_s * 1000):
                 self._session.cancel()
-                raise StatementFailure("timeout", "no answer while commits were read back", FailureKind.LOST)
+                raise StatementFailure("timeout", "no answer of the server beside the load", FailureKind.LOST)
             if self._session.receive():
                 return
 
@@ -165,11 +157,32 @@ _STARTED = tuple(
 )
 
 
-def server_start_ms(connect: Connect, waits: Waits, dialect: Dialect) -> int | None:
-    """The Unix time of the server's start on its own clock, ms; None when it gives no answer."""
+def server_start_ms(session: Any, waits: Waits, dialect: Dialect) -> int | None:
+    """The Unix time of the server's start on its own clock, ms; None where it does not tell. StatementFailure if the
+    session is lost."""
+    connection = _Connection(session, {}, waits)
     for statement in _STARTED:
-        if dialect in statement.text:
-            with suppress(ProveoutError):  # the connection too may fail
-                if rows := asked(connect, waits, statement):
-                    return int(rows[0][0])
+        try:
+            if dialect in statement.text and (rows := connection.ask(statement)):
+                return int(rows[0][0])
+        except StatementFailure as failure:
+            if failure.kind is FailureKind.LOST:
+                raise
     return None
+
+
+def last_start_ms(connect: Connect, waits: Waits, dialect: Dialect) -> int | None:
+    """The same on a connection of its own; None too when there is no answer within START_S: a server that hangs, or a
+    pooler in front of one, may accept a connection and never prepare a statement."""
+    answers: list[int | None] = []
+
+    def ask() -> None:
+        with suppress(ProveoutError):  # the connection too may fail
+            session, _ = connect()
+            with closing(session):
+                answers.append(server_start_ms(session, waits, dialect))
+
+    thread = threading.Thread(target=ask, name="server-start", daemon=True)
+    thread.start()
+    thread.join(START_S)
+    return next(iter(answers), None)

@@ -16,19 +16,10 @@ from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.table import driver
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.populate_jobs import (
-    Committed,
-    Complete,
-    Count,
-    Execute,
-    Failed,
     Finished,
     Job,
-    Load,
     Opening,
-    Prepare,
     Progress,
-    Settle,
-    Undo,
     from_line,
     missing,
     share_of,
@@ -42,10 +33,10 @@ from proveout.dsl import engines
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.kinds import build
-from proveout.proto.wire.results import Populated, TableCount
+from proveout.proto.wire.results import Populated, TableCount, TaskError
 from proveout.proto.wire.tasks import PopulateSystem
 
-# Every failure of a worker process is a `TaskFault`: its own `Failed`, or how the process died with its last output.
+# Every failure of a worker process is a `TaskFault`: its own `TaskError`, or how the process died with its last output.
 
 LINE_MAX = 16 * 1024 * 1024  # the committed ranges of a load with many gaps
 MODULE = "proveout.agent.load.populate_worker"
@@ -64,7 +55,7 @@ class Worker(Child):
         """A new process for such an engine; `progress(rows)` is called as rows go in."""
         return cls(await spawn(MODULE, privileges, engine, engine=engine, limit=LINE_MAX), progress)
 
-    async def run(self, job: Job) -> Finished:
+    async def run(self, job: Opening | Job) -> Finished:
         """Run a job; return its answer. TaskFault when it failed or the worker died."""
         with contextlib.suppress(ConnectionError):  # it died; reading tells how
             self._stdin.write(to_line(job))
@@ -75,8 +66,8 @@ class Worker(Child):
                     self._progress(rows)
                 case Finished() as finished:
                     return finished
-                case Failed(code=code, message=message, way_out=way_out):
-                    raise TaskFault(code, message, way_out=way_out)
+                case TaskError() as error:
+                    raise TaskFault.from_error(error)
         raise TaskFault("fault", f"a populate worker (process {self.pid}) {await self.ending()}")
 
 
@@ -153,9 +144,9 @@ async def populate(context: TaskContext, spec: PopulateSystem) -> Populated:
         _opening(spec), workers, progress.add, Privileges.for_endpoint(spec.endpoint, context.policy)
     ) as loaders:
         if spec.steps == DROP:
-            await loaders.run([Undo()])
+            await loaders.run([Job(what="undo")])
         if "prepare" in spec.steps:
-            kept = (await loaders.workers[0].run(Prepare())).rows
+            kept = (await loaders.workers[0].run(Job(what="prepare"))).rows
         try:
             loaded: dict[str, int] | None = None
             if "load" in spec.steps:
@@ -163,7 +154,7 @@ async def populate(context: TaskContext, spec: PopulateSystem) -> Populated:
             if "finish" in spec.steps:
                 tables = await _finish(loaders, population, dialect, progress, loaded)
                 judge(tables, spec.endpoint.system)
-                await loaders.run([Complete()])
+                await loaders.run([Job(what="complete")])
         except BaseException as error:
             await asyncio.shield(loaders.kill())
             await _give_up(context, spec, error)
@@ -232,10 +223,10 @@ async def _load(
 ) -> dict[str, int]:
     """Rows of this host's share into all tables; rows sent per table."""
     mine = share_of(slices(population.units, population.slice_units), spec.share_from, spec.share_to, spec.shares)
-    committed = (await loaders.workers[0].run(Committed())).ranges or {}
+    committed = (await loaders.workers[0].run(Job(what="committed"))).ranges or {}
     due = {table.name: set(missing(mine, committed.get(table.name, ()))) for table in population.tables}
     jobs = [
-        Load(table=table.name, first=first, count=count)
+        Job(what="load", table=table.name, first=first, count=count)
         for first, count in mine
         for table in population.tables  # neighbouring jobs go to different tables, so workers do not contend for one
         if (first, count) in due[table.name]
@@ -245,7 +236,7 @@ async def _load(
     loaded = dict.fromkeys((table.name for table in population.tables), 0)
     for job, rows in zip(jobs, await loaders.run(jobs), strict=True):
         loaded[job.table] += rows
-    await loaders.run([Settle()])
+    await loaders.run([Job(what="settle")])
     return loaded
 
 
@@ -258,7 +249,7 @@ async def _finish(
 ) -> tuple[TableCount, ...]:
     """The statements after the load, then every table's rows; `loaded` are those that this task has sent. TaskFault
     when units are missing or the rows are not those that were sent."""
-    committed = (await loaders.workers[0].run(Committed())).ranges
+    committed = (await loaders.workers[0].run(Job(what="committed"))).ranges
     if committed is not None:
         whole = {name: sum(units for _, units, _ in committed.get(name, ())) for name in population.expected}
         if short := [
@@ -270,16 +261,19 @@ async def _finish(
     for number, phase in enumerate(population.after[dialect], start=1):
         progress.note(f"keys, indexes and statistics, step {number} of {len(population.after[dialect])}")
         await loaders.run(
-            [Execute(statement=text, step=f"after {number}.{place}") for place, text in enumerate(phase, start=1)]
+            [
+                Job(what="execute", statement=text, step=f"after {number}.{place}")
+                for place, text in enumerate(phase, start=1)
+            ]
         )
-    await loaders.run([Settle()])
+    await loaders.run([Job(what="settle")])
     progress.note("counting rows")
     return await _count(loaders, population, loaded)
 
 
 async def _count(loaders: WorkerPool, population: Population, loaded: dict[str, int] | None) -> tuple[TableCount, ...]:
     """Every table's rows, counted by the database; WrongRows when they are not those that were sent."""
-    counted = await loaders.run([Count(table=table.name) for table in population.tables])
+    counted = await loaders.run([Job(what="count", table=table.name) for table in population.tables])
     tables = []
     for table, rows in zip(population.tables, counted, strict=True):
         if loaded is not None and rows != loaded[table.name]:
@@ -308,7 +302,7 @@ async def _undo(context: TaskContext, spec: PopulateSystem) -> None:
     try:
         privileges = Privileges.for_endpoint(spec.endpoint, context.policy)
         async with asyncio.timeout(UNDO_S), worker_pool(_opening(spec), 1, lambda _: None, privileges) as loaders:
-            await loaders.run([Undo()])
+            await loaders.run([Job(what="undo")])
     except (TaskFault, TimeoutError) as error:
         reason = error.what if isinstance(error, TaskFault) else f"it took longer than {UNDO_S:.0f} s"
         context.log(

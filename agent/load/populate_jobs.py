@@ -15,6 +15,7 @@ from proveout.core.data_classes import record
 from proveout.core.json_data import from_message, to_message
 from proveout.dsl.plan.topology import Workload
 from proveout.dsl.workloads.base import Population
+from proveout.proto.wire.results import TaskError
 from proveout.proto.wire.tasks import Endpoint
 
 # The slices of a population are always the same, however many hosts and workers load it, so that a load that was broken
@@ -56,53 +57,23 @@ class Opening:
 
 
 @record
-class Prepare:
-    """Remove the tables of an earlier load and create empty ones; refuse tables that proveout did not make. Those of
-    this load stay, when it was broken off; answers the rows that are there."""
+class Job:
+    """A job of a worker, by name; it answers `Finished`.
 
+    `prepare`: remove the tables of an earlier load and create empty ones; refuse tables that proveout did not make.
+    Those of this load stay, when it was broken off; answers the rows that are there. `committed`: answer the ranges of
+    each table in the journal. `load`: the rows of units `first` … `first + count - 1` into a table, in one transaction;
+    answers rows loaded. `execute`: one statement by itself, unless it has run already; `step` is its name in the
+    journal. `settle`: make what was loaded durable. `count`: the rows of a table. `complete`: remove the journal.
+    `undo`: remove the tables again.
+    """
 
-@record
-class Load:
-    """Load the rows of units `first` … `first + count - 1` into a table, in one transaction; answers rows loaded."""
-
-    table: str
-    first: int
-    count: int
-
-
-@record
-class Execute:
-    """Run one statement by itself; `step` is its name in the journal. One that has run already is left out."""
-
-    statement: str
-    step: str
-
-
-@record
-class Committed:
-    """Read the journal. The answer has the `ranges` (first, units, rows) of each table; None without a journal."""
-
-
-@record
-class Complete:
-    """The population is complete: remove the journal."""
-
-
-@record
-class Count:
-    """Count the rows of a table; answers rows."""
-
-    table: str
-
-
-@record
-class Settle:
-    """Make what was loaded durable."""
-
-
-@record
-class Undo:
-    """Remove the tables again."""
+    what: str
+    table: str = ""
+    first: int = 0
+    count: int = 0
+    statement: str = ""
+    step: str = ""
 
 
 @record
@@ -114,27 +85,18 @@ class Progress:
 
 @record
 class Finished:
-    """The job is done; `rows` loaded or counted, `ranges` committed."""
+    """The job is done; `rows` loaded or counted, `ranges` (first, units, rows) of each table that are committed, None
+    without a journal."""
 
     rows: int = 0
     ranges: dict[str, tuple[tuple[int, int, int], ...]] | None = None
 
 
-@record
-class Failed:
-    """The job failed as expected failures do; see `results.TaskError`. The worker ends after it."""
-
-    code: str
-    message: str
-    way_out: str = ""
+Answer: TypeAlias = Progress | Finished | TaskError
+_TYPES = {one.__name__: one for one in (Opening, Job, *get_args(Answer))}
 
 
-Job: TypeAlias = Opening | Prepare | Load | Execute | Count | Settle | Undo | Committed | Complete
-Answer: TypeAlias = Progress | Finished | Failed
-_TYPES = {t.__name__: t for union in (Job, Answer) for t in get_args(union)}
-
-
-def to_line(message: Job | Answer) -> bytes:
+def to_line(message: Opening | Job | Answer) -> bytes:
     """The message as one line, newline and all."""
     return to_message(message) + b"\n"
 

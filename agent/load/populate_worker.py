@@ -16,30 +16,14 @@ from typing import Any
 from proveout.agent.engines.adapter import Loader, ResumableLoader
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.populate_jobs import (
-    Answer,
-    Committed,
-    Complete,
-    Count,
-    Execute,
-    Failed,
-    Finished,
-    Load,
-    LoadJournal,
-    Opening,
-    Prepare,
-    Progress,
-    Settle,
-    Undo,
-    from_line,
-    to_line,
-)
+from proveout.agent.load.populate_jobs import Answer, Finished, Job, LoadJournal, Opening, Progress, from_line, to_line
 from proveout.agent.sandbox.privileges import enter
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.errors import ProveoutError
 from proveout.core.linux import ORPHANED
 from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.kinds import build
+from proveout.proto.wire.results import TaskError
 
 
 class Jobs:
@@ -57,7 +41,7 @@ class Jobs:
         """The next job; None when there will be no more."""
         return self._queue.get()
 
-    def answer(self, answer: Finished | Failed) -> None:
+    def answer(self, answer: Finished | TaskError) -> None:
         """End the job in hand."""
         self._answered += 1
         say(answer)
@@ -72,7 +56,7 @@ class Jobs:
 
 
 def main(parent: int, argument: str, engine: str) -> int:
-    """Serve jobs until stdin ends. Exit code 0, or 1 after a `Failed`."""
+    """Serve jobs until stdin ends. Exit code 0, or 1 after a `TaskError`."""
     enter(argument, parent, LOAD_WORKER_NAME, engine)
     jobs = Jobs()
     try:
@@ -85,7 +69,7 @@ def main(parent: int, argument: str, engine: str) -> int:
             jobs.answer(work.answer(job))
         work.loader.close()
     except ProveoutError as error:
-        jobs.answer(Failed(code=getattr(error, "code", "fault"), message=error.what, way_out=error.way_out))
+        jobs.answer(TaskError(code=getattr(error, "code", "fault"), message=error.what, way_out=error.way_out))
         return 1
     return 0
 
@@ -101,40 +85,36 @@ class _Work:
         if opening.load and isinstance(self.loader, ResumableLoader):
             self._journal = LoadJournal(self.loader, population, opening.load)
 
-    def answer(self, job: object) -> Finished:
-        """Run one job."""
-        if isinstance(job, Committed):
-            if self._journal is None:
-                return Finished()
-            return Finished(ranges={table: tuple(ranges) for table, ranges in self._journal.ranges().items()})
-        return Finished(rows=self._do(job))
-
-    def _do(self, job: object) -> int:
-        """Run one job; the rows it is about."""
+    def answer(self, job: Job) -> Finished:
+        """Do one job."""
         loader, journal = self.loader, self._journal
-        match job:
-            case Load():
-                return self._load(job)
-            case Count(table=name):
-                return loader.count(name)
-            case Execute():
-                self._execute(job)
-            case Prepare():
-                return self._prepare()
-            case Settle():
+        match job.what:
+            case "load":
+                return Finished(rows=self._load(job))
+            case "count":
+                return Finished(rows=loader.count(job.table))
+            case "prepare":
+                return Finished(rows=self._prepare())
+            case "committed" if journal is not None:
+                return Finished(ranges={table: tuple(ranges) for table, ranges in journal.ranges().items()})
+            case "committed":
+                pass
+            case "execute" if journal is not None:
+                journal.execute(job.step, job.statement)
+            case "execute":
+                loader.execute(job.statement)
+            case "settle":
                 loader.settle()
-            case Undo():
-                loader.undo()
-                if journal is not None:
-                    journal.drop()
-            case Complete():
+            case "undo" | "complete":
+                if job.what == "undo":
+                    loader.undo()
                 if journal is not None:
                     journal.drop()
             case _:
-                raise TaskFault("invalid", f"a populate worker has no job {type(job).__name__}")
-        return 0
+                raise TaskFault("invalid", f"a populate worker has no job {job.what}")
+        return Finished()
 
-    def _load(self, job: Load) -> int:
+    def _load(self, job: Job) -> int:
         table = self._tables[job.table]
         if self._journal is None:
             return self.loader.load(table, job.first, job.count, _progressed)
@@ -152,12 +132,6 @@ class _Work:
             if journal is not None:
                 journal.create()
         return kept or 0
-
-    def _execute(self, job: Execute) -> None:
-        if self._journal is None:
-            self.loader.execute(job.statement)
-        else:
-            self._journal.execute(job.step, job.statement)
 
 
 def _connect(opening: Opening, population: Population) -> Loader:

@@ -32,7 +32,7 @@ from proveout.agent.engines.driver_contract import (
 from proveout.agent.engines.sessions import Members, cancel_statements, configure, grouped, prepare
 from proveout.agent.engines.table import driver
 from proveout.agent.load import worker_messages
-from proveout.agent.load.commit_log import CommitLog, server_start_ms
+from proveout.agent.load.commit_log import CommitLog, last_start_ms, server_start_ms
 from proveout.agent.load.loop.client_delays import runqueue_ns
 from proveout.agent.load.loop.event_loop import RECONNECT_S, Connection, PolledLoop, Reconnector, SessionLoop
 from proveout.agent.load.loop.recorder import LATE_NS, SECOND_NS, TRIPLE, Recorder
@@ -125,6 +125,11 @@ class ChunkWriter:
         with contextlib.suppress(BlockingIOError):
             self._write()
 
+    @property
+    def has_rest(self) -> bool:
+        """Whether the pipe did not take all of the chunks."""
+        return bool(self._waiting)
+
     def send(self, frame: worker_messages.FromWorker) -> None:
         """Write a frame and all queued data before it. Blocks until the agent has read."""
         self._keep(worker_messages.encode(frame))
@@ -168,7 +173,7 @@ class LoadTicker:
     """Periodic work of a load: packs records, measures CPU in the measure window, reads messages of the agent.
 
     The loop calls it ten times a second. Each chunk wakes the agent, so it sends the records when the agent takes their
-    second as complete, and many records earlier.
+    second as complete, and earlier many records, or the rest of those that its pipe did not take.
     `pause_longest_ns` is the longest time between two calls in the measure window: a process that is stopped, or gets
     no CPU, makes no calls.
     """
@@ -197,7 +202,8 @@ class LoadTicker:
         since = now_ns - self._timeline.t0_ns
         over = self._stopped or self._completed or now_ns >= self._timeline.end_ns
         complete = (since - LATE_NS) // SECOND_NS
-        if over or complete > self._complete or self._recorder.size_bytes > CHUNK_BYTES:
+        many = self._outlet.has_rest or self._recorder.size_bytes > CHUNK_BYTES
+        if over or many or complete > self._complete:
             self._complete = complete
             self.pack(now_ns)
         if over:
@@ -244,25 +250,21 @@ class LoadTicker:
             stamped=sampler.stamped,
         )
 
-    def cpu(self) -> tuple[float, float]:
-        """CPU time of this process in the measure window, and the length of the window, s; zeros if it was cut
-        short.
-        """
-        if len(self._marks) < 2:
-            return 0.0, 0.0
-        began, ended = self._marks
-        return (ended.cpu_ns - began.cpu_ns) / 1e9, (ended.at_ns - began.at_ns) / 1e9
-
-    def handling(self) -> dict[str, Any]:
-        """The fields of `Finished` about handling, over the measure window; {} if it was cut short."""
+    def measured(self) -> dict[str, Any]:
+        """The fields of `Finished` about CPU time and handling, over the measure window; {} if it was cut short."""
         if len(self._marks) < 2:
             return {}
         began, ended = self._marks
-        found: dict[str, Any] = {"answers": ended.answers - began.answers, "stamped": ended.stamped - began.stamped}
+        window_ns = ended.at_ns - began.at_ns
+        found: dict[str, Any] = {
+            "cpu_s": (ended.cpu_ns - began.cpu_ns) / 1e9,
+            "cpu_window_s": window_ns / 1e9,
+            "answers": ended.answers - began.answers,
+            "stamped": ended.stamped - began.stamped,
+        }
         waits_ns = [waited - began.runqueue_ns.get(thread, 0) for thread, waited in ended.runqueue_ns.items()]
         if waits_ns:
-            found["runqueue_s"] = sum(waits_ns) / 1e9
-            found["runqueue_fraction"] = max(waits_ns) / (ended.at_ns - began.at_ns)
+            found |= {"runqueue_s": sum(waits_ns) / 1e9, "runqueue_fraction": max(waits_ns) / window_ns}
         return found
 
     def _read_messages(self) -> None:
@@ -326,9 +328,12 @@ class Load:
         many loads on a few cores would begin late.
         """
         try:
+            opened: dict[int, tuple[Any, dict[str, Any]]] = {}
             if self._sessions.are_lent:
                 self._arm_lent()
-            opened = {} if self._sessions.are_lent else self._open_all(self._arm.numbers)
+            else:
+                opened = self._open_all(self._arm.numbers)
+                self._note_server_start(opened[self._arm.numbers[0]][0])
             for number in self._arm.numbers:
                 self._terminals.append(self._terminal(number, *opened.get(number, (None, {}))))
         except StatementFailure as failure:
@@ -340,14 +345,15 @@ class Load:
                 subject="" if lost else failure.subject,
                 line=failure.line,
             )
-        self._note_server_start()
         gc.collect()
         return worker_messages.Ready()
 
-    def _note_server_start(self) -> None:
-        """Ask the one server of the load when it was started; of all workers that of terminal 0."""
+    def _note_server_start(self, session: Any = None) -> None:
+        """Ask the one server of the load when it was started; of all workers that of terminal 0. Before the load on a
+        session of it: the server may accept no more of them."""
         if self._arm.numbers[0] == 0 and len(self._dsns) == 1 and not self._sessions.access:
-            at_ms = server_start_ms(self._reader, self._driver.waits, self._driver.dialect)
+            of = self._driver.waits, self._driver.dialect
+            at_ms = server_start_ms(session, *of) if session is not None else last_start_ms(self._reader, *of)
             self._server_starts_ms += [] if at_ms is None else [at_ms]
 
     def _arm_lent(self) -> None:
@@ -361,9 +367,11 @@ class Load:
             opened = self._open_all([connection.number for connection in kept])
             for connection in kept:
                 connection.hold(opened[connection.number])
+            self._note_server_start(kept[0].session)
         else:
             session, _ = self._connect(self._arm.numbers[0])
-            session.close()
+            with contextlib.closing(session):
+                self._note_server_start(session)
 
     def _open_all(self, numbers: Sequence[int]) -> dict[int, tuple[Any, dict[str, Any]]]:
         """Connect and prepare several sessions at a time, but one after the other to a database in this process, which
@@ -412,15 +420,12 @@ class Load:
         if self._commits is not None:
             self._commits.finish(self._reader)
         self._note_server_start()
-        cpu_s, window_s = ticker.cpu()
         missed, *missed_in_phases = loop.missed()
         return worker_messages.Finished(
             missed=missed,
             missed_in_phases=tuple(missed_in_phases),
             committed=tuple(self._recorder.committed.items()),
             unknown=tuple(Counter(loop.unknown).items()),
-            cpu_s=cpu_s,
-            cpu_window_s=window_s,
             start_skew_ns=loop.start_skew_ns,
             samples_lost=outlet.lost,
             first_errors=self._recorder.first_errors,
@@ -433,7 +438,7 @@ class Load:
             passes_s=tuple(seconds for terminal in self._terminals for seconds in terminal.passes_s),
             acknowledged=None if self._commits is None else self._commits.acknowledged,
             readings=() if self._commits is None else tuple(map(astuple, self._commits.readings)),
-            **ticker.handling(),
+            **ticker.measured(),
         )
 
     def abandon(self) -> None:

@@ -99,8 +99,8 @@ class Finished:
     missed: Ages
     committed: tuple[tuple[int, int], ...]
     unknown: tuple[tuple[int, int], ...]
-    cpu_s: float
-    cpu_window_s: float
+    cpu_s: float = 0.0
+    cpu_window_s: float = 0.0
     start_skew_ns: int
     samples_lost: int
     first_errors: tuple[str, ...]

@@ -34,11 +34,11 @@ from proveout.agent.load.populate import populate
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.hlr import HLR_WEIGHTS, Hlr
-from proveout.dsl.workloads.hlr_workload import build
+from proveout.dsl.workloads.hlr_workload import HlrWorkload
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 SUBSCRIBERS = 20_000
-WIDE, NARROW = (kind.statements[0] for kind in build(Hlr()).transactions[:2])
+WIDE, NARROW = (kind.statements[0] for kind in HlrWorkload(Hlr()).transactions[:2])
 STATEMENTS = {"narrow": NARROW, "wide": WIDE}
 
 

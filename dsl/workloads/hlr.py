@@ -363,7 +363,7 @@ def _found(slots: Mapping[Slots, float], full_and_after: FullAndAfter) -> float:
 KIND = WorkloadExtension(
     parameters=Hlr,
     transactions=lambda _: HLR_TRANSACTIONS,
-    build="proveout.dsl.workloads.hlr_workload:build",
+    build="proveout.dsl.workloads.hlr_workload:HlrWorkload",
     writes=runs_any(writers(DECLARED)),
     rows=lambda model: model.population * sum(mean for mean, *_ in PER_SUBSCRIBER[model.cardinality]),
     tables=lambda _: NAMES,

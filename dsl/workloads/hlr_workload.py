@@ -98,9 +98,6 @@ class HlrWorkload(Declared):
         )
 
 
-build = HlrWorkload
-
-
 # Every subscriber owns a fixed run of words in each stream of its own purpose (`random_streams`), so a row never
 # depends on how the population was cut. Fields come from disjoint bits.
 

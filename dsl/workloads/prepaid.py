@@ -213,7 +213,7 @@ def invariants(opening: int) -> tuple[Invariant, ...]:
 KIND = WorkloadExtension(
     parameters=Prepaid,
     transactions=lambda _: PREPAID_TRANSACTIONS,
-    build="proveout.dsl.workloads.prepaid_workload:build",
+    build="proveout.dsl.workloads.prepaid_workload:PrepaidWorkload",
     writes=runs_any(writers(DECLARED)),
     rows=lambda model: model.population + model.accounts,
     tables=lambda _: TABLES,

@@ -194,6 +194,3 @@ class PrepaidWorkload(Declared):
     @cached_property
     def invariants(self) -> tuple[Invariant, ...]:
         return prepaid.invariants(opening_total(self.parameters.seed, self.parameters.accounts))
-
-
-build = PrepaidWorkload

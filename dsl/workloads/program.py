@@ -312,9 +312,6 @@ class ProgramWorkload:
         """The program draws its own keys."""
 
 
-build = ProgramWorkload
-
-
 def _load_problem(model: Program, engine: str) -> str | None:
     given = TARGET_FIELDS.get(engine)
     if given is None:
@@ -342,7 +339,7 @@ def _stage_problems(model: Program, has_rate: bool, clients: int, ramp_up_s: flo
 KIND = WorkloadExtension(
     parameters=Program,
     transactions=lambda _: (TRANSACTION,),
-    build="proveout.dsl.workloads.program:build",
+    build="proveout.dsl.workloads.program:ProgramWorkload",
     writes=lambda model: model.writes,
     populates=lambda _: False,
     load_problem=_load_problem,

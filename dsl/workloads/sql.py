@@ -607,7 +607,7 @@ def _writes(model: Custom) -> bool:
 KIND = WorkloadExtension(
     parameters=Custom,
     transactions=lambda model: tuple(model.transactions),
-    build="proveout.dsl.workloads.sql_workload:build",
+    build="proveout.dsl.workloads.sql_workload:SqlWorkload",
     writes=_writes,
     rows=lambda model: sum(table.rows for table in model.tables.values()),
     tables=lambda model: tuple(model.tables),

@@ -348,9 +348,6 @@ class SqlWorkload(Stepped):
         return self.parameters.binds | self.parameters.transactions[transaction].binds
 
 
-build = SqlWorkload
-
-
 FAILURES_MAX = 0.01
 """The largest share of logical failures of a transaction that expects rows and declares no `logical_failures`."""
 

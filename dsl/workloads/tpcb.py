@@ -144,7 +144,7 @@ def with_loads_of(model: Tpcb, others: Sequence[Tpcb]) -> Tpcb:
 KIND = WorkloadExtension(
     parameters=Tpcb,
     transactions=lambda _: TPCB_TRANSACTIONS,
-    build="proveout.dsl.workloads.tpcb_workload:build",
+    build="proveout.dsl.workloads.tpcb_workload:TpcbWorkload",
     writes=runs_any(writers(DECLARED)),
     rows=lambda model: model.scale + model.tellers + model.accounts,
     tables=lambda _: TABLES,

@@ -103,6 +103,3 @@ class TpcbWorkload(Declared):
     def invariants(self) -> tuple[Invariant, ...]:
         """Money is conserved."""
         return tpcb.ALWAYS if self.parameters.weights["SimpleUpdate"] else (*tpcb.ALWAYS, tpcb.BOOKED)
-
-
-build = TpcbWorkload

@@ -78,7 +78,7 @@ def counted(key: int) -> Mapping[str, Statement]:
 
 _KEYS = "CAST(vpn_id AS VARCHAR(20)) || 'x' || CAST(vpn_nb AS VARCHAR(20))"
 _CALLERS = (
-    "SELECT SUM(CASE WHEN RTRIM(last_calling_party) IN ('0000000000', SUBSTR({}, 1, 10)) THEN 1 ELSE 0 END), COUNT(*) "
+    "SELECT COUNT(CASE WHEN RTRIM(last_calling_party) IN ('0000000000', SUBSTR({}, 1, 10)) THEN 1 END), COUNT(*) "
     "FROM vpn_users"
 )
 CALLERS = Invariant(
@@ -97,7 +97,7 @@ CALLERS = Invariant(
 KIND = WorkloadExtension(
     parameters=Tptbm,
     transactions=lambda _: TPTBM_TRANSACTIONS,
-    build="proveout.dsl.workloads.tptbm_workload:build",
+    build="proveout.dsl.workloads.tptbm_workload:TptbmWorkload",
     writes=runs_any(writers(DECLARED)),
     rows=lambda model: model.rows,
     tables=lambda _: (VPN_USERS.name,),

@@ -145,8 +145,6 @@ def _callers(drawn: Mapping[str, Column]) -> list[str]:
     return [f"{vpn_id}x{vpn_nb}"[:10].ljust(10) for vpn_id, vpn_nb in pairs]
 
 
-build = TptbmWorkload
-
 ANYTHING = (0.0, 1.0)
 
 

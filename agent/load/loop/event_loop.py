@@ -25,8 +25,8 @@ from proveout.agent.load.loop.terminal import (
     under_way_with_times,
 )
 from proveout.agent.load.loop.transaction import rolled_back
-from proveout.agent.load.loop.transaction_loop import NEXT, SETTLE, WAIT, again, first, serve, turns
-from proveout.agent.load.loop.transaction_loop_python import ERROR, RETRY, ROLLED_BACK
+from proveout.agent.load.loop.transaction_loop import again, first, serve, turns
+from proveout.agent.load.loop.transaction_loop_python import ERROR, NEXT, RETRY, ROLLED_BACK, SETTLE, WAIT
 from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.agent.load.worker_messages import Ages, Unfinished
 from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions

@@ -21,8 +21,8 @@ from proveout.agent.engines.sessions import READ_ONLY_CODES, cancel_statements
 from proveout.agent.load.loop.event_loop import LoadLoop, pause_ns
 from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal, under_way
 from proveout.agent.load.loop.transaction import ROLLBACK
-from proveout.agent.load.loop.transaction_loop import execute, repeat
-from proveout.agent.load.loop.transaction_loop_python import ERROR, RETRY
+from proveout.agent.load.loop.transaction_loop import repeat
+from proveout.agent.load.loop.transaction_loop_python import ERROR, RETRY, execute
 from proveout.dsl.workloads.base import Outcome
 
 JOIN_S = 1.0

@@ -43,11 +43,6 @@ from typing import TYPE_CHECKING
 
 from proveout.agent.load.loop.client_delays import Sampler
 from proveout.agent.load.loop.transaction_loop_python import (
-    NEXT,
-    SETTLE,
-    SPECULATION,
-    TICK,
-    WAIT,
     AcknowledgedTimes,
     KindState,
     Mix,
@@ -55,36 +50,13 @@ from proveout.agent.load.loop.transaction_loop_python import (
     TerminalState,
     Times,
     again,
-    execute,
     first,
     repeat,
     serve,
     turns,
 )
 
-if not TYPE_CHECKING and not os.environ.get("PROVEOUT_PURE_PYTHON"):
-    with contextlib.suppress(ImportError):
-        from proveout.agent.load.loop.transaction_loop_native import (
-            AcknowledgedTimes,
-            KindState,
-            Mix,
-            Sampler,
-            Script,
-            TerminalState,
-            Times,
-            again,
-            first,
-            repeat,
-            serve,
-            turns,
-        )
-
 __all__ = [
-    "NEXT",
-    "SETTLE",
-    "SPECULATION",
-    "TICK",
-    "WAIT",
     "AcknowledgedTimes",
     "KindState",
     "Mix",
@@ -93,9 +65,14 @@ __all__ = [
     "TerminalState",
     "Times",
     "again",
-    "execute",
     "first",
     "repeat",
     "serve",
     "turns",
 ]
+
+if not TYPE_CHECKING and not os.environ.get("PROVEOUT_PURE_PYTHON"):
+    with contextlib.suppress(ImportError, AttributeError):  # not built, or before a name was added
+        from proveout.agent.load.loop import transaction_loop_native as native
+
+        globals().update({name: getattr(native, name) for name in __all__})

@@ -127,7 +127,7 @@ def _division_problem(model: Tprocc, instances: int) -> str | None:
 KIND = WorkloadExtension(
     parameters=Tprocc,
     transactions=lambda _: TPROCC_TRANSACTIONS,
-    build="proveout.dsl.workloads.tprocc.workload:build",
+    build="proveout.dsl.workloads.tprocc.workload:TproccWorkload",
     writes=runs_any(("NewOrder", "Payment", "Delivery")),
     rows=lambda model: sum(row_counts(model).values()),
     tables=lambda _: TABLES,

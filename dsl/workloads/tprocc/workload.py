@@ -443,6 +443,3 @@ class TproccWorkload:
             name: endless(draw, BATCH, seed, PURPOSE + number, stream).__next__
             for number, (name, draw) in enumerate(made)
         }
-
-
-build = TproccWorkload

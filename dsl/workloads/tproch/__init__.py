@@ -116,7 +116,7 @@ def query_name(number: int) -> str:
 KIND = WorkloadExtension(
     parameters=Tproch,
     transactions=transactions,
-    build="proveout.dsl.workloads.tproch.workload:build",
+    build="proveout.dsl.workloads.tproch.workload:TprochWorkload",
     writes=refreshes,
     rows=lambda model: sum(model.rows(table) for table in TABLES),
     tables=lambda _: TABLES,

@@ -519,6 +519,3 @@ def _query(number: int) -> TransactionType:
 
 def _request(drawn: Parameters, number: int) -> Request:
     return STATEMENTS[number], drawn.arguments(number)
-
-
-build = TprochWorkload

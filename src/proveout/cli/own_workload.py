@@ -519,7 +519,7 @@ def _refused(database: Database, transactions: Sequence[Transaction]) -> dict[st
     from proveout.agent.engines.table import driver
     from proveout.agent.load_check import StatementCheck
     from proveout.dsl.workloads.sql import Custom
-    from proveout.dsl.workloads.sql_workload import build
+    from proveout.dsl.workloads.sql_workload import SqlWorkload
 
     engine = driver(database.engine)
     refused: dict[str, str] = {}
@@ -528,7 +528,7 @@ def _refused(database: Database, transactions: Sequence[Transaction]) -> dict[st
             check = StatementCheck(database.engine, engine, session)
             for one in transactions:
                 entry = {"weight": one.weight, "binds": dict(one.binds), "statements": one.statements}
-                workload = build(Custom.model_validate({"transactions": {one.name: entry}}))
+                workload = SqlWorkload(Custom.model_validate({"transactions": {one.name: entry}}))
                 for statement in workload.transactions[0].statements:
                     for finding in check.of_statement(statement, one.name, settled=True):
                         refused[one.name] = finding.message

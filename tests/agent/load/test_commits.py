@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import threading
 from collections.abc import Iterator
 from dataclasses import astuple, replace
 from pathlib import Path
@@ -19,11 +20,13 @@ import psutil
 import pytest
 import yaml
 from cutting_proxy import CuttingProxy, Where
-from eventually import eventually, eventually_async
+from eventually import PATIENCE_S, eventually, eventually_async
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.load import commit_log
+from proveout.agent.load.commit_log import last_start_ms
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.transaction import Tally
 from proveout.agent.load.run_load import run_load
@@ -32,21 +35,45 @@ from proveout.dsl import engines
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Sessions
 from proveout.dsl.plan.topology import System
-from proveout.dsl.workloads.base import Outcome
+from proveout.dsl.workloads.base import Outcome, Statement
 from proveout.dsl.workloads.commits import COUNT_COMMIT, TABLE, load_id, table_operation, tracked
 from proveout.dsl.workloads.hlr import Hlr
-from proveout.dsl.workloads.hlr_workload import build
+from proveout.dsl.workloads.hlr_workload import HlrWorkload
 from proveout.proto.wire.histogram import READINGS_MAX, of, together
 from proveout.proto.wire.results import CommitReading, LoadResult
 from proveout.proto.wire.tasks import Endpoint, RunLoad
 
 from .conftest import LoadContext, load_task, populated, workload_of
+from .in_memory import Session
 
-HLR = build(Hlr(population=100))
+HLR = HlrWorkload(Hlr(population=100))
 KINDS = {kind.name: kind for kind in HLR.transactions}
 SINGLE = replace(KINDS["GetBasicSubscriberData"], name="One", statements=(KINDS["UpdateLocation"].statements[-1],))
 """A transaction of one statement that writes."""
 ROW = (7, 3)
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_server_that_accepts_a_connection_and_hangs_has_no_start(
+    hangs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load ends in time beside it, as one behind a pooler does."""
+    over = threading.Event()
+    monkeypatch.setattr(commit_log, "START_S", 0.01 if hangs else PATIENCE_S)
+
+    class Slow(Session):
+        def prepare(self, statement: Statement) -> Statement:
+            if hangs:
+                over.wait()
+            return statement
+
+        def rows(self) -> list[tuple[Any, ...]]:
+            return [(17,)]
+
+    session = Slow()
+    assert last_start_ms(lambda: (session, {}), "polled", "postgres") == (None if hangs else 17)
+    over.set()
+    eventually(lambda: session.is_closed, "the connection is closed")
 
 
 def test_a_transaction_that_writes_ends_with_the_count_of_its_commit() -> None:

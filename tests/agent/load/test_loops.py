@@ -43,8 +43,8 @@ from proveout.dsl.workloads.tprocc import Tprocc
 from proveout.dsl.workloads.tprocc import workload as tprocc
 from proveout.dsl.workloads.tptbm import Tptbm
 
-HLR = hlr.build(Hlr(population=100))
-READ = hlr.build(Hlr(population=100, weights={"GetBasicSubscriberData": 1.0}))
+HLR = hlr.HlrWorkload(Hlr(population=100))
+READ = hlr.HlrWorkload(Hlr(population=100, weights={"GetBasicSubscriberData": 1.0}))
 
 
 @pytest.mark.server
@@ -141,9 +141,9 @@ def test_a_schedule_gives_the_terminals_in_order_and_wakes_for_the_first(
 
 KINDS: dict[str, WorkloadKind] = {
     "hlr": HLR,  # single statements, and scripts of steps
-    "tprocc": tprocc.build(Tprocc(warehouses=2)),
-    "tprocc-pipeline": tprocc.build(Tprocc(warehouses=2, pipeline=True)),
-    "tptbm-3": tptbm.build(Tptbm(key=30, ops_per_transaction=3)),
+    "tprocc": tprocc.TproccWorkload(Tprocc(warehouses=2)),
+    "tprocc-pipeline": tprocc.TproccWorkload(Tprocc(warehouses=2, pipeline=True)),
+    "tptbm-3": tptbm.TptbmWorkload(Tptbm(key=30, ops_per_transaction=3)),
 }
 SENT = 6_000
 GAPS = (0, 1, 2, 4, 41, 3, 5, 97, 7, 11, 90, 13)

@@ -216,7 +216,7 @@ async def test_rows_that_are_not_those_that_were_sent_are_named(
     async def run(pool: WorkerPool, jobs: Any) -> list[int]:
         found = await run_all(pool, jobs)
         return [
-            101 if job == populate_jobs.Count(table="subscriber") else rows
+            101 if job == populate_jobs.Job(what="count", table="subscriber") else rows
             for job, rows in zip(jobs, found, strict=True)
         ]
 
@@ -492,7 +492,11 @@ async def test_an_impossible_population_is_refused(
 def test_a_worker_ends_by_each_safeguard_alone(safeguard: str, sqlite_file: Path) -> None:
     task = hlr(str(sqlite_file), engine="sqlite", population=LARGE)
     opening = populate_jobs.Opening(endpoint=task.endpoint, workload=task.workload)
-    jobs = (opening, populate_jobs.Prepare(), populate_jobs.Load(table="subscriber", first=1, count=LARGE))
+    jobs = (
+        opening,
+        populate_jobs.Job(what="prepare"),
+        populate_jobs.Job(what="load", table="subscriber", first=1, count=LARGE),
+    )
     module = "proveout.agent.load.populate_worker"
     parent = 1 if safeguard == "no parent" else os.getpid()
     argv = [sys.executable, "-m", module, str(parent), Privileges.for_engine("postgres").to_argument(), "postgres"]

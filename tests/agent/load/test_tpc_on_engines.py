@@ -211,7 +211,7 @@ async def test_the_tables_are_those_of_pgbench(task_context: Any, database: str)
 
 def fill(engine: str, dsn: str, parameters: Tproch) -> None:
     """Load the population by the engine's own loader."""
-    population = tproch.build(parameters).population
+    population = tproch.TprochWorkload(parameters).population
     loader = adapter(engine).loader(dsn, population)
     loader.prepare()
     for first, count in slices(population.units, population.slice_units):

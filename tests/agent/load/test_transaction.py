@@ -47,15 +47,15 @@ from proveout.dsl.workloads.base import (
 )
 from proveout.dsl.workloads.commits import PIPELINE, together, tracked
 from proveout.dsl.workloads.hlr import Hlr
-from proveout.dsl.workloads.hlr_workload import build as build_hlr
+from proveout.dsl.workloads.hlr_workload import HlrWorkload
 from proveout.dsl.workloads.kinds import build
 from proveout.dsl.workloads.transactions import steps_of, transaction_of
 
 from .conftest import queries, workload_of
 
-HLR = build_hlr(Hlr(population=1_000))
+HLR = HlrWorkload(Hlr(population=1_000))
 SHARES = {"GetBasicSubscriberData": 0.7, "GetAccessData": 0.2, "UpdateLocation": 0.1}
-MIXED = build_hlr(Hlr(population=100, weights={name: 100 * share for name, share in SHARES.items()}))
+MIXED = HlrWorkload(Hlr(population=100, weights={name: 100 * share for name, share in SHARES.items()}))
 _, _, COMMIT, ROLLBACK = CONTROLS
 
 

@@ -50,7 +50,9 @@ def _cancels_are_repeated_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -
 @both_loops
 def test_a_cancel_request_that_arrives_too_early_is_repeated(loop_of: LoopOf) -> None:
     sessions = [Session(held=True, cancels_lost=lost) for lost in range(TERMINALS)]
-    run(loop_of, hlr.build(Hlr(population=100)), sessions, lambda _: all(one.waiting.is_set() for one in sessions))
+    run(
+        loop_of, hlr.HlrWorkload(Hlr(population=100)), sessions, lambda _: all(one.waiting.is_set() for one in sessions)
+    )
     assert [session.cancelled.is_set() for session in sessions] == [True] * TERMINALS
     assert all(session.is_closed for session in sessions)
 
@@ -151,6 +153,29 @@ def test_a_pool_of_several_workers_uses_the_members_in_turn(monkeypatch: pytest.
     assert reached == ["one", "two"] * 2
 
 
+@pytest.mark.parametrize("sessions", [Sessions(), Sessions(pool=2), Sessions(connect_every=1)])
+def test_a_load_opens_no_connection_but_its_own_before_it_begins(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server, or its user, may accept just as many."""
+    opened: list[Session] = []
+
+    class Limited:
+        dialect, waits = "postgres", "polled"
+
+        def connect(self, dsn: str) -> Session:
+            opened.append(Session())
+            return opened[-1]
+
+    monkeypatch.setattr(worker, "driver", lambda engine: Limited())
+    task = load_task("-", terminals=2, sessions=sessions)
+    load = worker.Load(worker_messages.Arm(spec=task, numbers=(0, 1), connections=2))
+    assert load.arm() == worker_messages.Ready()
+    assert len(opened) == (1 if sessions.connect_every else 2)
+    assert any("server_start" in name for name, _ in opened[0].sent)
+    load.abandon()
+
+
 def test_every_number_is_opened_once_and_several_at_a_time_and_a_failure_of_the_first_is_the_only_attempt() -> None:
     together = threading.Barrier(4)  # passed by four threads only
     tried: list[int] = []
@@ -240,6 +265,25 @@ def test_it_sends_records_when_their_second_is_complete_or_when_they_are_many(
     for at_ms in (1_210, 1_360):
         ticker.tick(T0 + at_ms * MS)
     assert packed == [1_100, 1_210, 1_360]
+
+
+def test_it_sends_what_a_small_pipe_did_not_take_at_the_next_tick(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel gives small pipes to a user who has many."""
+    monkeypatch.setattr(worker, "PIPE_BYTES", 4096)
+    recorder, (reading, writing) = Recorder(1), os.pipe()
+    small = worker.LoadTicker(recorder, ChunkWriter(writing), TIMELINE, pipe[0])
+    for _ in range(500):
+        recorder.times[0].extend((T0, T0, T0))
+    os.set_blocking(reading, False)
+    got = 0
+    for at_ms in (1_100, 1_150, 1_200):
+        small.tick(T0 + at_ms * MS)
+        got += len(os.read(reading, 1 << 20))
+    assert got > 500 * 24
+    os.close(reading)
+    os.close(writing)
 
 
 def test_the_longest_time_without_a_tick_in_the_window_is_a_pause(ticker: worker.LoadTicker) -> None:

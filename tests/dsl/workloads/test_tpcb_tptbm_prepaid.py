@@ -188,6 +188,8 @@ def test_the_database_counts_inserts_and_deletes_and_tells_an_update_of_another_
     assert read(callers.statement) == (900, 900)
     database.execute("UPDATE vpn_users SET last_calling_party = '1x2' WHERE vpn_id = 3 AND vpn_nb = 4")
     assert read(callers.statement) == (899, 900)
+    database.execute("DELETE FROM vpn_users")
+    assert read(callers.statement) == (0, 0)
     assert [one.counted for one in built("tptbm", {**SMALL, "ops_per_transaction": 2}).transactions] == [None] * 4
 
 

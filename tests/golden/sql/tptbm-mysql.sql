@@ -3,5 +3,5 @@
 -ALTER TABLE vpn_users ADD PRIMARY KEY (vpn_id, vpn_nb)
 -VACUUM (FREEZE, ANALYZE) vpn_users
 +ANALYZE TABLE vpn_users
--SELECT SUM(CASE WHEN RTRIM(last_calling_party) IN ('0000000000', SUBSTR(CAST(vpn_id AS VARCHAR(20)) || 'x' || CAST(vpn_nb AS VARCHAR(20)), 1, 10)) THEN 1 ELSE 0 END), COUNT(*) FROM vpn_users
-+SELECT SUM(CASE WHEN RTRIM(last_calling_party) IN ('0000000000', SUBSTR(CONCAT(CAST(vpn_id AS CHAR), 'x', CAST(vpn_nb AS CHAR)), 1, 10)) THEN 1 ELSE 0 END), COUNT(*) FROM vpn_users
+-SELECT COUNT(CASE WHEN RTRIM(last_calling_party) IN ('0000000000', SUBSTR(CAST(vpn_id AS VARCHAR(20)) || 'x' || CAST(vpn_nb AS VARCHAR(20)), 1, 10)) THEN 1 END), COUNT(*) FROM vpn_users
++SELECT COUNT(CASE WHEN RTRIM(last_calling_party) IN ('0000000000', SUBSTR(CONCAT(CAST(vpn_id AS CHAR), 'x', CAST(vpn_nb AS CHAR)), 1, 10)) THEN 1 END), COUNT(*) FROM vpn_users

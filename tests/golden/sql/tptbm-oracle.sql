@@ -17,4 +17,4 @@ INSERT INTO vpn_users (vpn_id, vpn_nb, directory_nb, last_calling_party, descr) 
 -- delete
 DELETE FROM vpn_users WHERE vpn_id = $1 AND vpn_nb = $2
 -- callers
-SELECT SUM(CASE WHEN RTRIM(last_calling_party) IN ('0000000000', SUBSTR(CAST(vpn_id AS VARCHAR(20)) || 'x' || CAST(vpn_nb AS VARCHAR(20)), 1, 10)) THEN 1 ELSE 0 END), COUNT(*) FROM vpn_users
+SELECT COUNT(CASE WHEN RTRIM(last_calling_party) IN ('0000000000', SUBSTR(CAST(vpn_id AS VARCHAR(20)) || 'x' || CAST(vpn_nb AS VARCHAR(20)), 1, 10)) THEN 1 END), COUNT(*) FROM vpn_users
