@@ -1,7 +1,8 @@
 +CREATE OR REPLACE PROCEDURE tprocc_neword(p_w NUMBER, p_d NUMBER, p_c NUMBER, p_local NUMBER, p_items VARCHAR2, p_supply VARCHAR2, p_quantity VARCHAR2) AS
-+  lines NUMBER := REGEXP_COUNT(p_items, ',') + 1; v_item NUMBER; v_supply NUMBER; v_quantity NUMBER;
-+  v_discount NUMBER; v_last VARCHAR2(50); v_credit VARCHAR2(50); v_w_tax NUMBER; v_d_tax NUMBER;
-+  v_o NUMBER; v_price NUMBER; v_name VARCHAR2(50); v_data VARCHAR2(50); v_dist VARCHAR2(50);
++  lines PLS_INTEGER := REGEXP_COUNT(p_items, ',') + 1;
++  v_discount NUMBER; v_last VARCHAR2(16); v_credit CHAR(2); v_w_tax NUMBER; v_d_tax NUMBER;
++  v_o NUMBER; v_item NUMBER; v_supply NUMBER; v_quantity NUMBER; v_price NUMBER; v_name VARCHAR2(24); v_data VARCHAR2(50);
++  v_dist CHAR(24);
 +BEGIN
 +  SELECT c_discount, c_last, c_credit, w_tax INTO v_discount, v_last, v_credit, v_w_tax FROM customer, warehouse
 +    WHERE w_id = p_w AND c_w_id = w_id AND c_d_id = p_d AND c_id = p_c;
@@ -32,44 +33,45 @@
 +END;
 +CREATE OR REPLACE PROCEDURE tprocc_payment(p_w NUMBER, p_d NUMBER, p_c_w NUMBER, p_c_d NUMBER, p_c NUMBER, p_last VARCHAR2, p_amount VARCHAR2) AS
 +  v_c NUMBER := p_c; v_amount NUMBER := TO_NUMBER(p_amount, '9999D99', 'NLS_NUMERIC_CHARACTERS=''.,''');
-+  v_w_name VARCHAR2(50); v_d_name VARCHAR2(50); v_credit VARCHAR2(50); v_balance NUMBER;
++  v_w_name VARCHAR2(10); v_d_name VARCHAR2(10); v_credit CHAR(2); v_balance NUMBER;
 +BEGIN
 +  UPDATE warehouse SET w_ytd = w_ytd + v_amount WHERE w_id = p_w RETURNING w_name INTO v_w_name;
 +  UPDATE district SET d_ytd = d_ytd + v_amount WHERE d_w_id = p_w AND d_id = p_d RETURNING d_name INTO v_d_name;
 +  IF v_c = 0 THEN
-+    SELECT c_id INTO v_c FROM (SELECT c_id, ROW_NUMBER() OVER (ORDER BY c_first) place, COUNT(*) OVER () namesakes FROM customer
-+      WHERE c_w_id = p_c_w AND c_d_id = p_c_d AND c_last = p_last) WHERE place = TRUNC((namesakes + 1) / 2);
++    SELECT c_id INTO v_c FROM (SELECT c_id, ROW_NUMBER() OVER (ORDER BY c_first) place, COUNT(*) OVER () namesakes
++      FROM customer WHERE c_w_id = p_c_w AND c_d_id = p_c_d AND c_last = p_last)
++      WHERE place = TRUNC((namesakes + 1) / 2);
 +  END IF;
 +  UPDATE customer SET c_balance = c_balance - v_amount, c_ytd_payment = c_ytd_payment + v_amount,
 +    c_payment_cnt = c_payment_cnt + 1,
-+    c_data = CASE WHEN c_credit = 'BC'
-+      THEN SUBSTR(v_c || ' ' || p_c_d || ' ' || p_c_w || ' ' || p_d || ' ' || p_w || ' ' || p_amount || '|' || c_data, 1, 500) ELSE c_data END
++    c_data = CASE WHEN c_credit = 'BC' THEN SUBSTR(v_c || ' ' || p_c_d || ' ' || p_c_w || ' ' || p_d || ' ' || p_w
++      || ' ' || p_amount || '|' || c_data, 1, 500) ELSE c_data END
 +    WHERE c_w_id = p_c_w AND c_d_id = p_c_d AND c_id = v_c RETURNING c_credit, c_balance INTO v_credit, v_balance;
 +  INSERT INTO history (h_c_id, h_c_d_id, h_c_w_id, h_d_id, h_w_id, h_date, h_amount, h_data)
 +    VALUES (v_c, p_c_d, p_c_w, p_d, p_w, SYSDATE, v_amount, v_w_name || '    ' || v_d_name);
 +  COMMIT;
 +END;
 +CREATE OR REPLACE PROCEDURE tprocc_ostat(p_w NUMBER, p_d NUMBER, p_c NUMBER, p_last VARCHAR2) AS
-+  v_c NUMBER := p_c; v_balance NUMBER; v_o NUMBER; v_entered DATE; v_carrier NUMBER;
-+  lines NUMBER := 0;
++  v_c NUMBER := p_c; v_balance NUMBER; v_o NUMBER; v_entered DATE; v_carrier NUMBER; lines NUMBER := 0;
 +BEGIN
 +  IF v_c = 0 THEN
-+    SELECT c_id INTO v_c FROM (SELECT c_id, ROW_NUMBER() OVER (ORDER BY c_first) place, COUNT(*) OVER () namesakes FROM customer
-+      WHERE c_w_id = p_w AND c_d_id = p_d AND c_last = p_last) WHERE place = TRUNC((namesakes + 1) / 2);
++    SELECT c_id INTO v_c FROM (SELECT c_id, ROW_NUMBER() OVER (ORDER BY c_first) place, COUNT(*) OVER () namesakes
++      FROM customer WHERE c_w_id = p_w AND c_d_id = p_d AND c_last = p_last)
++      WHERE place = TRUNC((namesakes + 1) / 2);
 +  END IF;
 +  SELECT c_balance INTO v_balance FROM customer WHERE c_w_id = p_w AND c_d_id = p_d AND c_id = v_c;
-+  SELECT o_id, o_entry_d, o_carrier_id INTO v_o, v_entered, v_carrier FROM (SELECT o_id, o_entry_d, o_carrier_id FROM orders
-+    WHERE o_w_id = p_w AND o_d_id = p_d AND o_c_id = v_c ORDER BY o_id DESC) WHERE ROWNUM = 1;
++  SELECT o_id, o_entry_d, o_carrier_id INTO v_o, v_entered, v_carrier FROM (SELECT o_id, o_entry_d, o_carrier_id
++    FROM orders WHERE o_w_id = p_w AND o_d_id = p_d AND o_c_id = v_c ORDER BY o_id DESC) WHERE ROWNUM = 1;
 +  FOR line IN (SELECT ol_i_id, ol_supply_w_id, ol_quantity, ol_amount, ol_delivery_d FROM order_line
 +    WHERE ol_w_id = p_w AND ol_d_id = p_d AND ol_o_id = v_o) LOOP
 +    lines := lines + 1;
 +  END LOOP;
 +END;
 +CREATE OR REPLACE PROCEDURE tprocc_delivery(p_w NUMBER, p_carrier NUMBER) AS
-+  v_o NUMBER; v_c NUMBER; v_total NUMBER; delivered NUMBER := 0;
++  v_o NUMBER; v_c NUMBER; v_total NUMBER;
 +BEGIN
 +  FOR d IN 1 .. 10 LOOP
-+    SELECT min(no_o_id) INTO v_o FROM new_order WHERE no_w_id = p_w AND no_d_id = d;
++    SELECT MIN(no_o_id) INTO v_o FROM new_order WHERE no_w_id = p_w AND no_d_id = d;
 +    DELETE FROM new_order WHERE no_w_id = p_w AND no_d_id = d AND no_o_id = v_o;
 +    IF SQL%ROWCOUNT = 0 THEN
 +      CONTINUE;
@@ -77,10 +79,9 @@
 +    UPDATE orders SET o_carrier_id = p_carrier WHERE o_w_id = p_w AND o_d_id = d AND o_id = v_o
 +      RETURNING o_c_id INTO v_c;
 +    UPDATE order_line SET ol_delivery_d = SYSDATE WHERE ol_w_id = p_w AND ol_d_id = d AND ol_o_id = v_o;
-+    SELECT sum(ol_amount) INTO v_total FROM order_line WHERE ol_w_id = p_w AND ol_d_id = d AND ol_o_id = v_o;
++    SELECT SUM(ol_amount) INTO v_total FROM order_line WHERE ol_w_id = p_w AND ol_d_id = d AND ol_o_id = v_o;
 +    UPDATE customer SET c_balance = c_balance + v_total, c_delivery_cnt = c_delivery_cnt + 1
 +      WHERE c_w_id = p_w AND c_d_id = d AND c_id = v_c;
-+    delivered := delivered + 1;
 +  END LOOP;
 +  COMMIT;
 +END;
@@ -88,7 +89,7 @@
 +  v_next NUMBER; v_low NUMBER;
 +BEGIN
 +  SELECT d_next_o_id INTO v_next FROM district WHERE d_w_id = p_w AND d_id = p_d;
-+  SELECT count(DISTINCT s_i_id) INTO v_low FROM order_line, stock
++  SELECT COUNT(DISTINCT s_i_id) INTO v_low FROM order_line, stock
 +    WHERE ol_w_id = p_w AND ol_d_id = p_d AND ol_o_id >= v_next - 20 AND ol_o_id < v_next
 +    AND s_w_id = p_w AND s_i_id = ol_i_id AND s_quantity < p_threshold;
 +END;

@@ -4,8 +4,8 @@
 +  supply integer[] := string_to_array(p_supply, ',')::integer[];
 +  quantity integer[] := string_to_array(p_quantity, ',')::integer[];
 +  lines integer := cardinality(items);
-+  v_discount numeric; v_last varchar(50); v_credit varchar(50); v_w_tax numeric; v_d_tax numeric;
-+  v_o integer; v_price numeric; v_name varchar(50); v_data varchar(50); v_dist varchar(50);
++  v_discount numeric; v_last varchar; v_credit varchar; v_w_tax numeric; v_d_tax numeric;
++  v_o integer; v_price numeric; v_name varchar; v_data varchar; v_dist varchar;
 +BEGIN
 +  SELECT c_discount, c_last, c_credit, w_tax INTO v_discount, v_last, v_credit, v_w_tax FROM customer, warehouse
 +    WHERE w_id = p_w AND c_w_id = w_id AND c_d_id = p_d AND c_id = p_c;
@@ -32,22 +32,21 @@
 +$proveout$
 +CREATE OR REPLACE FUNCTION tprocc_payment(p_w integer, p_d integer, p_c_w integer, p_c_d integer, p_c integer, p_last text, p_amount numeric) RETURNS integer LANGUAGE plpgsql AS $proveout$
 +DECLARE
-+  v_c integer := p_c; v_amount numeric := p_amount;
-+  v_w_name varchar(50); v_d_name varchar(50); v_credit varchar(50); v_balance numeric;
++  v_c integer := p_c; v_w_name varchar; v_d_name varchar; v_credit varchar; v_balance numeric;
 +BEGIN
-+  UPDATE warehouse SET w_ytd = w_ytd + v_amount WHERE w_id = p_w RETURNING w_name INTO v_w_name;
-+  UPDATE district SET d_ytd = d_ytd + v_amount WHERE d_w_id = p_w AND d_id = p_d RETURNING d_name INTO v_d_name;
++  UPDATE warehouse SET w_ytd = w_ytd + p_amount WHERE w_id = p_w RETURNING w_name INTO v_w_name;
++  UPDATE district SET d_ytd = d_ytd + p_amount WHERE d_w_id = p_w AND d_id = p_d RETURNING d_name INTO v_d_name;
 +  IF v_c = 0 THEN
 +    SELECT (array_agg(c_id ORDER BY c_first))[(count(*) + 1) / 2] INTO v_c FROM customer
 +      WHERE c_w_id = p_c_w AND c_d_id = p_c_d AND c_last = p_last;
 +  END IF;
-+  UPDATE customer SET c_balance = c_balance - v_amount, c_ytd_payment = c_ytd_payment + v_amount,
++  UPDATE customer SET c_balance = c_balance - p_amount, c_ytd_payment = c_ytd_payment + p_amount,
 +    c_payment_cnt = c_payment_cnt + 1,
 +    c_data = CASE WHEN c_credit = 'BC'
 +      THEN left(concat_ws(' ', v_c, p_c_d, p_c_w, p_d, p_w, p_amount) || '|' || c_data, 500) ELSE c_data END
 +    WHERE c_w_id = p_c_w AND c_d_id = p_c_d AND c_id = v_c RETURNING c_credit, c_balance INTO v_credit, v_balance;
 +  INSERT INTO history (h_c_id, h_c_d_id, h_c_w_id, h_d_id, h_w_id, h_date, h_amount, h_data)
-+    VALUES (v_c, p_c_d, p_c_w, p_d, p_w, CURRENT_TIMESTAMP, v_amount, v_w_name || '    ' || v_d_name);
++    VALUES (v_c, p_c_d, p_c_w, p_d, p_w, CURRENT_TIMESTAMP, p_amount, v_w_name || '    ' || v_d_name);
 +  RETURN v_c;
 +END;
 +$proveout$
@@ -63,8 +62,8 @@
 +  SELECT c_balance INTO v_balance FROM customer WHERE c_w_id = p_w AND c_d_id = p_d AND c_id = v_c;
 +  SELECT o_id, o_entry_d, o_carrier_id INTO v_o, v_entered, v_carrier FROM orders
 +    WHERE o_w_id = p_w AND o_d_id = p_d AND o_c_id = v_c ORDER BY o_id DESC LIMIT 1;
-+  FOR line IN (SELECT ol_i_id, ol_supply_w_id, ol_quantity, ol_amount, ol_delivery_d FROM order_line
-+    WHERE ol_w_id = p_w AND ol_d_id = p_d AND ol_o_id = v_o) LOOP
++  FOR line IN SELECT ol_i_id, ol_supply_w_id, ol_quantity, ol_amount, ol_delivery_d FROM order_line
++    WHERE ol_w_id = p_w AND ol_d_id = p_d AND ol_o_id = v_o LOOP
 +    lines := lines + 1;
 +  END LOOP;
 +  RETURN lines;
