@@ -267,7 +267,8 @@ def stop(mode: str) -> None:
 
 def outstanding() -> list[str]:
     """Undo journals: changes of the host that no agent has undone."""
-    return [f"{folder}/{UNDO_JOURNAL}" for folder, _, files, _ in os.fwalk(STATE) if UNDO_JOURNAL in files]
+    folders = os.fwalk(STATE) if STATE.is_dir() else ()
+    return [f"{folder}/{UNDO_JOURNAL}" for folder, _, files, _ in folders if UNDO_JOURNAL in files]
 
 
 def forget() -> None:

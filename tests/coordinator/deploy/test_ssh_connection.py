@@ -115,6 +115,15 @@ def test_a_commit_that_was_killed_is_undone_with_its_record(tmp_path: Path, monk
     assert not host_program.CHANGE.exists()
 
 
+def test_a_host_without_the_agents_folder_has_no_undo_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner has removed it: the deployment can be removed all the same."""
+    monkeypatch.setattr(host_program, "STATE", tmp_path / "state")
+    assert host_program.outstanding() == []
+    (tmp_path / "state" / "a").mkdir(parents=True)
+    (tmp_path / "state" / "a" / "undo.sqlite").touch()
+    assert host_program.outstanding() == [str(tmp_path / "state" / "a" / "undo.sqlite")]
+
+
 @pytest.mark.parametrize(
     ("fault", "interruptions", "told"),
     [
