@@ -77,8 +77,10 @@ async def enrol(address: str, ca_hash: str, token: str, directory: Path) -> str:
         raise
     role = str(answer["role"])
     directory.chmod(0o700)  # noqa: ASYNC240 - as above
-    for part, (use, key) in zip(parts_of(role.partition("/")[0]), keys.items(), strict=False):
-        replace_file(directory / f"{part}.key", _pem(key))
+    parts = dict(zip(keys, parts_of(role.partition("/")[0]), strict=False))
+    for use, part in parts.items():  # before any certificate: while there is none, the directory can be enrolled again
+        replace_file(directory / f"{part}.key", _pem(keys[use]))
+    for use, part in parts.items():
         replace_file(directory / f"{part}.pem", str(answer["certificates"][use]).encode(), 0o644)
     replace_file(directory / AUTHORITY, f"{address}\n".encode(), 0o644)
     replace_file(directory / "ca.pem", ca, 0o644)
@@ -114,9 +116,10 @@ async def renew(directory: Path, role: str, now: datetime.datetime | None = None
     """
     address = authority_of(directory)
     moment = now or datetime.datetime.now(datetime.UTC)
-    if address is None or not Shown.read((directory / f"{role}.pem").read_bytes()).due(moment):
-        return False
     parts = dict(zip(("tls", "sign"), parts_of(role), strict=False))
+    shown = (Shown.read((directory / f"{part}.pem").read_bytes()) for part in parts.values())
+    if address is None or not any(one.due(moment) for one in shown):
+        return False
     csr = {use: _csr(_read_key(directory / f"{part}.key")) for use, part in parts.items()}
     answer = await _ask(address, _context(directory, role), {"do": "renew", "csr": csr})
     for use, part in parts.items():

@@ -4,6 +4,7 @@ expire."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -110,6 +111,31 @@ async def test_certificates_that_are_due_are_renewed_once(home: Path, monkeypatc
     assert (home / "coordinator.key").read_bytes() == key
     ((level, text),) = kept.lines
     assert level == "info" and "were renewed" in text
+
+
+async def test_a_renewal_and_an_enrolment_that_a_full_disk_ended_can_be_repeated(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full, write = "signer.pem", enrolment.replace_file
+
+    def until_full(path: Path, *what: Any) -> None:
+        if path.name == full:
+            raise OSError(28, "No space left on device")
+        write(path, *what)
+
+    monkeypatch.setattr(enrolment, "replace_file", until_full)
+    with pytest.raises(OSError, match="No space"):
+        await enrolment.renew(home, "coordinator")
+    full = ""
+    assert await enrolment.renew(home, "coordinator"), "its signer is due"
+    assert not await enrolment.renew(home, "coordinator")
+    full = "signer.key"
+    with contextlib.closing(Ledger.open(tmp_path / "authority")) as ledger:
+        address = enrolment.authority_of(home) or ""
+        with pytest.raises(OSError, match="No space"):
+            await enrolment.enrol(address, ledger.fingerprint, ledger.invite(LEAD), tmp_path / "new")
+        full = ""
+        assert await enrolment.enrol(address, ledger.fingerprint, ledger.invite(LEAD), tmp_path / "new") == "coordinator"
 
 
 async def test_one_warning_when_certificates_are_due_and_the_authority_is_unreachable(
