@@ -140,7 +140,10 @@ def _entry(host: Host, local: bool, port: int, roles: Mapping[str, str], notes: 
         return [*entry, "address: local"]
     dialled = _value(host, ADDRESS, notes) or host.name
     bracketed = f"[{dialled}]" if ":" in dialled and "[" not in dialled else dialled
-    entry.append(f"address: {json.dumps(f'{bracketed}:{port}')}")
+    address = f"{bracketed}:{port}"
+    entry.append(f"address: {json.dumps(address)}")
+    if not is_host_and_port(address):
+        notes.append(f"{host.where}: the address `{dialled}` of host `{host.name}` is not a name or an IP address")
     user, ssh_port = _value(host, USER, notes), _value(host, PORT, notes)
     if user or ssh_port:
         ssh = f"{user + '@' if user else ''}{bracketed}{':' + ssh_port if ssh_port else ''}"
