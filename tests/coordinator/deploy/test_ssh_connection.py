@@ -4,6 +4,7 @@ program, and the outcome of an interruption."""
 from __future__ import annotations
 
 import asyncio
+import datetime
 import io
 import json
 import subprocess
@@ -124,11 +125,20 @@ def test_a_host_without_the_agents_folder_has_no_undo_journals(tmp_path: Path, m
     assert host_program.outstanding() == [str(tmp_path / "state" / "a" / "undo.sqlite")]
 
 
+def test_a_host_whose_certificate_cannot_be_read_is_enrolled_again() -> None:
+    order = cast(deployment.Order, SimpleNamespace(credentials=SimpleNamespace(ca=b"authority")))
+    target = Target(name="db1", roles=(), address="db1.lab:7443", ssh="db1")
+    facts = {"ca": "authority", "certificate": "-----BEGIN CERTIFICATE-----\nMII"}
+    why = deployment._enrolment(target, order, facts, datetime.datetime.now(datetime.UTC), is_root=False)
+    assert why == " (its certificate cannot be read)"
+
+
 @pytest.mark.parametrize(
     ("fault", "interruptions", "told"),
     [
         (None, 1, ("deployed", "done")),
         (HostError("no pip"), 1, ("failed", "no pip; everything was undone")),
+        (ValueError("no answer of deploy"), 1, ("failed", "no answer of deploy; everything was undone")),
         (
             HostError("no pip"),
             2,
