@@ -173,15 +173,16 @@ def _enrolment(target: Target, order: Order, facts: Mapping[str, Any], now: date
         shown, names = Shown.of(certificate), _names(certificate)
     except (ValueError, x509.ExtensionNotFound):
         return " (its certificate cannot be read)"
-    if shown.ends <= now:
-        return " (its certificate has expired)"
-    if shown.serial in order.ledger.denied():
-        return " (its certificate is revoked)"
-    if shown.roles != {f"agent/{target.name}"} or target.hostname not in names:
-        return " (its certificate is for another name)"
-    if is_root and not facts["keys_of_root"]:  # that user may have given its key away, and changed what it trusts
-        return " (its keys are those of an agent that was not root)"
-    return " (the authority has another address)" if facts["authority"] != order.authority else ""
+    reasons = {
+        " (its certificate has expired)": shown.ends <= now,
+        " (its certificate is revoked)": shown.serial in order.ledger.denied(),
+        " (its certificate is for another name)": shown.roles != {f"agent/{target.name}"}
+        or target.hostname not in names,
+        # that user may have given its key away, and changed what it trusts
+        " (its keys are those of an agent that was not root)": is_root and not facts["keys_of_root"],
+        " (the authority has another address)": facts["authority"] != order.authority,
+    }
+    return next((why for why, holds in reasons.items() if holds), "")
 
 
 def _names(certificate: x509.Certificate) -> set[str]:

@@ -135,7 +135,9 @@ async def test_a_renewal_and_an_enrolment_that_a_full_disk_ended_can_be_repeated
         with pytest.raises(OSError, match="No space"):
             await enrolment.enrol(address, ledger.fingerprint, ledger.invite(LEAD), tmp_path / "new")
         full = ""
-        assert await enrolment.enrol(address, ledger.fingerprint, ledger.invite(LEAD), tmp_path / "new") == "coordinator"
+        assert (
+            await enrolment.enrol(address, ledger.fingerprint, ledger.invite(LEAD), tmp_path / "new") == "coordinator"
+        )
 
 
 async def test_one_warning_when_certificates_are_due_and_the_authority_is_unreachable(
