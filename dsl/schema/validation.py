@@ -15,7 +15,7 @@ from proveout.core.units import plain_number
 from proveout.dsl.plan.keys import Element, model_of
 from proveout.dsl.plan.scalars import NAME_HINT
 from proveout.dsl.source.loader import read_plain
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, plain
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, plain, scalars
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -106,7 +106,7 @@ def _note(model: type[BaseModel], root: Node, key: str, detail: ErrorDetails, pr
         detail = {**detail, "type": "scalar_type"}
     is_key = detail["loc"][-1:] == ("[key]",) or detail["type"] == "extra_forbidden"
     node, name = locate(root, path)
-    if isinstance(node, Scalar) and node.faulty and not is_key:
+    if not (is_key or isinstance(node, Map)) and any(one.faulty for _, one in scalars(node)):
         return
     where = name.where if name is not None and (is_key or detail["type"] == "missing") else node.where
     dotted = ".".join([*([key] if key else []), *map(str, path)])
