@@ -334,7 +334,8 @@ class _Stages(StageNames):
         key = "threads" if entry.processes is None else "processes"
         check_loads(self, stage, min(rungs), key, processes=workers or 1)
         partner = self.partner(entry.with_, stage.order)
-        return replace(stage, workers=workers, seed=self.seed(entry.seed, stage.order), interleaved_with=partner)
+        whole = replace(stage, workers=workers, seed=self.seed(entry.seed, stage.order), interleaved_with=partner)
+        return None if faults is None else whole
 
     def windows(self, entry: stage_models.LadderKeys, phases: Lengths | None) -> Windows:
         """Three lengths, the middle one perhaps in phases, or passes over a set of queries."""
