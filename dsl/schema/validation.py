@@ -59,7 +59,8 @@ def validate(model: type[Model], node: Node, key: str, problems: Problems) -> Mo
         return model.model_validate(plain(node))
     except ValidationError as error:
         for detail in error.errors(include_url=False)[:DETAILS_MAX]:
-            _note(model, node, key, detail, problems)
+            if detail["type"] != "default_factory_not_called":  # it reads a key that has a problem of its own
+                _note(model, node, key, detail, problems)
         return None
 
 
