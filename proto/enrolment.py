@@ -63,11 +63,7 @@ async def enrol(address: str, ca_hash: str, token: str, directory: Path) -> str:
     """
     if HASH.fullmatch(ca_hash) is None:
         raise EnrolmentError("not a valid hash of an authority", where="--ca-hash", way_out="It reads sha256:….")
-    is_new = _make_room(directory)
-    keys: dict[str, Key] = {
-        "tls": ec.generate_private_key(ec.SECP256R1()),
-        "sign": ed25519.Ed25519PrivateKey.generate(),
-    }
+    is_new, keys = _make_room(directory), new_keys()
     request = {"do": "enrol", "token": token, "csr": {name: _csr(key) for name, key in keys.items()}}
     try:
         answer, ca = await _first_contact(address, ca_hash, request)
@@ -75,16 +71,29 @@ async def enrol(address: str, ca_hash: str, token: str, directory: Path) -> str:
         if is_new:
             directory.rmdir()  # noqa: ASYNC240 - the command has no other task
         raise
-    role = str(answer["role"])
-    directory.chmod(0o700)  # noqa: ASYNC240 - as above
-    parts = dict(zip(keys, parts_of(role.partition("/")[0]), strict=False))
-    for use, part in parts.items():  # before any certificate: while there is none, the directory can be enrolled again
-        replace_file(directory / f"{part}.key", _pem(keys[use]))
-    for use, part in parts.items():
-        replace_file(directory / f"{part}.pem", str(answer["certificates"][use]).encode(), 0o644)
-    replace_file(directory / AUTHORITY, f"{address}\n".encode(), 0o644)
-    replace_file(directory / "ca.pem", ca, 0o644)
+    role, certificates = str(answer["role"]), {use: str(pem).encode() for use, pem in answer["certificates"].items()}
+    others = {AUTHORITY: f"{address}\n".encode(), "ca.pem": ca}
+    write_files(directory, role.partition("/")[0], keys, certificates, others)
     return role
+
+
+def new_keys() -> dict[str, Key]:
+    """The private keys of a member by their use."""
+    return {"tls": ec.generate_private_key(ec.SECP256R1()), "sign": ed25519.Ed25519PrivateKey.generate()}
+
+
+def write_files(
+    directory: Path, role: str, keys: Mapping[str, Key], certificates: Mapping[str, bytes], others: Mapping[str, bytes]
+) -> tuple[str, ...]:
+    """Write the keys and certificates (PEM) of a role, and other files, into a directory (0700); the names of all."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.chmod(0o700)
+    parts = dict(zip(keys, parts_of(role), strict=False))
+    for use, part in parts.items():  # before any certificate: while there is none, the directory can be enrolled again
+        replace_file(directory / f"{part}.key", key_pem(keys[use]))
+    for name, content in {**{f"{part}.pem": certificates[use] for use, part in parts.items()}, **others}.items():
+        replace_file(directory / name, content, 0o644)
+    return (*others, *(f"{part}.{kind}" for part in parts.values() for kind in ("pem", "key")))
 
 
 def _make_room(directory: Path) -> bool:
@@ -281,7 +290,7 @@ def _csr(key: Key) -> str:
     return request.public_bytes(serialization.Encoding.PEM).decode()
 
 
-def _pem(key: Key) -> bytes:
+def key_pem(key: Key) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
