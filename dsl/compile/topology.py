@@ -108,7 +108,8 @@ def check_destinations(
 # ---- hosts and equipment ---------------------------------------------------------------------------------------------
 
 
-def _add_hosts(scope: Scope, section: Node | None) -> None:
+def hosts(scope: Scope, section: Node | None) -> Iterator[tuple[Entry, HostEntry, Host]]:
+    """The valid hosts of a topology; two with one address, and one that is called as all are, are problems."""
     addresses: dict[str, str] = {}
     for one, entry in scope.entries(section, "host", HostEntry, "topology.hosts"):
         host = made(Host, entry, name=one.name, where=one.start)
@@ -122,6 +123,11 @@ def _add_hosts(scope: Scope, section: Node | None) -> None:
         addresses[place] = one.name
         if one.name == "all":
             one.problem("`all` stands for every host where hosts are named", hint="another name")
+        yield one, entry, host
+
+
+def _add_hosts(scope: Scope, section: Node | None) -> None:
+    for one, entry, host in hosts(scope, section):
         scope.hosts[one.name] = _with_cost(one, host, entry)
         _declare(one, entry, Declared(name=one.name, kind="host", where=one.start))
 

@@ -15,10 +15,11 @@ from typing import Any, cast
 import pytest
 
 from proveout.cli import execute
-from proveout.coordinator.deploy import deployment, host_program
+from proveout.coordinator.deploy import deployment, host_program, inventories
 from proveout.coordinator.deploy.deployment import Access, Outcome
 from proveout.coordinator.deploy.host_program import Host, Refused
 from proveout.coordinator.deploy.ssh_connection import Connection, Ending, HostError, Login, Target, reason, split
+from proveout.core.errors import PlanError
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,14 @@ def test_an_inventory_that_cannot_be_used(
     path.write_text(f"topology:\n  hosts:\n    db1: {{roles: [client], address: 'db1:7443', ssh: '{ssh}'}}\n")
     assert execute(["deploy", "-i", str(path), "--host", host]) == 2
     assert what in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["null", "{roles: [client], address: null}"])
+def test_a_host_without_an_address_is_not_left_out(host: str, tmp_path: Path) -> None:
+    path = tmp_path / "lab.yaml"
+    path.write_text(f"topology:\n  hosts:\n    db1: {{address: 'db1:7443'}}\n    db2: {host}\n")
+    with pytest.raises(PlanError, match="1 problem"):
+        inventories.read(path)
 
 
 def connected() -> Host:
