@@ -285,7 +285,7 @@ def declared(section: Node | None) -> frozenset[str]:
             text = named.text if isinstance(named, Scalar) else ""
             found |= {text} - {""}
             if not re.fullmatch(ID_PATTERN, text) or text in RESERVED_IDS:
-                found |= {key.text, *get_close_matches(key.text, STAGES, n=1)}
+                found |= {key.text, *get_close_matches(key.text.lower(), STAGES, n=1)}
     return frozenset(found)
 
 

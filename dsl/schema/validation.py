@@ -112,8 +112,9 @@ def _note(model: type[BaseModel], root: Node, key: str, detail: ErrorDetails, pr
     where = name.where if name is not None and (is_key or detail["type"] == "missing") else node.where
     dotted = ".".join([*([key] if key else []), *map(str, path)])
     label = next((word for word in reversed(dotted.split(".")) if word and not word.isdigit()), "this")
-    if dotted.startswith("secrets.") and isinstance(node, Scalar):
-        node = dataclasses.replace(node, text="text", quoted=False)  # it may be the secret
+    if dotted.startswith("secrets.") and isinstance(node, Scalar):  # it may be the secret
+        kind = "a number" if type(node.value) in (int, float) else "text"
+        node = dataclasses.replace(node, text=kind, quoted=False)
     message, hint = _say(model, path, label, (root, node), detail)
     problems.add(where, message, key=dotted, hint=hint)
 
