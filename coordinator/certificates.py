@@ -789,8 +789,10 @@ async def _warn(directory: Path, run_s: float, tell: Tell) -> None:
 
 
 def _renewal_shown(directory: Path) -> Shown | None:
+    """The certificate of the coordinator that ends first."""
     try:
-        return Shown.read((directory / f"{ROLE}.pem").read_bytes())
+        shown = (Shown.read((directory / f"{part}.pem").read_bytes()) for part in parts_of(ROLE))
+        return min(shown, key=lambda one: one.ends)
     except (OSError, ValueError):  # the next connection reports the error
         return None
 

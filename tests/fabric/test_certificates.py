@@ -126,6 +126,7 @@ async def test_a_renewal_and_an_enrolment_that_a_full_disk_ended_can_be_repeated
     monkeypatch.setattr(enrolment, "replace_file", until_full)
     with pytest.raises(OSError, match="No space"):
         await enrolment.renew(home, "coordinator")
+    assert certificates._is_due(home), "a warning where the authority cannot be reached"
     full = ""
     assert await enrolment.renew(home, "coordinator"), "its signer is due"
     assert not await enrolment.renew(home, "coordinator")
