@@ -488,8 +488,12 @@ def write_member(ledger: Ledger, member: Member, directory: Path) -> tuple[str, 
     """Keys and certificates of a member, made here, in `directory` (0700): for hosts that cannot reach the
     authority."""
     keys = enrolment.new_keys()
-    issued = ledger.issue(member, {use: key.public_key() for use, key in keys.items()})
-    return enrolment.write_files(directory, member.role, keys, issued, {"ca.pem": ledger.authority.pem})
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        issued = ledger.issue(member, {use: key.public_key() for use, key in keys.items()})
+        return enrolment.write_files(directory, member.role, keys, issued, {"ca.pem": ledger.authority.pem})
+    except OSError as error:
+        raise PkiError(f"cannot write there: {error.strerror}", where=str(directory)) from error
 
 
 def _left(ends_unix_s: int) -> str:

@@ -73,7 +73,14 @@ async def enrol(address: str, ca_hash: str, token: str, directory: Path) -> str:
         raise
     role, certificates = str(answer["role"]), {use: str(pem).encode() for use, pem in answer["certificates"].items()}
     others = {AUTHORITY: f"{address}\n".encode(), "ca.pem": ca}
-    write_files(directory, role.partition("/")[0], keys, certificates, others)
+    try:
+        write_files(directory, role.partition("/")[0], keys, certificates, others)
+    except OSError as error:
+        raise EnrolmentError(
+            f"the keys cannot be written: {error.strerror}",
+            where=str(directory),
+            way_out="Make room there, and have another token made: `proveout pki invite`.",
+        ) from error
     return role
 
 

@@ -17,6 +17,7 @@ from eventually import eventually_async
 from fabric_bench import Line, Permanent, Proxy, issued, task
 
 from proveout.agent.security.authz import roles_of
+from proveout.cli import execute
 from proveout.coordinator import certificates
 from proveout.coordinator.certificates import AuthorityServer, Credentials, Ledger, Member, PkiError
 from proveout.proto import enrolment
@@ -53,6 +54,14 @@ def test_an_agents_certificate_names_its_addresses_and_is_valid_for_7_days(tmp_p
     assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.1", "::1"]
     assert names.get_values_for_type(x509.UniformResourceIdentifier) == ["proveout://agent/db1"]
     assert (certificate.not_valid_after_utc - certificate.not_valid_before_utc).days <= 7
+
+
+def test_an_invitation_is_valid_for_ten_minutes_at_most(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Ledger.create(tmp_path / "authority").close()
+    for minutes in ("nan", "inf", "10.1", "0"):
+        argv = ["pki", "invite", str(tmp_path / "authority"), "db1", "--address", "db1.lab", "--minutes", minutes]
+        assert execute(argv) != 0
+        assert "at most 10 minutes" in capsys.readouterr().err
 
 
 LEAD = Member(role="coordinator", name="lead")
@@ -132,8 +141,11 @@ async def test_a_renewal_and_an_enrolment_that_a_full_disk_ended_can_be_repeated
     assert not await enrolment.renew(home, "coordinator")
     full = "signer.key"
     with contextlib.closing(Ledger.open(tmp_path / "authority")) as ledger:
+        for place in (tmp_path / "by-hand", home / "coordinator.key"):
+            with pytest.raises(PkiError, match="cannot write there"):
+                certificates.write_member(ledger, LEAD, place)
         address = enrolment.authority_of(home) or ""
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(enrolment.EnrolmentError, match="No space"):
             await enrolment.enrol(address, ledger.fingerprint, ledger.invite(LEAD), tmp_path / "new")
         full = ""
         assert (
