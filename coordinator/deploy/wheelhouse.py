@@ -164,8 +164,12 @@ def _sums(path: Path) -> dict[str, str]:
     """File name -> hash, of the output of sha256sum."""
     if not path.exists():
         return {}
-    lines = (line.split(maxsplit=1) for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
-    return {name.lstrip("*").removeprefix("./"): sha256 for sha256, name in lines}
+    try:
+        lines = (line.split(maxsplit=1) for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+        return {name.lstrip("*").removeprefix("./"): sha256 for sha256, name in lines}
+    except ValueError as error:
+        way_out = f"Make it there: sha256sum *.whl > {SUMS}"
+        raise WheelhouseError("not the output of sha256sum", where=str(path), way_out=way_out) from error
 
 
 def _wheel(path: Path) -> Wheel:

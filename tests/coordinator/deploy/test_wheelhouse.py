@@ -129,3 +129,7 @@ def test_folders_that_are_not_wheelhouses(house: Path, tmp_path: Path) -> None:
     sums.write_text(f"{'0' * 64}  b-1-py3-none-any.whl\n")
     with pytest.raises(WheelhouseError, match=r"b-1-py3-none-any\.whl is missing"):
         wheelhouse.read(tmp_path)
+    for content in (b"abc\n", b"\xff\xfe"):
+        sums.write_bytes(content)
+        with pytest.raises(WheelhouseError, match="not the output of sha256sum"):
+            wheelhouse.read(tmp_path)
