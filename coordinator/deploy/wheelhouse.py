@@ -146,10 +146,10 @@ def read(folder: Path) -> Wheelhouse:
             where=str(folder),
             way_out="Put the wheel of `make dist` there, with those of all its dependencies (`pip download`).",
         )
-    for name, sha256 in _sums(folder / SUMS).items():
-        wheel = next((one for one in wheels if one.path.name == name), None)
-        if wheel is None or wheel.sha256 != sha256:
-            reason = "is missing" if wheel is None else "has another hash"
+    sums, found = _sums(folder / SUMS), {wheel.path.name: wheel.sha256 for wheel in wheels}
+    for name in sorted({*sums, *found}) if sums else ():
+        if sums.get(name) != found.get(name):
+            reason = "is missing" if name not in found else "has another hash" if name in sums else "is not listed"
             raise WheelhouseError(f"{name} {reason}", where=str(folder / SUMS), way_out="Make the wheelhouse again.")
     if not any(wheel.name == INSTALLER for wheel in wheels):
         raise WheelhouseError(
