@@ -108,7 +108,7 @@ def check_destinations(
 # ---- hosts and equipment ---------------------------------------------------------------------------------------------
 
 
-def hosts(scope: Scope, section: Node | None) -> Iterator[tuple[Entry, HostEntry, Host]]:
+def hosts(scope: Scope, section: Node | None) -> Iterator[tuple[Entry, HostKeys, Host]]:
     """The valid hosts of a topology; two with one address, and one that is called as all are, are problems."""
     addresses: dict[str, str] = {}
     for one, entry in scope.entries(section, "host", HostEntry, "topology.hosts"):
