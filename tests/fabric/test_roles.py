@@ -62,7 +62,7 @@ def credentials_of(who: str, authority: Authority) -> Credentials | None:
         builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
         certificate = builder.sign(authority._key, hashes.SHA256())
         pem = certificate.public_bytes(serialization.Encoding.PEM)
-        return Credentials(ca=authority.pem, certificate=pem, key=certificates._key_pem(key))
+        return Credentials(ca=authority.pem, certificate=pem, key=enrolment.key_pem(key))
 
     made = {
         "agent": lambda: authority.issue("agent/db2", ["127.0.0.1"]),
