@@ -41,6 +41,8 @@ UNIT, SERVICE = Path("/etc/systemd/system/proveout-agent.service"), "proveout-ag
 LOCK = Path("/run/proveout-deploy.lock")
 USER = "proveout"
 UNDO_JOURNAL = "undo.sqlite"
+JOURNAL_PARTS = 20
+"""Parts of a folder's path, of which an undo journal's has half."""
 BLOCK = 1 << 18
 END_S, START_S, PROGRAM_S, DIAL_S, POLL_S = 90.0, 60.0, 900.0, 5.0, 0.1
 ENVIRONMENT = {
@@ -267,8 +269,12 @@ def stop(mode: str) -> None:
 
 def outstanding() -> list[str]:
     """Undo journals: changes of the host that no agent has undone."""
-    folders = os.fwalk(STATE) if STATE.is_dir() else ()
-    return [f"{folder}/{UNDO_JOURNAL}" for folder, _, files, _ in folders if UNDO_JOURNAL in files]
+    found: list[str] = []
+    for folder, below, files, _ in os.fwalk(STATE) if STATE.is_dir() else ():
+        found += [f"{folder}/{UNDO_JOURNAL}"] if UNDO_JOURNAL in files else []
+        if len(Path(folder).parts) >= JOURNAL_PARTS:  # the agent's user can make folders of any depth
+            below.clear()
+    return found
 
 
 def forget() -> None:

@@ -7,6 +7,7 @@ import asyncio
 import datetime
 import io
 import json
+import os
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -125,13 +126,21 @@ def test_a_commit_that_was_killed_is_undone_with_its_record(tmp_path: Path, monk
     assert not host_program.CHANGE.exists()
 
 
-def test_a_host_without_the_agents_folder_has_no_undo_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its owner has removed it: the deployment can be removed all the same."""
+def test_undo_journals_are_found_whatever_is_in_the_agents_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deployment can be removed where its owner has removed it, and where the agent's user has made deep folders."""
     monkeypatch.setattr(host_program, "STATE", tmp_path / "state")
     assert host_program.outstanding() == []
     (tmp_path / "state" / "a").mkdir(parents=True)
     (tmp_path / "state" / "a" / "undo.sqlite").touch()
+    monkeypatch.chdir(tmp_path / "state")
+    for _ in range(1500):  # more than Python calls
+        os.mkdir("b")  # noqa: PTH102 - a Path cannot be as long
+        os.chdir("b")
+    os.chdir(tmp_path)
     assert host_program.outstanding() == [str(tmp_path / "state" / "a" / "undo.sqlite")]
+    host_program.delete(tmp_path / "state")
 
 
 def test_a_host_whose_certificate_cannot_be_read_is_enrolled_again() -> None:
