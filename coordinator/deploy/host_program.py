@@ -234,6 +234,7 @@ def start(mode: str, arguments: list[str], is_cut: Callable[[], bool] = stays) -
     elif mode == "process":
         user = pwd.getpwnam(owner())
         with LOG.open("ab") as log:
+            begin = log.tell()  # earlier agents wrote the text up to here
             started = subprocess.Popen(
                 [str(CURRENT / "bin/proveout"), *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
                 env={**ENVIRONMENT, "HOME": str(STATE)}, user=user.pw_uid, group=user.pw_gid, extra_groups=[],
@@ -241,14 +242,21 @@ def start(mode: str, arguments: list[str], is_cut: Callable[[], bool] = stays) -
             )  # fmt: skip
         write(PID, f"{started.pid} {born(started.pid)}")
         until_s = time.monotonic() + START_S
-        while "listens at" not in read_text(LOG)[-4000:]:
+        while "listens at" not in logged(begin):
             if is_cut():
                 raise EOFError
             if started.poll() is not None:
-                raise Refused(f"the agent ended at once: {read_text(LOG).strip()[-600:]}")
+                raise Refused(f"the agent ended at once: {logged(begin)[-600:]}")
             if time.monotonic() > until_s:
-                raise Refused(f"the agent does not listen after {START_S:.0f} s: {read_text(LOG).strip()[-600:]}")
+                raise Refused(f"the agent does not listen after {START_S:.0f} s: {logged(begin)[-600:]}")
             time.sleep(POLL_S)
+
+
+def logged(begin: int) -> str:
+    """The text in the agent's log from an offset on, the first `BLOCK` bytes of it."""
+    with LOG.open("rb") as stream:
+        stream.seek(begin)
+        return stream.read(BLOCK).decode(errors="replace").strip()
 
 
 def stop(mode: str) -> None:

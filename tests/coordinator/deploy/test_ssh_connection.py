@@ -143,6 +143,22 @@ def test_undo_journals_are_found_whatever_is_in_the_agents_folder(
     host_program.delete(tmp_path / "state")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_an_agent_that_ends_at_once_is_not_taken_for_one_that_ran_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOG", "PID", "STATE", "CURRENT"):
+        monkeypatch.setattr(host_program, name, tmp_path / name)
+    monkeypatch.setattr(host_program, "owner", lambda: "root")
+    host_program.LOG.write_text("the agent listens at 0.0.0.0:7443\n")
+    program = tmp_path / "CURRENT" / "bin" / "proveout"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho no such address\nexit 3\n")
+    program.chmod(0o755)
+    with pytest.raises(Refused, match=r"the agent ended at once: no such address$"):
+        host_program.start("process", [])
+
+
 def test_a_host_whose_certificate_cannot_be_read_is_enrolled_again() -> None:
     order = cast(deployment.Order, SimpleNamespace(credentials=SimpleNamespace(ca=b"authority")))
     target = Target(name="db1", roles=(), address="db1.lab:7443", ssh="db1")
