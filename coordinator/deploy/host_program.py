@@ -608,11 +608,9 @@ class Host:
         write(DEPLOYMENT, json.dumps({**record, **change["settings"]}))
         CHANGE.unlink()
         self.change = {}
-        delete(REPLACED)
-        delete(INCOMING)
-        for release in RELEASES.iterdir():
-            if release.name != linked():
-                delete(release)
+        for path in (REPLACED, INCOMING, *(one for one in RELEASES.iterdir() if one.name != linked())):
+            with contextlib.suppress(OSError):  # it is deployed, and the next deployment removes what is left
+                delete(path)
         return {}
 
     def undo(self) -> None:

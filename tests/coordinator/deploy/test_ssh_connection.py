@@ -143,6 +143,25 @@ def test_undo_journals_are_found_whatever_is_in_the_agents_folder(
     host_program.delete(tmp_path / "state")
 
 
+def test_a_deployment_is_committed_where_the_release_before_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its new certificate was revoked then, as that of a deployment that failed."""
+    for name in ("DEPLOYMENT", "CHANGE", "CURRENT", "UNIT", "POLICY", "RELEASES", "INCOMING", "REPLACED"):
+        monkeypatch.setattr(host_program, name, tmp_path / name)
+    (tmp_path / "RELEASES" / "before").mkdir(parents=True)
+    (tmp_path / "CHANGE").touch()
+
+    def busy(path: Path) -> None:
+        raise OSError(16, "Device or resource busy", str(path))
+
+    monkeypatch.setattr(host_program, "delete", busy)
+    host = connected()
+    host.change = {"before": {"record": {}}, "made": [], "settings": {"mode": "process"}}
+    assert host.commit() == {}
+    assert json.loads(host_program.DEPLOYMENT.read_text())["mode"] == "process"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_an_agent_that_ends_at_once_is_not_taken_for_one_that_ran_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
