@@ -16,7 +16,7 @@ import sqlite3
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -476,7 +476,11 @@ def check(member: Member) -> None:
             "an agent is recognised by the address that it is dialled at",
             way_out="Name it: --address db1.lab --address 10.0.0.5",
         )
-    for address in member.addresses:
+    _check_addresses(member.addresses)
+
+
+def _check_addresses(addresses: Iterable[str]) -> None:
+    for address in addresses:
         if not _NAME.fullmatch(address) and _ip(address) is None:
             raise PkiError(
                 f"{address!r} is neither an IP address nor a name of DNS",
@@ -567,7 +571,7 @@ class AuthorityServer:
                 ssl_handshake_timeout=HANDSHAKE_S,
                 limit=LINE_MAX,
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             raise ProveoutError(
                 f"cannot listen there: {error}", where=listen, way_out="Write it as name:port."
             ) from error
@@ -741,6 +745,7 @@ async def serve(
 ) -> None:
     """Serve the authority in `directory` until `stop`; `ready` is called with the address. ProveoutError when it cannot
     start."""
+    _check_addresses(addresses)
     ledger = Ledger.open(directory)
     server = AuthorityServer(ledger, addresses)
     try:

@@ -64,6 +64,22 @@ def test_an_invitation_is_valid_for_ten_minutes_at_most(tmp_path: Path, capsys: 
         assert "at most 10 minutes" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--listen", "127.0.0.1:99999"], "127.0.0.1:99999: cannot listen there"),
+        (["--address", "[::1]"], "'[::1]' is neither an IP address nor a name of DNS"),
+        (["--address", "lab é"], "'lab é' is neither an IP address nor a name of DNS"),
+    ],
+)
+def test_an_authority_does_not_serve_at_a_wrong_address(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], says: str
+) -> None:
+    Ledger.create(tmp_path / "authority").close()
+    assert execute(["pki", "serve", str(tmp_path / "authority"), *options]) != 0
+    assert says in capsys.readouterr().err
+
+
 LEAD = Member(role="coordinator", name="lead")
 DAY = datetime.timedelta(days=1)
 
