@@ -9,7 +9,8 @@ import datetime
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from cryptography import x509
@@ -20,6 +21,9 @@ from proveout.agent.security.authz import roles_of
 from proveout.cli import execute
 from proveout.coordinator import certificates
 from proveout.coordinator.certificates import AuthorityServer, Credentials, Ledger, Member, PkiError
+from proveout.coordinator.deploy import deployment
+from proveout.coordinator.deploy.deployment import Order
+from proveout.coordinator.deploy.ssh_connection import Target
 from proveout.proto import enrolment
 from proveout.proto.signing import Shown
 from proveout.proto.wire.messages import TaskDone
@@ -78,6 +82,19 @@ def test_an_authority_does_not_serve_at_a_wrong_address(
     Ledger.create(tmp_path / "authority").close()
     assert execute(["pki", "serve", str(tmp_path / "authority"), *options]) != 0
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("address", ["db1.lab:7443", "10.0.0.5:7443", "[FE80::1]:7443", "[0:0:0:0:0:0:0:1]:7443"])
+def test_a_host_is_not_enrolled_again_for_the_spelling_of_its_address(tmp_path: Path, address: str) -> None:
+    target = Target(name="db1", roles=(), address=address, ssh="db1")
+    issued(tmp_path / "authority", "agent", tmp_path / "pki", target.hostname)
+    ca, certificate = ((tmp_path / "pki" / name).read_text() for name in ("ca.pem", "agent.pem"))
+    facts = {"ca": ca, "certificate": certificate, "authority": "lead:7444"}
+    ledger, credentials = Ledger.open(tmp_path / "authority"), SimpleNamespace(ca=ca.encode())
+    order = cast(Order, SimpleNamespace(credentials=credentials, ledger=ledger, authority="lead:7444"))
+    now = datetime.datetime.now(datetime.UTC)
+    assert deployment._enrolment(target, order, facts, now, is_root=False) == ""
+    ledger.close()
 
 
 LEAD = Member(role="coordinator", name="lead")
