@@ -58,7 +58,8 @@ class Scope:
 
     `declared` holds all names of a kind, also those that did not compile; the names of an `unknowable` kind cannot be
     read (its section is missing or is not a mapping), so that none is reported as unknown. `sessions` are the settings
-    of connections, by system; `facts` what is declared of hosts, systems and equipment.
+    of connections, by system; `facts` what is declared of hosts, systems and equipment. A setting of an
+    `unsettled` system has a problem: nothing follows from its settings.
     """
 
     problems: Problems
@@ -74,6 +75,7 @@ class Scope:
     facts: list[Declared] = field(default_factory=list)
     declared: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     unknowable: set[str] = field(default_factory=set)
+    unsettled: set[str] = field(default_factory=set)
     folder: Path
     """The plan's own folder, resolved: the files that a plan names are in it."""
     inventory: str | None

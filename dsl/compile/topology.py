@@ -291,13 +291,16 @@ def _checked_settings(one: Entry, entry: System, session: Mapping[str, str]) -> 
     for name, value in session.items():
         if objection := session_settings.objection(entry.engine, name, value):
             one.problem(objection, "session", name)
-    return tuple(
+    found = tuple(
         (name, value)
         for name, value in entry.settings
         if not one.object_to(
             session_settings.setting_objections(entry.engine, name, value, entry.provision), "settings", name
         )
     )
+    if len(found) < len(entry.settings):
+        one.scope.unsettled.add(one.name)
+    return found
 
 
 def _check_address(one: Entry, entry: System) -> None:
@@ -374,6 +377,8 @@ def _check_standbys(scope: Scope, entries: Mapping[str, Entry]) -> None:
         group.append(system)
         if found := _standby_problem(primary, system) or _group_problem(group):
             one.object_to((found,), "standby_of")
+            continue
+        if scope.unsettled & {system.name, primary.name}:
             continue
         own, wanted = dict(system.settings), dict(primary.settings)
         for name in sorted(
