@@ -228,8 +228,9 @@ class _Line:
 
     async def __aenter__(self) -> _Line:
         host, _, port = self._address.rpartition(":")
-        if not host or not port.isdigit():
-            raise EnrolmentError("not a valid address", where=self._address, way_out="Write it as name:port.")
+        invalid = EnrolmentError("not a valid address", where=self._address, way_out="Write it as name:port.")
+        if not host:
+            raise invalid
         try:
             async with asyncio.timeout(ANSWER_S):
                 self._reader, self._writer = await asyncio.open_connection(
@@ -248,6 +249,8 @@ class _Line:
                 where=self._address,
                 way_out="Compare the address with the one that `proveout pki serve` printed.",
             ) from error
+        except (ValueError, OverflowError) as error:  # of the port, or of the name
+            raise invalid from error
         except OSError as error:  # TimeoutError is one
             # asyncio replaces the system's message with its own; the codes of a resolver are negative.
             code = error.errno or 0
