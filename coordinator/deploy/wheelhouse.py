@@ -123,7 +123,7 @@ def _is_for(platform: str, machine: str, libc: Sequence[str]) -> bool:
     """Whether a platform tag, of several joined by dots, is for a machine. Source: PEP 600."""
     for tag in platform.split("."):
         needed = _GLIBC.match(tag)
-        if tag == "any" or (tag.endswith(machine) and needed is None and "musl" not in tag):
+        if tag == "any" or (tag.endswith(machine) and needed is None and not tag.startswith(("musl", "macosx"))):
             return True
         if needed is not None and tag.endswith(machine) and libc[0] == "glibc":
             return tuple(map(int, needed.groups())) <= tuple(map(int, libc[1].split(".")[:2]))

@@ -91,6 +91,7 @@ def wheel(name: str) -> Wheel:
         ("a-1-cp311-cp311-linux_x86_64.whl", "3.11.2", "x86_64", GLIBC, True),
         ("a-1-cp311-cp311-linux_x86_64.whl", "3.12.2", "x86_64", GLIBC, False),
         ("a-1-cp311-cp311-linux_x86_64.whl", "3.11.2", "aarch64", GLIBC, False),
+        ("a-1-cp311-cp311-macosx_11_0_x86_64.whl", "3.11.0", "x86_64", GLIBC, False),
         ("a-1-cp311-abi3-manylinux_2_34_x86_64.whl", "3.12.0", "x86_64", GLIBC, True),
         ("a-1-cp311-abi3-manylinux_2_34_x86_64.whl", "3.12.0", "x86_64", ("glibc", "2.31"), False),
         ("a-1-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl", "3.11.0", "x86_64", ("glibc", "2.17"), True),
