@@ -16,7 +16,7 @@ import sqlite3
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -130,20 +130,20 @@ class Authority:
     @property
     def key_pem(self) -> str:
         """Its own key: for nodes that sign their certificates themselves."""
-        return _key_pem(self._key).decode()
+        return enrolment.key_pem(self._key).decode()
 
     def issue_coordinator(self) -> Credentials:
         """Credentials of a coordinator: a client certificate, and one that it signs tasks with."""
         signing = ed25519.Ed25519PrivateKey.generate()
         signer = self.certify("signer", (), signing.public_key())
-        return replace(self.issue("coordinator"), signer=_cert_pem(signer), signer_key=_key_pem(signing))
+        return replace(self.issue("coordinator"), signer=_cert_pem(signer), signer_key=enrolment.key_pem(signing))
 
     def issue(self, role: str, addresses: Sequence[str] = ()) -> Credentials:
         """Credentials of a role; those of an agent (`agent/HOST`) and of the authority's server are for the names and
         IP addresses that it is dialled at."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self.certify(role, addresses, key.public_key())
-        return Credentials(ca=self.pem, certificate=_cert_pem(certificate), key=_key_pem(key))
+        return Credentials(ca=self.pem, certificate=_cert_pem(certificate), key=enrolment.key_pem(key))
 
     def certify(self, role: str, addresses: Sequence[str], key: PublicKey) -> x509.Certificate:
         """A certificate for the holder of `key`: the role as a URI, the names and IP addresses, and what it may be used
@@ -161,12 +161,6 @@ class Authority:
 
 def _cert_pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _key_pem(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
 
 
 def _builder(
@@ -211,11 +205,6 @@ def _ip(address: str) -> x509.IPAddress | None:
     with contextlib.suppress(ValueError):
         return x509.IPAddress(ipaddress.ip_address(address))
     return None
-
-
-def _make_private(directory: Path) -> None:
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    directory.chmod(0o700)
 
 
 def _read(path: Path) -> bytes:
@@ -313,7 +302,8 @@ class Ledger:
             )
         authority = Authority.create(validity, LIFETIME)
         try:
-            _make_private(directory)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            directory.chmod(0o700)
             replace_file(directory / "ca.key", authority.key_pem.encode())
             replace_file(directory / "ca.pem", authority.pem, 0o644)
         except OSError as error:
@@ -486,7 +476,11 @@ def check(member: Member) -> None:
             "an agent is recognised by the address that it is dialled at",
             way_out="Name it: --address db1.lab --address 10.0.0.5",
         )
-    for address in member.addresses:
+    _check_addresses(member.addresses)
+
+
+def _check_addresses(addresses: Iterable[str]) -> None:
+    for address in addresses:
         if not _NAME.fullmatch(address) and _ip(address) is None:
             raise PkiError(
                 f"{address!r} is neither an IP address nor a name of DNS",
@@ -497,19 +491,13 @@ def check(member: Member) -> None:
 def write_member(ledger: Ledger, member: Member, directory: Path) -> tuple[str, ...]:
     """Keys and certificates of a member, made here, in `directory` (0700): for hosts that cannot reach the
     authority."""
-    private: dict[str, ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey] = {
-        "tls": ec.generate_private_key(ec.SECP256R1()),
-        "sign": ed25519.Ed25519PrivateKey.generate(),
-    }
-    issued = ledger.issue(member, {use: key.public_key() for use, key in private.items()})
-    _make_private(directory)
-    names: list[str] = []
-    for part, use in zip(parts_of(member.role), private, strict=False):
-        replace_file(directory / f"{part}.key", _key_pem(private[use]))
-        replace_file(directory / f"{part}.pem", issued[use], 0o644)
-        names += [f"{part}.pem", f"{part}.key"]
-    replace_file(directory / "ca.pem", ledger.authority.pem, 0o644)
-    return ("ca.pem", *names)
+    keys = enrolment.new_keys()
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        issued = ledger.issue(member, {use: key.public_key() for use, key in keys.items()})
+        return enrolment.write_files(directory, member.role, keys, issued, {"ca.pem": ledger.authority.pem})
+    except OSError as error:
+        raise PkiError(f"cannot write there: {error.strerror}", where=str(directory)) from error
 
 
 def _left(ends_unix_s: int) -> str:
@@ -583,7 +571,7 @@ class AuthorityServer:
                 ssl_handshake_timeout=HANDSHAKE_S,
                 limit=LINE_MAX,
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             raise ProveoutError(
                 f"cannot listen there: {error}", where=listen, way_out="Write it as name:port."
             ) from error
@@ -757,6 +745,7 @@ async def serve(
 ) -> None:
     """Serve the authority in `directory` until `stop`; `ready` is called with the address. ProveoutError when it cannot
     start."""
+    _check_addresses(addresses)
     ledger = Ledger.open(directory)
     server = AuthorityServer(ledger, addresses)
     try:
@@ -809,8 +798,10 @@ async def _warn(directory: Path, run_s: float, tell: Tell) -> None:
 
 
 def _renewal_shown(directory: Path) -> Shown | None:
+    """The certificate of the coordinator that ends first."""
     try:
-        return Shown.read((directory / f"{ROLE}.pem").read_bytes())
+        shown = (Shown.read((directory / f"{part}.pem").read_bytes()) for part in parts_of(ROLE))
+        return min(shown, key=lambda one: one.ends)
     except (OSError, ValueError):  # the next connection reports the error
         return None
 

@@ -63,11 +63,7 @@ async def enrol(address: str, ca_hash: str, token: str, directory: Path) -> str:
     """
     if HASH.fullmatch(ca_hash) is None:
         raise EnrolmentError("not a valid hash of an authority", where="--ca-hash", way_out="It reads sha256:….")
-    is_new = _make_room(directory)
-    keys: dict[str, Key] = {
-        "tls": ec.generate_private_key(ec.SECP256R1()),
-        "sign": ed25519.Ed25519PrivateKey.generate(),
-    }
+    is_new, keys = _make_room(directory), new_keys()
     request = {"do": "enrol", "token": token, "csr": {name: _csr(key) for name, key in keys.items()}}
     try:
         answer, ca = await _first_contact(address, ca_hash, request)
@@ -75,14 +71,36 @@ async def enrol(address: str, ca_hash: str, token: str, directory: Path) -> str:
         if is_new:
             directory.rmdir()  # noqa: ASYNC240 - the command has no other task
         raise
-    role = str(answer["role"])
-    directory.chmod(0o700)  # noqa: ASYNC240 - as above
-    for part, (use, key) in zip(parts_of(role.partition("/")[0]), keys.items(), strict=False):
-        replace_file(directory / f"{part}.key", _pem(key))
-        replace_file(directory / f"{part}.pem", str(answer["certificates"][use]).encode(), 0o644)
-    replace_file(directory / AUTHORITY, f"{address}\n".encode(), 0o644)
-    replace_file(directory / "ca.pem", ca, 0o644)
+    role, certificates = str(answer["role"]), {use: str(pem).encode() for use, pem in answer["certificates"].items()}
+    others = {AUTHORITY: f"{address}\n".encode(), "ca.pem": ca}
+    try:
+        write_files(directory, role.partition("/")[0], keys, certificates, others)
+    except OSError as error:
+        raise EnrolmentError(
+            f"the keys cannot be written: {error.strerror}",
+            where=str(directory),
+            way_out="Make room there, and have another token made: `proveout pki invite`.",
+        ) from error
     return role
+
+
+def new_keys() -> dict[str, Key]:
+    """The private keys of a member by their use."""
+    return {"tls": ec.generate_private_key(ec.SECP256R1()), "sign": ed25519.Ed25519PrivateKey.generate()}
+
+
+def write_files(
+    directory: Path, role: str, keys: Mapping[str, Key], certificates: Mapping[str, bytes], others: Mapping[str, bytes]
+) -> tuple[str, ...]:
+    """Write the keys and certificates (PEM) of a role, and other files, into a directory (0700); the names of all."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.chmod(0o700)
+    parts = dict(zip(keys, parts_of(role), strict=False))
+    for use, part in parts.items():  # before any certificate: while there is none, the directory can be enrolled again
+        replace_file(directory / f"{part}.key", key_pem(keys[use]))
+    for name, content in {**{f"{part}.pem": certificates[use] for use, part in parts.items()}, **others}.items():
+        replace_file(directory / name, content, 0o644)
+    return (*others, *(f"{part}.{kind}" for part in parts.values() for kind in ("pem", "key")))
 
 
 def _make_room(directory: Path) -> bool:
@@ -114,9 +132,10 @@ async def renew(directory: Path, role: str, now: datetime.datetime | None = None
     """
     address = authority_of(directory)
     moment = now or datetime.datetime.now(datetime.UTC)
-    if address is None or not Shown.read((directory / f"{role}.pem").read_bytes()).due(moment):
-        return False
     parts = dict(zip(("tls", "sign"), parts_of(role), strict=False))
+    shown = (Shown.read((directory / f"{part}.pem").read_bytes()) for part in parts.values())
+    if address is None or not any(one.due(moment) for one in shown):
+        return False
     csr = {use: _csr(_read_key(directory / f"{part}.key")) for use, part in parts.items()}
     answer = await _ask(address, _context(directory, role), {"do": "renew", "csr": csr})
     for use, part in parts.items():
@@ -209,8 +228,9 @@ class _Line:
 
     async def __aenter__(self) -> _Line:
         host, _, port = self._address.rpartition(":")
-        if not host or not port.isdigit():
-            raise EnrolmentError("not a valid address", where=self._address, way_out="Write it as name:port.")
+        invalid = EnrolmentError("not a valid address", where=self._address, way_out="Write it as name:port.")
+        if not host:
+            raise invalid
         try:
             async with asyncio.timeout(ANSWER_S):
                 self._reader, self._writer = await asyncio.open_connection(
@@ -229,6 +249,8 @@ class _Line:
                 where=self._address,
                 way_out="Compare the address with the one that `proveout pki serve` printed.",
             ) from error
+        except (ValueError, OverflowError) as error:  # of the port, or of the name
+            raise invalid from error
         except OSError as error:  # TimeoutError is one
             # asyncio replaces the system's message with its own; the codes of a resolver are negative.
             code = error.errno or 0
@@ -278,7 +300,7 @@ def _csr(key: Key) -> str:
     return request.public_bytes(serialization.Encoding.PEM).decode()
 
 
-def _pem(key: Key) -> bytes:
+def key_pem(key: Key) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

@@ -14,6 +14,7 @@ import contextlib
 import datetime
 import hashlib
 import secrets
+import sqlite3
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal
 
@@ -167,16 +168,21 @@ def _enrolment(target: Target, order: Order, facts: Mapping[str, Any], now: date
         raise HostError(
             "it is enrolled with another authority", way_out="Remove that deployment first: proveout deploy --remove."
         )
-    shown = x509.load_pem_x509_certificate(facts["certificate"].encode())
-    if Shown.of(shown).ends <= now:
-        return " (its certificate has expired)"
-    if Shown.of(shown).serial in order.ledger.denied():
-        return " (its certificate is revoked)"
-    if Shown.of(shown).roles != {f"agent/{target.name}"} or target.hostname not in _names(shown):
-        return " (its certificate is for another name)"
-    if is_root and not facts["keys_of_root"]:  # that user may have given its key away, and changed what it trusts
-        return " (its keys are those of an agent that was not root)"
-    return " (the authority has another address)" if facts["authority"] != order.authority else ""
+    try:
+        certificate = x509.load_pem_x509_certificate(facts["certificate"].encode())
+        shown, names = Shown.of(certificate), _names(certificate)
+    except (ValueError, x509.ExtensionNotFound):
+        return " (its certificate cannot be read)"
+    reasons = {
+        " (its certificate has expired)": shown.ends <= now,
+        " (its certificate is revoked)": shown.serial in order.ledger.denied(),
+        " (its certificate is for another name)": shown.roles != {f"agent/{target.name}"}
+        or target.hostname not in names,
+        # that user may have given its key away, and changed what it trusts
+        " (its keys are those of an agent that was not root)": is_root and not facts["keys_of_root"],
+        " (the authority has another address)": facts["authority"] != order.authority,
+    }
+    return next((why for why, holds in reasons.items() if holds), "")
 
 
 def _names(certificate: x509.Certificate) -> set[str]:
@@ -250,7 +256,7 @@ async def _guarded(
     work = _Work(target=target, access=access, connection=connection, tell=tell)
     try:
         outcome = await do(work)
-    except (ProveoutError, OSError) as error:
+    except (ProveoutError, OSError, ValueError, sqlite3.Error) as error:  # answers and certificates are the host's
         return Outcome(host=target.name, state="failed", text=f"{_shortly(error)}; {await _undone(work, 2)}")
     except asyncio.CancelledError:
         tell("interrupted: undoing")

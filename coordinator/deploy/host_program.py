@@ -41,6 +41,8 @@ UNIT, SERVICE = Path("/etc/systemd/system/proveout-agent.service"), "proveout-ag
 LOCK = Path("/run/proveout-deploy.lock")
 USER = "proveout"
 UNDO_JOURNAL = "undo.sqlite"
+JOURNAL_PARTS = 20
+"""Parts of a folder's path, of which an undo journal's has half."""
 BLOCK = 1 << 18
 END_S, START_S, PROGRAM_S, DIAL_S, POLL_S = 90.0, 60.0, 900.0, 5.0, 0.1
 ENVIRONMENT = {
@@ -232,6 +234,7 @@ def start(mode: str, arguments: list[str], is_cut: Callable[[], bool] = stays) -
     elif mode == "process":
         user = pwd.getpwnam(owner())
         with LOG.open("ab") as log:
+            begin = log.tell()  # earlier agents wrote the text up to here
             started = subprocess.Popen(
                 [str(CURRENT / "bin/proveout"), *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
                 env={**ENVIRONMENT, "HOME": str(STATE)}, user=user.pw_uid, group=user.pw_gid, extra_groups=[],
@@ -239,14 +242,21 @@ def start(mode: str, arguments: list[str], is_cut: Callable[[], bool] = stays) -
             )  # fmt: skip
         write(PID, f"{started.pid} {born(started.pid)}")
         until_s = time.monotonic() + START_S
-        while "listens at" not in read_text(LOG)[-4000:]:
+        while "listens at" not in logged(begin):
             if is_cut():
                 raise EOFError
             if started.poll() is not None:
-                raise Refused(f"the agent ended at once: {read_text(LOG).strip()[-600:]}")
+                raise Refused(f"the agent ended at once: {logged(begin)[-600:]}")
             if time.monotonic() > until_s:
-                raise Refused(f"the agent does not listen after {START_S:.0f} s: {read_text(LOG).strip()[-600:]}")
+                raise Refused(f"the agent does not listen after {START_S:.0f} s: {logged(begin)[-600:]}")
             time.sleep(POLL_S)
+
+
+def logged(begin: int) -> str:
+    """The text in the agent's log from an offset on, the first `BLOCK` bytes of it."""
+    with LOG.open("rb") as stream:
+        stream.seek(begin)
+        return stream.read(BLOCK).decode(errors="replace").strip()
 
 
 def stop(mode: str) -> None:
@@ -267,7 +277,12 @@ def stop(mode: str) -> None:
 
 def outstanding() -> list[str]:
     """Undo journals: changes of the host that no agent has undone."""
-    return [f"{folder}/{UNDO_JOURNAL}" for folder, _, files, _ in os.fwalk(STATE) if UNDO_JOURNAL in files]
+    found: list[str] = []
+    for folder, below, files, _ in os.fwalk(STATE) if STATE.is_dir() else ():
+        found += [f"{folder}/{UNDO_JOURNAL}"] if UNDO_JOURNAL in files else []
+        if len(Path(folder).parts) >= JOURNAL_PARTS:  # the agent's user can make folders of any depth
+            below.clear()
+    return found
 
 
 def forget() -> None:
@@ -593,11 +608,9 @@ class Host:
         write(DEPLOYMENT, json.dumps({**record, **change["settings"]}))
         CHANGE.unlink()
         self.change = {}
-        delete(REPLACED)
-        delete(INCOMING)
-        for release in RELEASES.iterdir():
-            if release.name != linked():
-                delete(release)
+        for path in (REPLACED, INCOMING, *(one for one in RELEASES.iterdir() if one.name != linked())):
+            with contextlib.suppress(OSError):  # it is deployed, and the next deployment removes what is left
+                delete(path)
         return {}
 
     def undo(self) -> None:

@@ -10,63 +10,50 @@ from pathlib import Path
 from proveout.coordinator.deploy.ssh_connection import Target
 from proveout.core.data_classes import record
 from proveout.core.errors import PlanError, PlanProblem, Where
-from proveout.dsl.plan.keys import made
+from proveout.dsl.compile import topology
+from proveout.dsl.compile.symbols import Scope
 from proveout.dsl.plan.scalars import NAME_PATTERN
-from proveout.dsl.plan.topology import Host as PlanHost
 from proveout.dsl.rules.host_rules import is_host_and_port
-from proveout.dsl.schema.models import SSH_PATTERN, HostEntry
-from proveout.dsl.schema.validation import validate
+from proveout.dsl.schema.models import SSH_PATTERN
+from proveout.dsl.schema.parameters import Parameters
 from proveout.dsl.source.ansible_inventory import Host
+from proveout.dsl.source.includes import refuse_nulls
 from proveout.dsl.source.loader import load
-from proveout.dsl.source.nodes import Map, Problems, Scalar, did_you_mean
-
-LOCAL = "local"
+from proveout.dsl.source.nodes import Map, Problems, did_you_mean, node_at
 
 
 def read(path: Path, only: Collection[str] = ()) -> tuple[Target, ...]:
     """The targets of a file; `only` those of these names. PlanError with all problems and their lines."""
     problems = Problems()
     root = load(path, str(path), problems)
-    topology = root.get("topology") if root is not None else None
-    hosts = topology.get("hosts") if isinstance(topology, Map) else None
-    if root is not None and not isinstance(hosts, Map):
+    section = None if root is None else node_at(root, "topology", "hosts")
+    if root is not None and not isinstance(section, Map):
         problems.add(root.where, "has no hosts", key="topology.hosts", hint="topology: {hosts: {db1: {…}}}")
-    entries = hosts.entries if isinstance(hosts, Map) else ()
-    found: list[Target] = []
-    for key, node in entries:
-        if (target := _target(key, node, problems)) is not None:
-            same = next((one.name for one in found if one.address == target.address != LOCAL), "")
-            if same:
-                problems.add(key.where, f"host `{same}` has the same address", key=f"topology.hosts.{key.text}")
-            found.append(target)
-    names = [key.text for key, _ in entries]
-    for name in sorted(set(only) - set(names)):
+    if section is not None:
+        refuse_nulls(section, problems)
+    nothing = Parameters(values={}, nodes={}, broken=frozenset())
+    scope = Scope(problems=problems, parameters=nothing, folder=path.parent, inventory=None)
+    found = [
+        Target(
+            name=host.name,
+            roles=host.roles,
+            address=host.address,
+            ssh=entry.ssh or host.address.rpartition(":")[0].strip("[]"),
+        )
+        for _, entry, host in topology.hosts(scope, section if isinstance(section, Map) else None)
+        if not host.is_local
+    ]
+    names = scope.declared["host"]
+    for name in sorted(set(only) - names):
         hint = did_you_mean(name, names)
         problems.add(Where(file=str(path)), f"the inventory has no host `{name}`", key="--host", hint=hint)
     if problems.found:
         raise problems.error()
-    chosen = [target for target in found if target.address != LOCAL and (not only or target.name in only)]
+    chosen = [target for target in found if not only or target.name in only]
     if not chosen:
         what = "no host has the address of an agent (name:port); `address: local` needs none"
         raise PlanError((PlanProblem(message=what, where=Where(file=str(path))),))
     return tuple(chosen)
-
-
-def _target(key: Scalar, node: object, problems: Problems) -> Target | None:
-    """The target of an entry; None with problems noted."""
-    if not isinstance(node, Map):
-        problems.add(key.where, f"`{key.text}` must be a mapping", hint="{roles: [server], address: 'db1.lab:7443'}")
-        return None
-    entry = validate(HostEntry, node, f"topology.hosts.{key.text}", problems)
-    if entry is None:
-        return None
-    host = made(PlanHost, entry, name=key.text)
-    if host.address != LOCAL and not is_host_and_port(host.address):
-        hint = "`local`, or name:port of the agent"
-        problems.add(key.where, f"`{host.address}` is not an address", key=f"topology.hosts.{key.text}", hint=hint)
-        return None
-    ssh = entry.ssh or host.address.rpartition(":")[0].strip("[]")
-    return Target(name=key.text, roles=host.roles, address=host.address, ssh=ssh)
 
 
 NAME_MAX = 64
@@ -140,7 +127,10 @@ def _entry(host: Host, local: bool, port: int, roles: Mapping[str, str], notes: 
         return [*entry, "address: local"]
     dialled = _value(host, ADDRESS, notes) or host.name
     bracketed = f"[{dialled}]" if ":" in dialled and "[" not in dialled else dialled
-    entry.append(f"address: {json.dumps(f'{bracketed}:{port}')}")
+    address = f"{bracketed}:{port}"
+    entry.append(f"address: {json.dumps(address)}")
+    if not is_host_and_port(address):
+        notes.append(f"{host.where}: the address `{dialled}` of host `{host.name}` is not a name or an IP address")
     user, ssh_port = _value(host, USER, notes), _value(host, PORT, notes)
     if user or ssh_port:
         ssh = f"{user + '@' if user else ''}{bracketed}{':' + ssh_port if ssh_port else ''}"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.resources
+import ipaddress
 import json
 import re
 import shlex
@@ -73,8 +74,10 @@ class Target:
 
     @property
     def hostname(self) -> str:
-        """The name or IP address that the coordinator dials, without the port."""
-        return self.address.rpartition(":")[0].strip("[]")
+        """The name or IP address that the coordinator dials, without the port; an IPv6 address as certificates are
+        read: `fe80::1`."""
+        name = self.address.rpartition(":")[0].strip("[]")
+        return str(ipaddress.IPv6Address(name)) if ":" in name else name
 
     @property
     def port(self) -> str:

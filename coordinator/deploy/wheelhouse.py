@@ -123,7 +123,7 @@ def _is_for(platform: str, machine: str, libc: Sequence[str]) -> bool:
     """Whether a platform tag, of several joined by dots, is for a machine. Source: PEP 600."""
     for tag in platform.split("."):
         needed = _GLIBC.match(tag)
-        if tag == "any" or (tag.endswith(machine) and needed is None and "musl" not in tag):
+        if tag == "any" or (tag.endswith(machine) and needed is None and not tag.startswith(("musl", "macosx"))):
             return True
         if needed is not None and tag.endswith(machine) and libc[0] == "glibc":
             return tuple(map(int, needed.groups())) <= tuple(map(int, libc[1].split(".")[:2]))
@@ -146,10 +146,10 @@ def read(folder: Path) -> Wheelhouse:
             where=str(folder),
             way_out="Put the wheel of `make dist` there, with those of all its dependencies (`pip download`).",
         )
-    for name, sha256 in _sums(folder / SUMS).items():
-        wheel = next((one for one in wheels if one.path.name == name), None)
-        if wheel is None or wheel.sha256 != sha256:
-            reason = "is missing" if wheel is None else "has another hash"
+    sums, found = _sums(folder / SUMS), {wheel.path.name: wheel.sha256 for wheel in wheels}
+    for name in sorted({*sums, *found}) if sums else ():
+        if sums.get(name) != found.get(name):
+            reason = "is missing" if name not in found else "has another hash" if name in sums else "is not listed"
             raise WheelhouseError(f"{name} {reason}", where=str(folder / SUMS), way_out="Make the wheelhouse again.")
     if not any(wheel.name == INSTALLER for wheel in wheels):
         raise WheelhouseError(
@@ -164,8 +164,12 @@ def _sums(path: Path) -> dict[str, str]:
     """File name -> hash, of the output of sha256sum."""
     if not path.exists():
         return {}
-    lines = (line.split(maxsplit=1) for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
-    return {name.lstrip("*").removeprefix("./"): sha256 for sha256, name in lines}
+    try:
+        lines = (line.split(maxsplit=1) for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+        return {name.lstrip("*").removeprefix("./"): sha256 for sha256, name in lines}
+    except ValueError as error:
+        way_out = f"Make it there: sha256sum *.whl > {SUMS}"
+        raise WheelhouseError("not the output of sha256sum", where=str(path), way_out=way_out) from error
 
 
 def _wheel(path: Path) -> Wheel:

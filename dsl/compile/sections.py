@@ -185,7 +185,9 @@ def _of_system(one: Entry, capture: Capture) -> Capture | None:
         hint = did_you_mean("", one.scope.declared["system"])
         one.problem(f"{kind.article} capture needs a `system`", "system", hint=hint)
     system = one.system(capture.system, "system")
-    if system is None or one.object_to(_unseen(kind.name, system), "system"):
+    if system is None:
+        return None
+    if one.object_to(_unseen(kind.name, system, unsettled=system.name in one.scope.unsettled), "system"):
         return None
     capture = replace(capture, hosts=())
     if kind.name == "sql":
@@ -195,8 +197,8 @@ def _of_system(one: Entry, capture: Capture) -> Capture | None:
     return replace(capture, every_s=RARE_EVERY_S) if kind.rare and one.body.get("every") is None else capture
 
 
-def _unseen(kind: str, system: System) -> Iterator[Objection]:
-    """The reasons why a system cannot have a capture."""
+def _unseen(kind: str, system: System, *, unsettled: bool) -> Iterator[Objection]:
+    """The reasons why a system cannot have a capture; `unsettled`: a setting of it has a problem."""
     found = engines.of(system.engine)
     if system.in_front_of is not None:
         message = f"`{system.name}` is a PgBouncer, of which nothing is captured"
@@ -207,12 +209,12 @@ def _unseen(kind: str, system: System) -> Iterator[Objection]:
         yield Objection(f"`{system.name}` propagates to nothing", hint)
         return
     yield from captured_problems(kind, system.engine)
-    if kind != "statements" or not found.statements or system.provision is None:
+    if kind != "statements" or not found.statements or system.provision is None or unsettled:
         return
     if found.statement_setting is None:
         message = f"the {found.title} that proveout starts has no {found.statements}"
         yield Objection(message, "a system with a dsn, whose server has it")
-    elif dict(system.settings).get(found.statement_setting[0], "").lower() not in ("on", "1"):
+    elif dict(system.settings).get(found.statement_setting[0], "").lower() not in ("on", "true", "1"):
         name, value = found.statement_setting
         message = f"{found.statements} of `{system.name}` is off"
         yield Objection(message, f'settings of the system: {{{name}: "{value}"}}')

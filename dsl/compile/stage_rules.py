@@ -417,6 +417,8 @@ class _Walk:
             system = self.scope.systems[name]
             if system.provision is None or engines.of(system.engine).embedded != "server":
                 continue
+            if self.scope.unsettled & {name, system.in_front_of}:
+                continue
             if system.in_front_of is not None:
                 self.pooled(stage, system, threads)
                 continue

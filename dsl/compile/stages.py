@@ -24,7 +24,7 @@ from proveout.dsl.compile.loads import (
 )
 from proveout.dsl.compile.matrix import Place
 from proveout.dsl.compile.sections import command_stage, sql_stage
-from proveout.dsl.compile.symbols import Draft, Scope, StageNames, not_deeper
+from proveout.dsl.compile.symbols import Draft, Scope, StageNames, not_deeper, settings_as_text
 from proveout.dsl.compile.topology import plain_settings
 from proveout.dsl.compile.tuning import check_faults, compile_faults, compile_tunings
 from proveout.dsl.plan.commands import FioJob
@@ -130,7 +130,7 @@ def _body(scope: Scope, item: Node, index: int) -> tuple[str, Map] | None:
     elif key.text not in stage_models.STAGES:
         where, message = key.where, f"unknown stage `{key.text}`"
         hint = did_you_mean(key.text, stage_models.STAGES)
-    elif isinstance(body := item.entries[0][1], Map):
+    elif isinstance(body := settings_as_text(item.entries[0][1]), Map):
         return key.text, body
     else:
         where, message, hint = key.where, f"`{key.text}` needs its settings", f"- {key.text}: {{…}}"
@@ -334,7 +334,8 @@ class _Stages(StageNames):
         key = "threads" if entry.processes is None else "processes"
         check_loads(self, stage, min(rungs), key, processes=workers or 1)
         partner = self.partner(entry.with_, stage.order)
-        return replace(stage, workers=workers, seed=self.seed(entry.seed, stage.order), interleaved_with=partner)
+        whole = replace(stage, workers=workers, seed=self.seed(entry.seed, stage.order), interleaved_with=partner)
+        return None if faults is None else whole
 
     def windows(self, entry: stage_models.LadderKeys, phases: Lengths | None) -> Windows:
         """Three lengths, the middle one perhaps in phases, or passes over a set of queries."""

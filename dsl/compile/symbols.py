@@ -30,7 +30,19 @@ from proveout.dsl.rules.host_rules import Objection
 from proveout.dsl.schema.parameters import Parameters
 from proveout.dsl.schema.stage_models import STAGES
 from proveout.dsl.schema.validation import fields, validate
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, node_at, where_of
+from proveout.dsl.source.nodes import (
+    Map,
+    Node,
+    Problems,
+    Scalar,
+    Seq,
+    Steps,
+    did_you_mean,
+    locate,
+    node_at,
+    rewritten,
+    where_of,
+)
 
 Thing = TypeVar("Thing")
 Model = TypeVar("Model", bound=BaseModel)
@@ -46,7 +58,8 @@ class Scope:
 
     `declared` holds all names of a kind, also those that did not compile; the names of an `unknowable` kind cannot be
     read (its section is missing or is not a mapping), so that none is reported as unknown. `sessions` are the settings
-    of connections, by system; `facts` what is declared of hosts, systems and equipment.
+    of connections, by system; `facts` what is declared of hosts, systems and equipment. A setting of an
+    `unsettled` system has a problem: nothing follows from its settings.
     """
 
     problems: Problems
@@ -62,6 +75,7 @@ class Scope:
     facts: list[Declared] = field(default_factory=list)
     declared: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     unknowable: set[str] = field(default_factory=set)
+    unsettled: set[str] = field(default_factory=set)
     folder: Path
     """The plan's own folder, resolved: the files that a plan names are in it."""
     inventory: str | None
@@ -76,7 +90,7 @@ class Scope:
         self.declared[kind] = {key.text for key, _ in entries}
         known = fields(model) or {"kind", "population", "seed", "tables", "transactions"}
         inside: tuple[str, ...] = ()
-        for index, (key, node) in enumerate(entries):
+        for index, (key, written) in enumerate(entries):
             if key.text in inside:
                 continue
             if inside := not_deeper(entries[index:], known, self.problems):
@@ -86,6 +100,7 @@ class Scope:
                 self.problems.add(key.where, message, key=path, hint=NAME_HINT)
                 continue
             below = f"{path}.{key.text}"
+            node = settings_as_text(written) if kind == "system" else written
             valid = validate(model, node, below, self.problems)
             if valid is not None and isinstance(node, Map):
                 yield Entry(scope=self, body=node, path=below, name=key.text, start=key.where), valid
@@ -272,7 +287,7 @@ def declared(section: Node | None) -> frozenset[str]:
             text = named.text if isinstance(named, Scalar) else ""
             found |= {text} - {""}
             if not re.fullmatch(ID_PATTERN, text) or text in RESERVED_IDS:
-                found |= {key.text, *get_close_matches(key.text, STAGES, n=1)}
+                found |= {key.text, *get_close_matches(key.text.lower(), STAGES, n=1)}
     return frozenset(found)
 
 
@@ -293,6 +308,16 @@ def not_deeper(entries: Sequence[tuple[Scalar, Node]], known: Collection[str], p
         hint = f"begin the settings of `{name.text}` in column {name.where.column + 2}, under its name"
         problems.add(first.where, message, key=name.text, hint=hint)
     return tuple(key.text for key in inside)
+
+
+def settings_as_text(entry: Node) -> Node:
+    """A system or a stage with the numbers of its settings as the plan writes them: 19.10 is not 19.1."""
+
+    def as_text(one: Scalar, path: Steps) -> Scalar:
+        is_setting = path[0] in ("settings", "session") or (path[0] == "loads" and path[2:3] == ("session",))
+        return one.written(one.in_text) if is_setting and type(one.value) in (int, float) else one
+
+    return rewritten(entry, as_text) if isinstance(entry, Map) else entry
 
 
 def put(node: Map, name: str, value: Node) -> Map:

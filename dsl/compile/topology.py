@@ -108,7 +108,8 @@ def check_destinations(
 # ---- hosts and equipment ---------------------------------------------------------------------------------------------
 
 
-def _add_hosts(scope: Scope, section: Node | None) -> None:
+def hosts(scope: Scope, section: Node | None) -> Iterator[tuple[Entry, HostKeys, Host]]:
+    """The valid hosts of a topology; two with one address, and one that is called as all are, are problems."""
     addresses: dict[str, str] = {}
     for one, entry in scope.entries(section, "host", HostEntry, "topology.hosts"):
         host = made(Host, entry, name=one.name, where=one.start)
@@ -122,6 +123,11 @@ def _add_hosts(scope: Scope, section: Node | None) -> None:
         addresses[place] = one.name
         if one.name == "all":
             one.problem("`all` stands for every host where hosts are named", hint="another name")
+        yield one, entry, host
+
+
+def _add_hosts(scope: Scope, section: Node | None) -> None:
+    for one, entry, host in hosts(scope, section):
         scope.hosts[one.name] = _with_cost(one, host, entry)
         _declare(one, entry, Declared(name=one.name, kind="host", where=one.start))
 
@@ -285,13 +291,16 @@ def _checked_settings(one: Entry, entry: System, session: Mapping[str, str]) -> 
     for name, value in session.items():
         if objection := session_settings.objection(entry.engine, name, value):
             one.problem(objection, "session", name)
-    return tuple(
+    found = tuple(
         (name, value)
         for name, value in entry.settings
         if not one.object_to(
             session_settings.setting_objections(entry.engine, name, value, entry.provision), "settings", name
         )
     )
+    if len(found) < len(entry.settings):
+        one.scope.unsettled.add(one.name)
+    return found
 
 
 def _check_address(one: Entry, entry: System) -> None:
@@ -368,6 +377,8 @@ def _check_standbys(scope: Scope, entries: Mapping[str, Entry]) -> None:
         group.append(system)
         if found := _standby_problem(primary, system) or _group_problem(group):
             one.object_to((found,), "standby_of")
+            continue
+        if scope.unsettled & {system.name, primary.name}:
             continue
         own, wanted = dict(system.settings), dict(primary.settings)
         for name in sorted(

@@ -71,7 +71,7 @@ def _words(cell: CellLine, of: CellLine) -> Iterator[tuple[str, str]]:
     for (_, label), (_, other) in zip(cell.labels, of.labels, strict=True):
         yield label, other
         yield _in_a_name(label), _in_a_name(other)
-        if label.isdigit() and other.isdigit():
+        if label.isdecimal() and other.isdecimal():
             yield f"{int(label):,}", f"{int(other):,}"
 
 

@@ -12,7 +12,6 @@ import copy
 import re
 import types
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, get_args, get_origin
 
 from proveout.core import units
@@ -267,10 +266,8 @@ Rungs: TypeAlias = Annotated[tuple[Threads, ...], Form(min_length=1, max_length=
 
 
 def setting_text(value: str | float | bool) -> str:
-    """A setting's value as servers read it: true and false as on and off, a number without an exponent."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return f"{Decimal(str(value)):f}" if isinstance(value, float) else str(value)
+    """A setting's value as servers read it: true and false as on and off."""
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
 Settings: TypeAlias = Annotated[

@@ -5,6 +5,7 @@ rules.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -59,8 +60,7 @@ DSN_MAX = 65_536
 _NAME, _METRIC = re.compile(NAME_PATTERN), re.compile(METRIC_PATTERN)
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,62}")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]+\])"
-_HOST_AND_PORT = re.compile(rf"{_HOST}:(\d{{1,5}})")
+_HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[(?P<ipv6>[0-9A-Fa-f:.]+)\]):(?P<port>\d{1,5})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,11 @@ def noted(message: str, of: Check | Stage, hint: str = "") -> PlanProblem:
 def is_host_and_port(text: str) -> bool:
     """Whether it is `name:port`, the name being one of DNS or an IP address."""
     match = _HOST_AND_PORT.fullmatch(text)
-    return match is not None and 0 < int(match[1]) < 65_536
+    if match is None or not 0 < int(match["port"]) < 65_536:
+        return False
+    with contextlib.suppress(ValueError):
+        return match["ipv6"] is None or bool(ipaddress.IPv6Address(match["ipv6"]))
+    return False
 
 
 def is_cluster(address: str) -> bool:

@@ -75,12 +75,14 @@ def _unknown(engine: str, name: str, plain: str, known: Table) -> Objection:
 
 
 def _value(engine: str, name: str, setting: Setting, value: str) -> Objection | None:
-    if setting.kind == "bool" and value.lower() not in _ON_OFF:
+    switches = _ON_OFF - {"yes"} if engine == _MYSQL else _ON_OFF  # MariaDB reads `yes` as off
+    if setting.kind == "bool" and value.lower() not in switches:
         return Objection(f"the value of `{name}` is on or off, not {value[:80]}")
     if setting.kind == "enum":
         lower = [word.lower() for word in setting.words]
-        numbered = engine == _MYSQL and value.isdecimal() and int(value) < len(lower)
-        if value.lower() in lower or numbered or (value.lower() in _ON_OFF and {"on", "off"} & set(lower)):
+        numbered = engine == _MYSQL and value.isdecimal() and len(value) < 9 and int(value) < len(lower)
+        switched = engine != _MYSQL and value.lower() in _ON_OFF and {"on", "off"} & set(lower)
+        if value.lower() in lower or numbered or switched:
             return None
         message = f"the value of `{name}` cannot be {value[:80]}"
         return Objection(message, did_you_mean(value, setting.words))

@@ -15,7 +15,7 @@ from proveout.core.units import plain_number
 from proveout.dsl.plan.keys import Element, model_of
 from proveout.dsl.plan.scalars import NAME_HINT
 from proveout.dsl.source.loader import read_plain
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, plain
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, plain, scalars
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -59,7 +59,8 @@ def validate(model: type[Model], node: Node, key: str, problems: Problems) -> Mo
         return model.model_validate(plain(node))
     except ValidationError as error:
         for detail in error.errors(include_url=False)[:DETAILS_MAX]:
-            _note(model, node, key, detail, problems)
+            if detail["type"] != "default_factory_not_called":  # it reads a key that has a problem of its own
+                _note(model, node, key, detail, problems)
         return None
 
 
@@ -106,13 +107,14 @@ def _note(model: type[BaseModel], root: Node, key: str, detail: ErrorDetails, pr
         detail = {**detail, "type": "scalar_type"}
     is_key = detail["loc"][-1:] == ("[key]",) or detail["type"] == "extra_forbidden"
     node, name = locate(root, path)
-    if isinstance(node, Scalar) and node.faulty and not is_key:
+    if not (is_key or isinstance(node, Map)) and any(one.faulty for _, one in scalars(node)):
         return
     where = name.where if name is not None and (is_key or detail["type"] == "missing") else node.where
     dotted = ".".join([*([key] if key else []), *map(str, path)])
     label = next((word for word in reversed(dotted.split(".")) if word and not word.isdigit()), "this")
-    if dotted.startswith("secrets.") and isinstance(node, Scalar):
-        node = dataclasses.replace(node, text="text", quoted=False)  # it may be the secret
+    if dotted.startswith("secrets.") and isinstance(node, Scalar):  # it may be the secret
+        kind = "a number" if type(node.value) in (int, float) else "text"
+        node = dataclasses.replace(node, text=kind, quoted=False)
     message, hint = _say(model, path, label, (root, node), detail)
     problems.add(where, message, key=dotted, hint=hint)
 

@@ -15,7 +15,7 @@ import shlex
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 
 from proveout.core.data_classes import dataclass, field, record
@@ -26,7 +26,7 @@ from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, did_you_mean
 HOSTS_MAX = 1000
 ALL, UNGROUPED = "all", "ungrouped"
 DOCUMENT = Document(name="Ansible inventory", opening="all:")
-_RANGE = re.compile(r"\[(\w+):(\w+)(?::(\d+))?\]")
+_RANGE = re.compile(r"\[(\w{1,9}):(\w{1,9})(?::(\d{1,9}))?\]")
 _SECTION = re.compile(r"\[(?P<name>[^\]:]+)(?::(?P<kind>[^\]]*))?\]\s*(?:[#;].*)?")
 _PORT = re.compile(r"(?P<host>[^:\[\]]*(?:\[[^\]]*\][^:\[\]]*)*):(?P<port>\d+)")
 _YAML = re.compile(r"(---|\{|[^\s\[=]+:\s*(#.*)?$)")
@@ -201,7 +201,7 @@ def expanded(pattern: str, where: Where, problems: Problems) -> tuple[str, ...]:
     """The names of a pattern with ranges: db[01:03].lab, db-[a:c], db[0:10:5]."""
     parts, last = [], 0
     for match in _RANGE.finditer(pattern):
-        values = tuple(_range(match[1], match[2], int(match[3] or 1)))
+        values = tuple(islice(_range(match[1], match[2], int(match[3] or 1)), HOSTS_MAX + 1))
         if not values:
             hint = "numbers or single letters, the smaller one first: [01:20]"
             problems.add(where, f"`{match[0]}` is not a range", hint=hint)
@@ -212,7 +212,7 @@ def expanded(pattern: str, where: Where, problems: Problems) -> tuple[str, ...]:
     for values in parts:
         count *= len(values)
     if count > HOSTS_MAX:
-        problems.add(where, f"`{pattern}` stands for {count} hosts", hint=f"at most {HOSTS_MAX}")
+        problems.add(where, f"`{pattern}` stands for more than {HOSTS_MAX} hosts", hint="fewer in a range")
         return ()
     if "[" in pattern[last:] or "]" in pattern[last:]:
         problems.add(where, f"`{pattern}` is not the name of a host", hint="a range is [01:20] or [a:d]")
@@ -221,7 +221,7 @@ def expanded(pattern: str, where: Where, problems: Problems) -> tuple[str, ...]:
 
 
 def _range(first: str, last: str, step: int) -> Iterator[str]:
-    if first.isdigit() and last.isdigit() and step:
+    if first.isdecimal() and last.isdecimal() and step:
         width = len(first) if first.startswith("0") else 0
         yield from (str(number).zfill(width) for number in range(int(first), int(last) + 1, step))
     elif len(first) == len(last) == 1 and first in string.ascii_letters and last in string.ascii_letters and step:

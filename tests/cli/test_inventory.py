@@ -18,6 +18,7 @@ client1:2200 ansible_user=bench ansible_password=hush
 2001-db8 ansible_host=2001:db8::7
 win ansible_connection=winrm
 moved ansible_host="{{ somewhere }}"
+ported ansible_host=db1:2222
 """
 OUT = """\
 # Hosts of hosts.ini, by `proveout inventory import`. Systems and secrets: see plans/inventories.
@@ -29,6 +30,7 @@ topology:
     client1: {roles: [load-generators], address: "client1:7443", ssh: "bench@client1:2200"}
     host-2001-db8: {roles: [load-generators], address: "[2001:db8::7]:7443"}
     moved: {roles: [load-generators], address: "moved:7443"}
+    ported: {roles: [load-generators], address: "[db1:2222]:7443"}
 """
 
 
@@ -47,6 +49,7 @@ def test_hosts_are_written_and_the_rest_is_named(file: Path, capsys: pytest.Capt
     notes = [line.removeprefix("note: hosts.ini:") for line in said.err.splitlines()]
     assert "7:1: host `win` is left out: it is reached by winrm, not by SSH" in notes
     assert "8:1: `ansible_host` of host `moved` is a template, and not used" in notes
+    assert "9:1: the address `db1:2222` of host `ported` is not a name or an IP address" in notes
     assert "5:1: `ansible_password` is not imported (client1): left out: deploy logs in with a key" in notes
     assert any(note.startswith("3:1: `http_port` is not imported (db01.lab, db02.lab)") for note in notes)
     assert "note: group `load generators` is the role `load-generators`" in notes

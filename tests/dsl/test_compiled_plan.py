@@ -163,14 +163,23 @@ def test_facts_values_of_templates_and_settings_keep_the_zeros_of_a_version(tmp_
         {"name": "s", "sql": {"system": "db", **sql}},
     ]
     systems = {
-        "db": embedded("postgres"),
+        "db": embedded("postgres", settings={"seq_page_cost": "19.10"}, session={"app.release": "19.10"}),
         "orcl": {"engine": "oracle", "host": "h", "dsn": "a/${secrets.p}@//127.0.0.1/O"},
     }
-    text = json.dumps(document(tuning=tuning, systems=systems, secrets={"p": {"env": "P"}}))
+    loads = {"session": {"workload": "hlr", "target": "db", "share": 1, "session": {"app.n": "1_000"}}}
+    both = {"ladder": {"id": "both", "loads": loads, "threads": 1, "measure": "1s", "repeat": 1}}
+    stages = [both, {"restart": {"system": "db", "settings": {"seq_page_cost": "19.10"}}}]
+    text = json.dumps(document(ladder("l", session={"app.own": "19.10"}), *stages, tuning=tuning, systems=systems))
+    text = text.replace('"topology"', '"secrets": {"p": {"env": "P"}}, "topology"')
     text = text.replace('"local"', '"local", "facts": {"release": 19.10, "ghz": 2.5, "pages": 1_000}')
     (tmp_path / "p.yaml").write_text(text.replace('"19.10"', "19.10").replace('"1_000"', "1_000"))
     plan = compile_plan(tmp_path / "p.yaml")
     assert dict(plan.declared[0].facts) == {"release": "19.10", "ghz": 2.5, "pages": 1000}
+    assert dict(plan.systems[0].settings) == {"seq_page_cost": "19.10"}
+    _, alone, both, restart = plan.stages
+    assert dict(alone.session) == {"app.release": "19.10", "app.own": "19.10"}
+    assert dict(both.loads[0].session) == {"app.release": "19.10", "app.n": "1000"}
+    assert dict(restart.settings) == {"seq_page_cost": "19.10"}
     assert [one.wanted[-2:] for one in timetable(plan).tunings] == [
         ("/etc/x: 0644 root:root", "  19.10 1000 x"),
         ("random_page_cost = 19.10", "work_mem = 1000"),

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plan_documents import Entry, compiled, document, embedded, ladder, made, populate, refused, reset, sql
 
-from proveout.dsl.explain.text import _span
+from proveout.dsl.explain.text import _span, render
 from proveout.dsl.explain.timetable import timetable
 from proveout.dsl.plan.iteration_order import groups, rungs, slots
 from proveout.dsl.plan.loads import alone_ladders, named, part, parts, targets, threads_most, workloads
@@ -228,6 +228,17 @@ def test_a_ladder_of_fixed_repeats_has_one_time(tmp_path: Path) -> None:
     lines = timetable(compiled(tmp_path, *ladders)).stages
     assert [(line.seconds_min, line.seconds) for line in lines if line.seconds_min != line.seconds] == []
     assert [_span(*pair) for pair in ((66.1, 66.2), (60.0, 66.2))] == ["1m 6s", "1m to 1m 6s"]
+
+
+def test_cells_are_shown_whose_labels_are_digits_and_no_numbers(tmp_path: Path) -> None:
+    text = render(
+        timetable(
+            compiled(
+                tmp_path, ladder("m", matrix={"x": ["²", "³"]}, before=[sql("SELECT ${matrix.x}", repeatable=True)])
+            )
+        )
+    )
+    assert "the other cells and what is different" in text
 
 
 def test_a_number_within_a_text_is_the_one_that_the_plan_has(tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ expire."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from cryptography import x509
@@ -16,8 +18,12 @@ from eventually import eventually_async
 from fabric_bench import Line, Permanent, Proxy, issued, task
 
 from proveout.agent.security.authz import roles_of
+from proveout.cli import execute
 from proveout.coordinator import certificates
 from proveout.coordinator.certificates import AuthorityServer, Credentials, Ledger, Member, PkiError
+from proveout.coordinator.deploy import deployment
+from proveout.coordinator.deploy.deployment import Order
+from proveout.coordinator.deploy.ssh_connection import Target
 from proveout.proto import enrolment
 from proveout.proto.signing import Shown
 from proveout.proto.wire.messages import TaskDone
@@ -52,6 +58,43 @@ def test_an_agents_certificate_names_its_addresses_and_is_valid_for_7_days(tmp_p
     assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.1", "::1"]
     assert names.get_values_for_type(x509.UniformResourceIdentifier) == ["proveout://agent/db1"]
     assert (certificate.not_valid_after_utc - certificate.not_valid_before_utc).days <= 7
+
+
+def test_an_invitation_is_valid_for_ten_minutes_at_most(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Ledger.create(tmp_path / "authority").close()
+    for minutes in ("nan", "inf", "10.1", "0"):
+        argv = ["pki", "invite", str(tmp_path / "authority"), "db1", "--address", "db1.lab", "--minutes", minutes]
+        assert execute(argv) != 0
+        assert "at most 10 minutes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--listen", "127.0.0.1:99999"], "127.0.0.1:99999: cannot listen there"),
+        (["--address", "[::1]"], "'[::1]' is neither an IP address nor a name of DNS"),
+        (["--address", "lab é"], "'lab é' is neither an IP address nor a name of DNS"),
+    ],
+)
+def test_an_authority_does_not_serve_at_a_wrong_address(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], says: str
+) -> None:
+    Ledger.create(tmp_path / "authority").close()
+    assert execute(["pki", "serve", str(tmp_path / "authority"), *options]) != 0
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("address", ["db1.lab:7443", "10.0.0.5:7443", "[FE80::1]:7443", "[0:0:0:0:0:0:0:1]:7443"])
+def test_a_host_is_not_enrolled_again_for_the_spelling_of_its_address(tmp_path: Path, address: str) -> None:
+    target = Target(name="db1", roles=(), address=address, ssh="db1")
+    issued(tmp_path / "authority", "agent", tmp_path / "pki", target.hostname)
+    ca, certificate = ((tmp_path / "pki" / name).read_text() for name in ("ca.pem", "agent.pem"))
+    facts = {"ca": ca, "certificate": certificate, "authority": "lead:7444"}
+    ledger, credentials = Ledger.open(tmp_path / "authority"), SimpleNamespace(ca=ca.encode())
+    order = cast(Order, SimpleNamespace(credentials=credentials, ledger=ledger, authority="lead:7444"))
+    now = datetime.datetime.now(datetime.UTC)
+    assert deployment._enrolment(target, order, facts, now, is_root=False) == ""
+    ledger.close()
 
 
 LEAD = Member(role="coordinator", name="lead")
@@ -110,6 +153,37 @@ async def test_certificates_that_are_due_are_renewed_once(home: Path, monkeypatc
     assert (home / "coordinator.key").read_bytes() == key
     ((level, text),) = kept.lines
     assert level == "info" and "were renewed" in text
+
+
+async def test_a_renewal_and_an_enrolment_that_a_full_disk_ended_can_be_repeated(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full, write = "signer.pem", enrolment.replace_file
+
+    def until_full(path: Path, *what: Any) -> None:
+        if path.name == full:
+            raise OSError(28, "No space left on device")
+        write(path, *what)
+
+    monkeypatch.setattr(enrolment, "replace_file", until_full)
+    with pytest.raises(OSError, match="No space"):
+        await enrolment.renew(home, "coordinator")
+    assert certificates._is_due(home), "a warning where the authority cannot be reached"
+    full = ""
+    assert await enrolment.renew(home, "coordinator"), "its signer is due"
+    assert not await enrolment.renew(home, "coordinator")
+    full = "signer.key"
+    with contextlib.closing(Ledger.open(tmp_path / "authority")) as ledger:
+        for place in (tmp_path / "by-hand", home / "coordinator.key"):
+            with pytest.raises(PkiError, match="cannot write there"):
+                certificates.write_member(ledger, LEAD, place)
+        address = enrolment.authority_of(home) or ""
+        with pytest.raises(enrolment.EnrolmentError, match="No space"):
+            await enrolment.enrol(address, ledger.fingerprint, ledger.invite(LEAD), tmp_path / "new")
+        full = ""
+        assert (
+            await enrolment.enrol(address, ledger.fingerprint, ledger.invite(LEAD), tmp_path / "new") == "coordinator"
+        )
 
 
 async def test_one_warning_when_certificates_are_due_and_the_authority_is_unreachable(

@@ -62,7 +62,7 @@ def credentials_of(who: str, authority: Authority) -> Credentials | None:
         builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
         certificate = builder.sign(authority._key, hashes.SHA256())
         pem = certificate.public_bytes(serialization.Encoding.PEM)
-        return Credentials(ca=authority.pem, certificate=pem, key=certificates._key_pem(key))
+        return Credentials(ca=authority.pem, certificate=pem, key=enrolment.key_pem(key))
 
     made = {
         "agent": lambda: authority.issue("agent/db2", ["127.0.0.1"]),
@@ -297,6 +297,9 @@ async def test_a_host_enrols_without_sending_its_private_key(lab: tuple[Ledger, 
 async def test_what_does_not_enrol(lab: tuple[Ledger, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger, address = lab
     token = ledger.invite(DB1)
+    for wrong in ("lead", ":7444", "lead:²", "127.0.0.1:99999", "a..b:7444", f"{'a' * 64}:7444"):
+        with pytest.raises(enrolment.EnrolmentError, match="not a valid address"):
+            await enrolment.enrol(wrong, ledger.fingerprint, token, tmp_path / "a")
     with pytest.raises(enrolment.EnrolmentError, match="another authority answers there"):
         await enrolment.enrol(address, f"sha256:{'0' * 64}", token, tmp_path / "a")
     assert not (tmp_path / "a").exists()

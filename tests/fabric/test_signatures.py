@@ -14,8 +14,9 @@ from fabric_bench import HELLO, Permanent, by_hand, exchange, leave, lines, task
 
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.coordinator.agents.connect import AgentRefused
-from proveout.coordinator.certificates import Authority, _cert_pem, _key_pem
+from proveout.coordinator.certificates import Authority, _cert_pem
 from proveout.proto import signing
+from proveout.proto.enrolment import key_pem
 from proveout.proto.signing import Addressee, Signer, Verifier
 from proveout.proto.wire import codec
 from proveout.proto.wire.messages import TaskDone, TaskFailed
@@ -148,7 +149,7 @@ async def test_an_agent_accepts_only_tasks_that_are_signed_for_it(shared_agent: 
     assert "it is not signed" in await refusal(SignedTask(task=codec.task_bytes(task("a", f"append {file} unsigned"))))
     for other in (replace(TO, agent="agent/db2"), replace(TO, run="other"), replace(TO, epoch=2)):
         assert NOT_FOR_US in await refusal(signed_task(f"append {file} other", signer, other, "a"))
-    stolen = Signer(_key_pem(ed25519.Ed25519PrivateKey.generate()))
+    stolen = Signer(key_pem(ed25519.Ed25519PrivateKey.generate()))
     assert NOT_FOR_US in await refusal(signed_task(f"append {file} stolen", stolen, key="a"))
     early = signed_task(f"append {file} replayed", signer, key="early")
     late = signed_task(f"append {file} once", signer, key="late")

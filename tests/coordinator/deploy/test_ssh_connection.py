@@ -4,8 +4,10 @@ program, and the outcome of an interruption."""
 from __future__ import annotations
 
 import asyncio
+import datetime
 import io
 import json
+import os
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +16,11 @@ from typing import Any, cast
 import pytest
 
 from proveout.cli import execute
-from proveout.coordinator.deploy import deployment, host_program
+from proveout.coordinator.deploy import deployment, host_program, inventories
 from proveout.coordinator.deploy.deployment import Access, Outcome
 from proveout.coordinator.deploy.host_program import Host, Refused
 from proveout.coordinator.deploy.ssh_connection import Connection, Ending, HostError, Login, Target, reason, split
+from proveout.core.errors import PlanError
 
 
 @pytest.mark.parametrize(
@@ -79,6 +82,14 @@ def test_an_inventory_that_cannot_be_used(
     assert what in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("host", ["null", "{roles: [client], address: null}"])
+def test_a_host_without_an_address_is_not_left_out(host: str, tmp_path: Path) -> None:
+    path = tmp_path / "lab.yaml"
+    path.write_text(f"topology:\n  hosts:\n    db1: {{address: 'db1:7443'}}\n    db2: {host}\n")
+    with pytest.raises(PlanError, match="1 problem"):
+        inventories.read(path)
+
+
 def connected() -> Host:
     return Host(io.BufferedReader(cast(Any, io.BytesIO())))
 
@@ -115,11 +126,72 @@ def test_a_commit_that_was_killed_is_undone_with_its_record(tmp_path: Path, monk
     assert not host_program.CHANGE.exists()
 
 
+def test_undo_journals_are_found_whatever_is_in_the_agents_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deployment can be removed where its owner has removed it, and where the agent's user has made deep folders."""
+    monkeypatch.setattr(host_program, "STATE", tmp_path / "state")
+    assert host_program.outstanding() == []
+    (tmp_path / "state" / "a").mkdir(parents=True)
+    (tmp_path / "state" / "a" / "undo.sqlite").touch()
+    monkeypatch.chdir(tmp_path / "state")
+    for _ in range(1500):  # more than Python calls
+        os.mkdir("b")  # noqa: PTH102 - a Path cannot be as long
+        os.chdir("b")
+    os.chdir(tmp_path)
+    assert host_program.outstanding() == [str(tmp_path / "state" / "a" / "undo.sqlite")]
+    host_program.delete(tmp_path / "state")
+
+
+def test_a_deployment_is_committed_where_the_release_before_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its new certificate was revoked then, as that of a deployment that failed."""
+    for name in ("DEPLOYMENT", "CHANGE", "CURRENT", "UNIT", "POLICY", "RELEASES", "INCOMING", "REPLACED"):
+        monkeypatch.setattr(host_program, name, tmp_path / name)
+    (tmp_path / "RELEASES" / "before").mkdir(parents=True)
+    (tmp_path / "CHANGE").touch()
+
+    def busy(path: Path) -> None:
+        raise OSError(16, "Device or resource busy", str(path))
+
+    monkeypatch.setattr(host_program, "delete", busy)
+    host = connected()
+    host.change = {"before": {"record": {}}, "made": [], "settings": {"mode": "process"}}
+    assert host.commit() == {}
+    assert json.loads(host_program.DEPLOYMENT.read_text())["mode"] == "process"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_an_agent_that_ends_at_once_is_not_taken_for_one_that_ran_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOG", "PID", "STATE", "CURRENT"):
+        monkeypatch.setattr(host_program, name, tmp_path / name)
+    monkeypatch.setattr(host_program, "owner", lambda: "root")
+    host_program.LOG.write_text("the agent listens at 0.0.0.0:7443\n")
+    program = tmp_path / "CURRENT" / "bin" / "proveout"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho no such address\nexit 3\n")
+    program.chmod(0o755)
+    with pytest.raises(Refused, match=r"the agent ended at once: no such address$"):
+        host_program.start("process", [])
+
+
+def test_a_host_whose_certificate_cannot_be_read_is_enrolled_again() -> None:
+    order = cast(deployment.Order, SimpleNamespace(credentials=SimpleNamespace(ca=b"authority")))
+    target = Target(name="db1", roles=(), address="db1.lab:7443", ssh="db1")
+    facts = {"ca": "authority", "certificate": "-----BEGIN CERTIFICATE-----\nMII"}
+    why = deployment._enrolment(target, order, facts, datetime.datetime.now(datetime.UTC), is_root=False)
+    assert why == " (its certificate cannot be read)"
+
+
 @pytest.mark.parametrize(
     ("fault", "interruptions", "told"),
     [
         (None, 1, ("deployed", "done")),
         (HostError("no pip"), 1, ("failed", "no pip; everything was undone")),
+        (ValueError("no answer of deploy"), 1, ("failed", "no answer of deploy; everything was undone")),
         (
             HostError("no pip"),
             2,

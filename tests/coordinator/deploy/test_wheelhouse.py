@@ -91,6 +91,7 @@ def wheel(name: str) -> Wheel:
         ("a-1-cp311-cp311-linux_x86_64.whl", "3.11.2", "x86_64", GLIBC, True),
         ("a-1-cp311-cp311-linux_x86_64.whl", "3.12.2", "x86_64", GLIBC, False),
         ("a-1-cp311-cp311-linux_x86_64.whl", "3.11.2", "aarch64", GLIBC, False),
+        ("a-1-cp311-cp311-macosx_11_0_x86_64.whl", "3.11.0", "x86_64", GLIBC, False),
         ("a-1-cp311-abi3-manylinux_2_34_x86_64.whl", "3.12.0", "x86_64", GLIBC, True),
         ("a-1-cp311-abi3-manylinux_2_34_x86_64.whl", "3.12.0", "x86_64", ("glibc", "2.31"), False),
         ("a-1-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl", "3.11.0", "x86_64", ("glibc", "2.17"), True),
@@ -126,6 +127,11 @@ def test_folders_that_are_not_wheelhouses(house: Path, tmp_path: Path) -> None:
         archive.writestr("more.py", "")
     with pytest.raises(WheelhouseError, match="has another hash"):
         wheelhouse.read(tmp_path)
-    sums.write_text(f"{'0' * 64}  b-1-py3-none-any.whl\n")
-    with pytest.raises(WheelhouseError, match=r"b-1-py3-none-any\.whl is missing"):
-        wheelhouse.read(tmp_path)
+    for name, what in (("a-1-py3-none-any.whl", "is missing"), ("z-1-py3-none-any.whl", "is not listed")):
+        sums.write_text(f"{'0' * 64}  {name}\n")
+        with pytest.raises(WheelhouseError, match=what):
+            wheelhouse.read(tmp_path)
+    for content in (b"abc\n", b"\xff\xfe"):
+        sums.write_bytes(content)
+        with pytest.raises(WheelhouseError, match="not the output of sha256sum"):
+            wheelhouse.read(tmp_path)
