@@ -36,7 +36,7 @@ FAMILIES = (
     "lower_case_table_names|note_verbosity|read_only|session_track_.*|standard_compliant_cte|sysdate_is_now|system_versioning_.*|"
     "updatable_views_with_limit",
 )  # fmt: skip
-_ALLOWED = re.compile("|".join(FAMILIES))
+_ALLOWED = "|".join(FAMILIES)
 
 OWN = frozenset(
     {
@@ -86,7 +86,7 @@ def mysql_objection(name: str, value: str = "") -> str | None:
         return f"proveout sets `{name}` itself"
     if _FILES.fullmatch(plain):
         return f"`{name}` names a file or an address, which a plan cannot"
-    if not _ALLOWED.fullmatch(plain):
+    if not re.fullmatch(_ALLOWED, plain):
         return f"`{name}` is not among the settings that a plan may give to an embedded server"
     if plain == "log_bin" and not re.fullmatch(r"\w*", value):
         return f"the value of `{name}` must be on, off or a plain name: proveout chooses the place of the log"
