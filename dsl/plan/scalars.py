@@ -99,6 +99,11 @@ class Form:
         """Of a mapping that is written for a tuple of pairs, their types."""
         return types.GenericAlias(tuple, get_args(self._written)) if get_origin(self._written) is dict else None
 
+    @property
+    def record(self) -> Any:
+        """The one record that is written; None of another value."""
+        return self._written if isinstance(self._written, type) else None
+
     def bounded(self, **bounds: Any) -> Form:
         """The same with more bounds."""
         made = copy.copy(self)
