@@ -329,7 +329,7 @@ def _ramp_up(value: object) -> object:
     """`5s`, or `auto(5s..60s)`."""
     if isinstance(value, RampUp):
         return value
-    auto = isinstance(value, str) and re.fullmatch(r"auto\((.+)\.\.(.+)\)", value)
+    auto = isinstance(value, str) and re.fullmatch(r"auto\((.{1,60})\.\.(.{1,60})\)", value)
     try:
         found = [units.duration_s(part) for part in (auto.groups() if auto else (value,))]
     except ValueError as error:

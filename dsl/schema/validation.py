@@ -189,7 +189,7 @@ def _number_meant(node: Node, *, in_list: bool) -> str:
     number = plain_number(text)
     if in_list and len(many) > 1 and "_" not in number and all(part.isdecimal() for part in many):
         return f"a list is written [{', '.join(many)}]"
-    large = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kKmM])", text)
+    large = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?) ?([kKmM])", text)
     if large is not None:
         return f"did you mean {round(float(large[1]) * (1_000 if large[2] in 'kK' else 1_000_000)):_}?"
     if read_plain(number)[0] != number:

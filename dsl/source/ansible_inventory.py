@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import shlex
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from pathlib import Path
@@ -26,7 +26,7 @@ from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, did_you_mean
 HOSTS_MAX = 1000
 ALL, UNGROUPED = "all", "ungrouped"
 DOCUMENT = Document(name="Ansible inventory", opening="all:")
-_RANGE = re.compile(r"\[(\w+):(\w+)(?::(\d+))?\]")
+_RANGE = re.compile(r"\[(\w{1,9}):(\w{1,9})(?::(\d{1,9}))?\]")
 _SECTION = re.compile(r"\[(?P<name>[^\]:]+)(?::(?P<kind>[^\]]*))?\]\s*(?:[#;].*)?")
 _PORT = re.compile(r"(?P<host>[^:\[\]]*(?:\[[^\]]*\][^:\[\]]*)*):(?P<port>\d+)")
 _YAML = re.compile(r"(---|\{|[^\s\[=]+:\s*(#.*)?$)")
@@ -199,18 +199,16 @@ def _text(node: Node) -> str:
 
 def expanded(pattern: str, where: Where, problems: Problems) -> tuple[str, ...]:
     """The names of a pattern with ranges: db[01:03].lab, db-[a:c], db[0:10:5]."""
-    parts, last = [], 0
+    parts: list[Iterable[str]] = []
+    count, last = 1, 0
     for match in _RANGE.finditer(pattern):
-        values = tuple(_range(match[1], match[2], int(match[3] or 1)))
-        if not values:
+        span, written = _range(match[1], match[2], int(match[3] or 1))
+        if not span:
             hint = "numbers or single letters, the smaller one first: [01:20]"
             problems.add(where, f"`{match[0]}` is not a range", hint=hint)
             return ()
-        parts += [(pattern[last : match.start()],), values]
-        last = match.end()
-    count = 1
-    for values in parts:
-        count *= len(values)
+        parts += [(pattern[last : match.start()],), map(written, span)]
+        count, last = count * len(span), match.end()
     if count > HOSTS_MAX:
         problems.add(where, f"`{pattern}` stands for {count} hosts", hint=f"at most {HOSTS_MAX}")
         return ()
@@ -220,12 +218,14 @@ def expanded(pattern: str, where: Where, problems: Problems) -> tuple[str, ...]:
     return tuple("".join(words) for words in product(*parts, (pattern[last:],)))
 
 
-def _range(first: str, last: str, step: int) -> Iterator[str]:
-    if first.isdigit() and last.isdigit() and step:
+def _range(first: str, last: str, step: int) -> tuple[range, Callable[[int], str]]:
+    """The numbers of a range, and how one is written; none where it is not a range."""
+    if first.isdecimal() and last.isdecimal() and step:
         width = len(first) if first.startswith("0") else 0
-        yield from (str(number).zfill(width) for number in range(int(first), int(last) + 1, step))
-    elif len(first) == len(last) == 1 and first in string.ascii_letters and last in string.ascii_letters and step:
-        yield from (chr(code) for code in range(ord(first), ord(last) + 1, step))
+        return range(int(first), int(last) + 1, step), lambda number: str(number).zfill(width)
+    if len(first) == len(last) == 1 and first in string.ascii_letters and last in string.ascii_letters and step:
+        return range(ord(first), ord(last) + 1, step), chr
+    return range(0), str
 
 
 def hosts(groups: Groups, problems: Problems) -> tuple[Host, ...]:

@@ -193,6 +193,14 @@ def test_texts_without_their_unit_are_refused(parse: Reader, text: object) -> No
         parse(text)
 
 
+def test_a_long_text_is_refused_at_once() -> None:
+    for parse, text in (
+        (units.size_bytes, "9" * 5_000), (units.rate_per_s, f"{'9' * 400}k/s"), (units.rate_per_s, f"5{' ' * 9_999}!")
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="expected a"):
+            parse(text)
+
+
 @pytest.mark.parametrize(("parse", "unit"), zip(READ, ("h", "GB", "/s", "%"), strict=True))
 def test_numbers_without_end_are_refused(parse: Reader, unit: str) -> None:
     with pytest.raises(ValueError, match="digits is beyond all that can be"):

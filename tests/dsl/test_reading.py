@@ -169,6 +169,11 @@ def test_the_place_of_a_mistake_in_yaml(text: str, message: str) -> None:
     assert loaded(text)[1] == [message]
 
 
+def test_a_long_line_is_searched_once() -> None:
+    line = f"a: [{'x' * 300_000}, b: c: d]"
+    assert loaded(line)[1] == [f"1:{line.index('c') + 1} a comma is missing before `c`"]
+
+
 def test_the_rest_of_the_file_is_read() -> None:
     root, problems = loaded('name t\ntitle: "half\nlist: [1, 2\nkind:hlr\nno: yes\nlast\n')
     assert root is not None
@@ -393,7 +398,8 @@ def test_ranges_of_an_ansible_inventory() -> None:
         ("[a:vars]\nuser\n", 2, "`user` is not a variable"),
         ("h1 a='b\n", 1, "cannot be read: no closing quotation"),
         ("h[9:1]\n", 1, "`[9:1]` is not a range"),
-        ("h[1:99999]\n", 1, "`h[1:99999]` stands for 99999 hosts"),
+        ("h[1:999999999]\n", 1, "`h[1:999999999]` stands for 999999999 hosts"),
+        ("h[²:9]\n", 1, "`[²:9]` is not a range"),
         ("[a:children]\nb\n[b:children]\na\n", 2, "the group `a` contains itself"),
         ("all:\n  host: {h1: {}}\n", 2, "a group cannot hold `host`"),
         ("all:\n  hosts: [h1]\n", 2, "`hosts` must be a mapping"),
