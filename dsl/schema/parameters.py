@@ -18,7 +18,7 @@ from proveout.dsl.plan.topology import Value
 from proveout.dsl.schema.models import Param
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.includes import read
-from proveout.dsl.source.loader import read_plain
+from proveout.dsl.source.loader import hidden_character, read_plain
 from proveout.dsl.source.nodes import (
     Map,
     Node,
@@ -119,7 +119,7 @@ def read_parameter(key: Scalar, node: Node, override: str | None, problems: Prob
         return None
     limits = _limits(model.type, node, path, problems)
     default = node.get("default") if isinstance(node, Map) else None
-    given = default if override is None else _from_command_line(key.text, model.type, override)
+    given = default if override is None else _from_command_line(key.text, model.type, override, problems)
     if given is None:
         hint = f"give it a default, or run with -p {key.text}=…"
         problems.add(key.where, f"the parameter `{key.text}` has no value", key=path, hint=hint)
@@ -135,13 +135,16 @@ def read_parameter(key: Scalar, node: Node, override: str | None, problems: Prob
     return Parameter(name=key.text, type=model.type, value=value, help=model.help, most=most), given
 
 
-def _from_command_line(name: str, kind: str, text: str) -> Node:
+def _from_command_line(name: str, kind: str, text: str, problems: Problems) -> Node:
     """The node that `-p name=text` stands for."""
     where = Where(file=f"-p {name}")
+    hidden = hidden_character(text)
+    if hidden is not None:
+        problems.add(where, f"a hidden character: {hidden[1]}", key=f"params.{name}", hint="remove it")
 
     def scalar(word: str) -> Scalar:
         value, problem, _ = read_plain(word) if kind not in ("text", "list[text]") else (word, "", "")
-        return Scalar(value=word if problem else value, text=word, where=where)
+        return Scalar(value=word if problem else value, text=word, where=where, faulty=hidden is not None)
 
     if kind.startswith("list["):
         return Seq(items=tuple(scalar(word.strip()) for word in text.strip("[] ").split(",")), where=where)

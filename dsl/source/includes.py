@@ -222,6 +222,8 @@ class _Reader:
 
     def other(self, key: str, item: Node, name: str, above: tuple[Path, ...]) -> Map | None:
         """The file that an `include` or `extends` names."""
+        if isinstance(item, Scalar) and item.faulty and not _is_null(item):
+            return None
         if not (isinstance(item, Scalar) and isinstance(item.value, str) and item.text):
             message = "`extends` is the path of one plan" if key == "extends" else "an include is the path of a file"
             self.problems.add(item.where, message, key=key, hint="extends: base.yaml" if key == "extends" else "")

@@ -463,6 +463,7 @@ def test_fields_are_those_of_the_plan_and_its_includes_without_invalid_ones(aske
         ("on", "3", "expected true or false, not 3"),
         ("window", "2m", "`window` is above its maximum of 1m"),
         ("dsn", "host=db1", ""),
+        ("dsn", "host=\udcff", "a hidden character: U+DCFF (control character) (remove it)"),
     ],
 )
 def test_an_answer_is_validated_like_an_option_of_the_command_line(
