@@ -105,6 +105,9 @@ def test_a_line_of_many_problems_is_searched_for_passwords_once() -> None:
     lines = [one.source_line for one in problems.error().problems]
     assert lines == ["a: [01, 02, 03] # password=*"] * 3
     assert len(set(map(id, lines))) == 1
+    loads(b'a: {b: 01, db_password: x/y@z, "pwd": "x y", passwd: ${secrets.z}}', "p.yaml", (others := Problems()))
+    lines = [one.source_line for one in others.error().problems]
+    assert set(lines) == {'a: {b: 01, db_password: ****** "pwd": "***", passwd: ${secrets.z}}'}
 
 
 def test_aliases_expand_up_to_the_limit() -> None:
