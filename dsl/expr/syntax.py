@@ -136,6 +136,8 @@ def _unit(number: Token, unit: Token, text: str) -> Mistake | None:
     message = f"`{written}` is not a number: the name of a metric says its unit"
     name = unit.text
     value = float(number.text.replace("_", "").rstrip("%"))
+    if value == float("inf"):
+        return None  # which has a message of its own
     if name in _US:
         return _swap(number.start, unit.end, message, _time(number.text, value, name, text[: number.start]))
     if name in _SCALES:

@@ -98,6 +98,11 @@ class Form:
         """Of a mapping that is written for a tuple of pairs, their types."""
         return types.GenericAlias(tuple, get_args(self._written)) if get_origin(self._written) is dict else None
 
+    @property
+    def record(self) -> Any:
+        """The one record that is written; None of another value."""
+        return self._written if isinstance(self._written, type) else None
+
     def bounded(self, **bounds: Any) -> Form:
         """The same with more bounds."""
         made = copy.copy(self)
@@ -321,7 +326,7 @@ def _ramp_up(value: object) -> object:
     """`5s`, or `auto(5s..60s)`."""
     if isinstance(value, RampUp):
         return value
-    auto = isinstance(value, str) and re.fullmatch(r"auto\((.+)\.\.(.+)\)", value)
+    auto = isinstance(value, str) and re.fullmatch(r"auto\((.{1,60})\.\.(.{1,60})\)", value)
     try:
         found = [units.duration_s(part) for part in (auto.groups() if auto else (value,))]
     except ValueError as error:

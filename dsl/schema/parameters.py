@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from proveout.dsl.plan.topology import Value
 from proveout.dsl.schema.models import Param
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.includes import read
-from proveout.dsl.source.loader import read_plain
+from proveout.dsl.source.loader import hidden_character, read_plain
 from proveout.dsl.source.nodes import (
     Map,
     Node,
@@ -119,7 +119,7 @@ def read_parameter(key: Scalar, node: Node, override: str | None, problems: Prob
         return None
     limits = _limits(model.type, node, path, problems)
     default = node.get("default") if isinstance(node, Map) else None
-    given = default if override is None else _from_command_line(key.text, model.type, override)
+    given = default if override is None else _from_command_line(key.text, model.type, override, problems)
     if given is None:
         hint = f"give it a default, or run with -p {key.text}=…"
         problems.add(key.where, f"the parameter `{key.text}` has no value", key=path, hint=hint)
@@ -135,13 +135,16 @@ def read_parameter(key: Scalar, node: Node, override: str | None, problems: Prob
     return Parameter(name=key.text, type=model.type, value=value, help=model.help, most=most), given
 
 
-def _from_command_line(name: str, kind: str, text: str) -> Node:
+def _from_command_line(name: str, kind: str, text: str, problems: Problems) -> Node:
     """The node that `-p name=text` stands for."""
     where = Where(file=f"-p {name}")
+    hidden = hidden_character(text)
+    if hidden is not None:
+        problems.add(where, f"a hidden character: {hidden[1]}", key=f"params.{name}", hint="remove it")
 
     def scalar(word: str) -> Scalar:
         value, problem, _ = read_plain(word) if kind not in ("text", "list[text]") else (word, "", "")
-        return Scalar(value=word if problem else value, text=word, where=where)
+        return Scalar(value=word if problem else value, text=word, where=where, faulty=hidden is not None)
 
     if kind.startswith("list["):
         return Seq(items=tuple(scalar(word.strip()) for word in text.strip("[] ").split(",")), where=where)
@@ -216,7 +219,8 @@ def _limits(kind: str, node: Node, path: str, problems: Problems) -> _Limits:
 
 TEMPLATE = re.compile(r"\$\{([^{}]*)\}")
 _NESTED = re.compile(r"\$\{[^{}]*\$\{")
-_PARAM = re.compile(r"\s*params\.([A-Za-z_][A-Za-z0-9_]*)\s*")
+_NAMED = {of: re.compile(rf"\$\{{\s*{of}\.([A-Za-z_][A-Za-z0-9_]*)\s*\}}") for of in ("params", "matrix")}
+_LACKING = {"params": "there is no parameter", "matrix": "the matrix has no axis"}
 _SEARCHED = (("rate", "from"), ("rate", "to"), ("rate", "start"))
 _DEFERRED = ("rate", "rate.from", "rate.to", "rate.start", "answer")
 
@@ -230,82 +234,69 @@ def substitute(root: Map, parameters: Parameters, problems: Problems) -> Map:
 
 def filled_in(node: Node, path: Steps, parameters: Parameters, problems: Problems) -> Node:
     """A node at `path` with every `${params.x}` replaced."""
-    return rewritten(node, _Substitution(parameters=parameters, problems=problems).node, path)
+
+    def change(one: Scalar, at: Steps) -> Node:
+        if not isinstance(one.value, str) or "${" not in one.value or one.faulty:
+            return one
+        key, message, hint = ".".join(map(str, at)), "a template inside a template", ""
+        if at[0] == "secrets" and "to" in at[2:3]:  # which is written as it is
+            message = "the hosts of a secret cannot be a template"
+            hint = "write the host itself: a parameter can be set by other files and by -p"
+        elif not _NESTED.search(one.text):
+            found = _filled(one, "params", parameters.nodes, problems, key=key, broken=parameters.broken)
+            if not isinstance(found, Scalar) or found.faulty:
+                return found
+            message, hint = _left(found.text, at)
+            if not message:
+                return found
+        problems.add(one.where, message, key=key, hint=hint)
+        return one.broken
+
+    return rewritten(node, change, path)
 
 
-@dataclass(slots=True)
-class _Substitution:
-    parameters: Parameters
-    problems: Problems
-
-    def node(self, node: Scalar, path: Steps) -> Node:
-        if isinstance(node.value, str) and "${" in node.value and not node.faulty:
-            return self.bound(node, path) if path[0] == "secrets" and "to" in path[2:3] else self.scalar(node, path)
-        return node
-
-    def bound(self, node: Scalar, path: Steps) -> Node:
-        """A host that a secret may go to, which is written as it is."""
-        key, hint = ".".join(map(str, path)), "write the host itself: a parameter can be set by other files and by -p"
-        self.problems.add(node.where, "the hosts of a secret cannot be a template", key=key, hint=hint)
-        return node.broken
-
-    def scalar(self, node: Scalar, path: Steps) -> Node:
-        key = ".".join(map(str, path))
-        if _NESTED.search(node.text):
-            self.problems.add(node.where, "a template inside a template", key=key)
-            return node.broken
-        inside = [found[1] for one in TEMPLATE.findall(node.text) if (found := _PARAM.fullmatch(one))]
-        values = [value for name in inside if (value := self.lookup(name, node, key)) is not None]
-        if len(values) < len(inside):
-            return node.broken
-        if values and TEMPLATE.fullmatch(node.text):
-            return _moved(values[0], node.where)
-        text = TEMPLATE.sub(lambda match: self.embedded(match, node, key), node.text)
-        rest = TEMPLATE.sub("", text)
-        if "${" in rest:
-            self.problems.add(node.where, "`${` without its `}`", key=key)
-            return node.broken
-        left = next((one for one in TEMPLATE.finditer(text) if not self.may_wait(path, one[1])), None)
-        if left is not None:
-            self.refuse(node, key, left[0])
-            return node.broken
-        return node if text == node.text else node.written(text)
-
-    def may_wait(self, path: Steps, inner: str) -> bool:
-        """Whether the compiler reads a `${…}` at this place itself."""
-        if path[-1] in ("dsn", "admin") or "instances" in path[3:5] or (path[0] == "captures" and path[-1] == "url"):
-            return inner.strip().startswith("secrets.")
-        if path[0] == "verdicts" and path[-1] == "answer":
-            return True
-        return path[0] == "stages" and (path[-1] == "rate" or path[-2:] in _SEARCHED)
-
-    def refuse(self, node: Scalar, key: str, template: str) -> None:
+def _left(text: str, path: Steps) -> tuple[str, str]:
+    """(message, hint) of a `${…}` that is left in a text, where the compiler does not read it itself; ("", "")
+    without."""
+    if "${" in TEMPLATE.sub("", text):
+        return "`${` without its `}`", ""
+    secret = path[-1] in ("dsn", "admin") or "instances" in path[3:5] or (path[0] == "captures" and path[-1] == "url")
+    result = path[0] == "verdicts" and path[-1] == "answer"
+    result |= path[0] == "stages" and (path[-1] == "rate" or path[-2:] in _SEARCHED)
+    for one in () if result and not secret else TEMPLATE.finditer(text):
+        inner = one[1].strip()
+        if secret and inner.startswith("secrets."):
+            continue
         hint = (
             f"${{params.name}} can stand here; results of stages only in {', '.join(_DEFERRED)}, secrets only in dsn, "
             "admin and url"
         )
-        if template.removeprefix("${").strip().startswith("matrix."):
+        if inner.startswith("matrix."):
             hint = "it stands for a value of a stage's own `matrix`"
-        elif key.rpartition(".")[2] in ("check", "accept", "stop_when", "when"):
+        elif path[-1] in ("check", "accept", "stop_when", "when"):
             hint = "this is an expression already: write it without ${ }"
-        self.problems.add(node.where, f"`{template}` cannot be used here", key=key, hint=hint)
+        return f"`{one[0]}` cannot be used here", hint
+    return "", ""
 
-    def lookup(self, name: str, node: Scalar, key: str) -> Node | None:
-        found = self.parameters.nodes.get(name)
-        if found is None and name not in self.parameters.broken:
-            hint = did_you_mean(name, self.parameters.nodes)
-            self.problems.add(node.where, f"there is no parameter `{name}`", key=key, hint=hint)
-        return found
 
-    def embedded(self, match: re.Match[str], node: Scalar, key: str) -> str:
-        param = _PARAM.fullmatch(match[1])
-        if param is None:
-            return match[0]
-        found = self.parameters.nodes[param[1]]
-        if isinstance(found, Scalar):
-            return found.in_text
-        self.problems.add(node.where, f"the list `{param[1]}` cannot be part of a text", key=key)
-        return ""
+def _filled(
+    node: Scalar, of: str, values: Mapping[str, Node], problems: Problems, *, key: str, broken: Collection[str] = ()
+) -> Node:
+    """A scalar with `values` in the place of each `${of.name}`, as text; one that consists only of that becomes the
+    value, with its type, lists too. Those in `broken` have a problem already."""
+    names, alone = _NAMED[of].findall(node.text), _NAMED[of].fullmatch(node.text)
+    if alone is not None and alone[1] in values:
+        return _moved(values[alone[1]], node.where)
+    texts = {name: value.in_text for name in names if isinstance(value := values.get(name), Scalar)}
+    for name in names:
+        if name in values and name not in texts:
+            problems.add(node.where, f"the list `{name}` cannot be part of a text", key=key)
+        elif name not in texts and name not in broken:
+            problems.add(node.where, f"{_LACKING[of]} `{name}`", key=key, hint=did_you_mean(name, values))
+    if len(texts) < len(set(names)):
+        return node.broken
+    text = _NAMED[of].sub(lambda found: texts[found[1]], node.text)
+    return node if text == node.text else node.written(text)
 
 
 def _moved(node: Node, where: Where) -> Node:
@@ -370,9 +361,6 @@ def written_out(node: Node | None) -> str:
     return node.text if isinstance(node, Scalar) else ""
 
 
-_MATRIX = re.compile(r"\$\{\s*matrix\.([A-Za-z_][A-Za-z0-9_]*)\s*\}")
-
-
 @record
 class CellValues:
     """Puts the values of a cell in the place of `${matrix.axis}`."""
@@ -386,19 +374,10 @@ class CellValues:
         return rewritten(node, self.scalar)
 
     def scalar(self, node: Scalar, _: Steps) -> Node:
-        """A scalar that consists only of one axis becomes its value, with its type; a problem for an unknown axis."""
-        if not isinstance(node.value, str) or node.faulty or "${" not in node.text or "matrix" not in node.text:
+        """A scalar with the values put in; a problem for an unknown axis."""
+        if not isinstance(node.value, str) or node.faulty:
             return node
-        unknown = next((axis for axis in _MATRIX.findall(node.text) if axis not in self.values), None)
-        if unknown is not None:
-            hint = did_you_mean(unknown, self.values)
-            self.problems.add(node.where, f"the matrix has no axis `{unknown}`", key=self.path, hint=hint)
-            return node.broken
-        alone = _MATRIX.fullmatch(node.text)
-        if alone is not None:
-            return _moved(self.values[alone[1]], node.where)
-        text = _MATRIX.sub(lambda match: self.values[match[1]].in_text, node.text)
-        return node if text == node.text else node.written(text)
+        return _filled(node, "matrix", self.values, self.problems, key=self.path)
 
 
 @dataclass(slots=True)
@@ -412,7 +391,7 @@ class Variants:
     def __post_init__(self) -> None:
         for key, node in self.section.entries if isinstance(self.section, Map) else ():
             texts = [one.text for _, one in scalars(node) if isinstance(one.value, str)]
-            if found := tuple(dict.fromkeys(axis for text in texts for axis in _MATRIX.findall(text))):
+            if found := tuple(dict.fromkeys(axis for text in texts for axis in _NAMED["matrix"].findall(text))):
                 self.axes[key.text] = found
 
     def named(self, node: Node, cell: Cell, values: CellValues) -> Node:

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from proveout.core.units import plain_number
 from proveout.dsl.plan.keys import Element, model_of
-from proveout.dsl.plan.scalars import NAME_HINT
+from proveout.dsl.plan.scalars import NAME_HINT, Form
 from proveout.dsl.source.loader import read_plain
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, plain, scalars
 
@@ -153,8 +153,8 @@ def _say(  # noqa: PLR0911 - one per kind
         hint = _number_meant(node, in_list=in_list) if kind in _NUMBERS else ""
         if kind == "dict_type" and isinstance(node, Seq):
             hint = f"each under its name, without `-`: {label}: {{NAME: …}}"
-        if kind.startswith("model_") and isinstance(node, Scalar):
-            hint = f"its keys are {', '.join(fields(_model_at(model, path)))}"
+        if kind.startswith("model_") and isinstance(node, Scalar) and (keys := fields(_model_at(model, path))):
+            hint = f"its keys are {', '.join(keys)}"
         return f"`{label}` must be {_TYPE_WORDS[kind]}, not {_shown(node)}", hint
     message = detail["msg"] if kind in _OWN_MESSAGES else detail["msg"].lower()
     return message.removeprefix("Value error, "), ""
@@ -190,7 +190,7 @@ def _number_meant(node: Node, *, in_list: bool) -> str:
     number = plain_number(text)
     if in_list and len(many) > 1 and "_" not in number and all(part.isdecimal() for part in many):
         return f"a list is written [{', '.join(many)}]"
-    large = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kKmM])", text)
+    large = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?) ?([kKmM])", text)
     if large is not None:
         return f"did you mean {round(float(large[1]) * (1_000 if large[2] in 'kK' else 1_000_000)):_}?"
     if read_plain(number)[0] != number:
@@ -228,9 +228,10 @@ def _step(of: Any, step: str | int) -> Any:
 
 
 def _types(annotation: Any) -> Iterator[Any]:
-    """The types of an annotation, through Annotated and unions; for a record its model."""
+    """The types of an annotation as it is written, through Annotated and unions; for a record its model."""
     if get_origin(annotation) is Annotated:
-        yield from _types(get_args(annotation)[0])
+        of, *forms = get_args(annotation)
+        yield from _types(next((one.record for one in forms if isinstance(one, Form) and one.record), of))
     elif get_origin(annotation) in (Union, types.UnionType):
         for argument in get_args(annotation):
             yield from _types(argument)

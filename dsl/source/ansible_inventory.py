@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 import shlex
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 
 from proveout.core.data_classes import dataclass, field, record
@@ -199,20 +199,18 @@ def _text(node: Node) -> str:
 
 def expanded(pattern: str, where: Where, problems: Problems) -> tuple[str, ...]:
     """The names of a pattern with ranges: db[01:03].lab, db-[a:c], db[0:10:5]."""
-    parts, last = [], 0
+    parts: list[Iterable[str]] = []
+    count, last = 1, 0
     for match in _RANGE.finditer(pattern):
-        values = tuple(islice(_range(match[1], match[2], int(match[3] or 1)), HOSTS_MAX + 1))
-        if not values:
+        span, written = _range(match[1], match[2], int(match[3] or 1))
+        if not span:
             hint = "numbers or single letters, the smaller one first: [01:20]"
             problems.add(where, f"`{match[0]}` is not a range", hint=hint)
             return ()
-        parts += [(pattern[last : match.start()],), values]
-        last = match.end()
-    count = 1
-    for values in parts:
-        count *= len(values)
+        parts += [(pattern[last : match.start()],), map(written, span)]
+        count, last = count * len(span), match.end()
     if count > HOSTS_MAX:
-        problems.add(where, f"`{pattern}` stands for more than {HOSTS_MAX} hosts", hint="fewer in a range")
+        problems.add(where, f"`{pattern}` stands for {count} hosts", hint=f"at most {HOSTS_MAX}")
         return ()
     if "[" in pattern[last:] or "]" in pattern[last:]:
         problems.add(where, f"`{pattern}` is not the name of a host", hint="a range is [01:20] or [a:d]")
@@ -220,12 +218,14 @@ def expanded(pattern: str, where: Where, problems: Problems) -> tuple[str, ...]:
     return tuple("".join(words) for words in product(*parts, (pattern[last:],)))
 
 
-def _range(first: str, last: str, step: int) -> Iterator[str]:
+def _range(first: str, last: str, step: int) -> tuple[range, Callable[[int], str]]:
+    """The numbers of a range, and how one is written; none where it is not a range."""
     if first.isdecimal() and last.isdecimal() and step:
         width = len(first) if first.startswith("0") else 0
-        yield from (str(number).zfill(width) for number in range(int(first), int(last) + 1, step))
-    elif len(first) == len(last) == 1 and first in string.ascii_letters and last in string.ascii_letters and step:
-        yield from (chr(code) for code in range(ord(first), ord(last) + 1, step))
+        return range(int(first), int(last) + 1, step), lambda number: str(number).zfill(width)
+    if len(first) == len(last) == 1 and first in string.ascii_letters and last in string.ascii_letters and step:
+        return range(ord(first), ord(last) + 1, step), chr
+    return range(0), str
 
 
 def hosts(groups: Groups, problems: Problems) -> tuple[Host, ...]:

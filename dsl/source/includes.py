@@ -24,8 +24,9 @@ from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_
 
 Entries = dict[str, tuple[Scalar, Node]]
 
-BY_NAME = ("params", "secrets", "workloads", "captures", "pools")
-LISTED = ("stages", "tuning", "verdicts", "published")
+_BY_NAME, _JOINED = ("params", "secrets", "workloads", "captures"), ("tuning", "verdicts", "published")
+"""Sections of includes too: of names, and of items."""
+BY_NAME, LISTED = (*_BY_NAME, "pools"), (*_JOINED, "stages")
 OWN = ("proveout", "name", "title", "extends", "include")
 """Keys that are never inherited; the includes of the base are merged into it before."""
 
@@ -162,20 +163,8 @@ def _id(item: Node) -> str:
 FILES_MAX = 50
 DEPTH_MAX = 8
 
-FRAGMENT_KEYS = (
-    "proveout",
-    "include",
-    "params",
-    "topology",
-    "secrets",
-    "workloads",
-    "captures",
-    "tuning",
-    "verdicts",
-    "published",
-)
+FRAGMENT_KEYS = ("proveout", "include", "topology", *_BY_NAME, *_JOINED)
 INVENTORY_KEYS = ("proveout", "topology", "secrets")
-_BY_NAME = tuple(name for name in BY_NAME if name in FRAGMENT_KEYS)
 
 
 def read(path: Path, inventory: Path | None, problems: Problems) -> Map | None:
@@ -222,6 +211,8 @@ class _Reader:
 
     def other(self, key: str, item: Node, name: str, above: tuple[Path, ...]) -> Map | None:
         """The file that an `include` or `extends` names."""
+        if isinstance(item, Scalar) and item.faulty and not _is_null(item):
+            return None
         if not (isinstance(item, Scalar) and isinstance(item.value, str) and item.text):
             message = "`extends` is the path of one plan" if key == "extends" else "an include is the path of a file"
             self.problems.add(item.where, message, key=key, hint="extends: base.yaml" if key == "extends" else "")
@@ -280,7 +271,7 @@ def _merge(root: Map, fragments: list[Map], problems: Problems) -> Map:
     for section in _BY_NAME:
         _put(result, section, _merge_names([f.get(section) for f in fragments], root.get(section), problems))
     own = root.get("topology")
-    rest = _entries(own) if isinstance(own, Map) else {}
+    rest = _entries(own)
     topologies = [node for fragment in fragments if (node := fragment.get("topology")) is not None]
     for node in topologies:
         if not isinstance(node, Map):
@@ -292,13 +283,13 @@ def _merge(root: Map, fragments: list[Map], problems: Problems) -> Map:
             rest[part] = (rest.get(part, (name, merged))[0], merged)
     if rest and (own is None or isinstance(own, Map)):
         _put(result, "topology", _map(rest, own or root))
-    for section in ("verdicts", "published", "tuning"):
+    for section in _JOINED:
         _put(result, section, _merge_listed(root, fragments, section, problems))
     return _map(result, root)
 
 
-def _entries(node: Map) -> Entries:
-    return {key.text: (key, value) for key, value in node.entries}
+def _entries(node: Node | None) -> Entries:
+    return {key.text: (key, value) for key, value in node.entries} if isinstance(node, Map) else {}
 
 
 def _map(entries: Entries, at: Node) -> Map:
@@ -319,8 +310,7 @@ def _merge_names(fragments: list[Node | None], own: Node | None, problems: Probl
             problems.add(node.where, "expected a mapping of names")
     if not maps or (own is not None and not isinstance(own, Map)):
         return own
-    mine = _entries(own) if own is not None else {}
-    merged: Entries = {}
+    mine, merged = _entries(own), Entries()
     for node in maps:
         for name, (key, value) in _entries(node).items():
             other = merged.get(name)
@@ -361,8 +351,7 @@ def _with_inventory(root: Map, path: Path, problems: Problems) -> Map:
     result = _entries(root)
     topology = inventory.get("topology")
     if isinstance(topology, Map):
-        own = root.get("topology")
-        merged = _entries(own) if isinstance(own, Map) else {}
+        merged = _entries(root.get("topology"))
         if topology.get("hosts") is not None:
             merged.pop("equipment", None)
         for key, node in topology.entries:
@@ -379,6 +368,4 @@ def _with_inventory(root: Map, path: Path, problems: Problems) -> Map:
 
 def _over(below: Node | None, above: Node) -> Node:
     """`above` laid over `below`, entry by entry."""
-    if not isinstance(below, Map) or not isinstance(above, Map):
-        return above
-    return _map(_entries(below) | _entries(above), above)
+    return _map(_entries(below) | _entries(above), above) if isinstance(above, Map) else above

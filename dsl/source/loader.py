@@ -98,6 +98,8 @@ _SURPRISES: tuple[tuple[re.Pattern[str], str, str], ...] = (
 _INVISIBLE = frozenset("\u00ad\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u2028\u2029\ufeff\ufffe\uffff") | {
     chr(code) for code in (*range(0x202A, 0x202F), *range(0x2060, 0x2070), *range(0xE0000, 0xE0080))
 }
+_NO_PATH = re.compile("[\\0\ud800-\udfff]")
+"""Characters with which a path raises ValueError."""
 
 
 def read_plain(text: str) -> tuple[str | int | float | bool | None, str, str]:
@@ -398,6 +400,7 @@ class _Composer:
         value, problem, hint = (text, "", "") if key or quoted else read_plain(text)
         if hidden := hidden_character(text):
             problem, hint = f"a hidden character: {hidden[1]}", "remove it"
+            value = text = _NO_PATH.sub("\ufffd", text)
         if problem and not (self.kind is PLAN and text == NULL):  # which may drop something: see `includes`
             self.problems.add(where, problem, hint=hint)
         begin = (where.line + 1, 1) if event.style in ("|", ">") else (where.line, where.column + quoted)

@@ -202,9 +202,11 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
 LITERAL_PASSWORD = "a literal password"  # noqa: S105 - words of a message
 """The begin of a message about a line that no message shows."""
 _PASSWORD = re.compile(
-    r"(://[^:/@\s]*:|\b\w+/(?=[^/@\s]+@)|\b(?:password|passwd|pwd)\s*=\s*)(?!\$)([^/@\s&;\"]+)", re.I
+    r"(://[^:/@\s]*:|\b\w+/(?=[^/@\s]+@))(?!\$)([^/@\s&;\"]+)"
+    r"|((?:password|passwd|pwd)[\"']?\s*[:=]\s*[\"']?)(?![\[{$])((?<=\")[^\"]*|(?<=')[^']*|[^\s&;\"]+)",
+    re.I,
 )
-"""A password as a dsn may have it, in a line that is shown for another reason."""
+"""A password as a dsn or a key may have it, in a line that is shown for another reason."""
 
 
 _SPACES = re.compile(r"[^\S \n]")
@@ -251,7 +253,7 @@ class Problems:
 
         @cache  # a plan of one long line may have many problems
         def masked(text: str) -> str:
-            return _PASSWORD.sub(lambda found: found[1] + "*" * len(found[2]), text)
+            return _PASSWORD.sub(lambda found: (found[1] or found[3]) + "*" * len(found[2] or found[4]), text)
 
         private = {  # a secret itself may stand there
             (one.where.file, one.where.line)

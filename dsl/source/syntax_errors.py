@@ -221,16 +221,16 @@ def _flow(place: _Place) -> SyntaxProblem | None:
     inside = number == place.begin[0] or _indent(place.line(number)) > _indent(place.line(place.begin[0]))
     line = place.line(number)
     if inside and got == ":":
-        word = re.search(r"[^\s,\[\]{}]+\s*$", line[:column])
-        if word is not None:
-            return _problem((number, word.start()), f"a comma is missing before `{word[0].strip()}`")
+        before = line[:column].rstrip()
+        if word := re.split(r"[\s,\[\]{}]", before)[-1]:
+            return _problem((number, len(before) - len(word)), f"a comma is missing before `{word}`")
     if inside and got == "<scalar>":
         found = _WORD.match(line, column)
         return _problem(place.at, f"a comma is missing before `{found[0] if found else line[column:].strip()}`")
-    if inside and got in ("[", "{") and (word := re.search(r"[^\s,:\[\]{}]+$", line[:column])):
-        end = line.find({"[": "]", "{": "}"}[got], column)
-        text = line[word.start() : end + 1] if end > 0 else word[0] + got
-        return _problem((number, word.start()), f"`{text}` inside brackets must be quoted", f'quote it: "{text}"')
+    if inside and got in ("[", "{") and (word := re.split(r"[\s,:\[\]{}]", line[:column])[-1]):
+        start, end = column - len(word), line.find({"[": "]", "{": "}"}[got], column)
+        text = line[start : end + 1] if end > 0 else word + got
+        return _problem((number, start), f"`{text}` inside brackets must be quoted", f'quote it: "{text}"')
     opened = place.line(place.begin[0])[place.begin[1] : place.begin[1] + 1]
     closing = {"[": "]", "{": "}"}.get(opened)
     if closing is None:

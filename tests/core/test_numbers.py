@@ -35,7 +35,7 @@ from proveout.core.numbers import (
     ("printed", "texts"),
     [
         (number, {0.0: "0", 12345.6: "12,350", 34_105.0: "34,105", 999.96: "1,000", 0.00123456: "0.001235"}),
-        (number, {1.5e-7: "1.5e-07", -42.0: "-42", float("nan"): "-", None: "-"}),
+        (number, {1.5e-7: "1.5e-07", -42.0: "-42", 1e300: "1e+300", 2.0**60: "1,153,000,000,000,000,000", float("nan"): "-", None: "-"}),
         (microseconds, {0.5: "0.50 µs", 456.0: "456 µs", 999.6: "1.00 ms", 2345.0: "2.35 ms", 1.5e6: "1.50 s", None: "-"}),
         (seconds, {0.0: "0 s", 4.1e-5: "41.0 µs", 0.42: "0.42 s", 12.4: "12 s", 65.0: "1 min 05 s", 3720.0: "1 h 02 min", None: "-"}),
     ],
@@ -191,6 +191,14 @@ def test_units(parse: Reader) -> None:
 def test_texts_without_their_unit_are_refused(parse: Reader, text: object) -> None:
     with pytest.raises(ValueError, match=f"expected {REFUSED[parse][0]}"):
         parse(text)
+
+
+def test_a_long_text_is_refused_at_once() -> None:
+    for parse, text in (
+        (units.size_bytes, "9" * 5_000), (units.rate_per_s, f"{'9' * 400}k/s"), (units.rate_per_s, f"5{' ' * 9_999}!")
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="expected a"):
+            parse(text)
 
 
 @pytest.mark.parametrize(("parse", "unit"), zip(READ, ("h", "GB", "/s", "%"), strict=True))

@@ -113,7 +113,7 @@ def test_ratio_is_what_the_caller_passes_and_a_failure_of_it_is_missing_data(cap
     ("text", "offset"),
     [
         ("tps >", 5), ("a b", 2), ("1 < 2 < 3", 6), ("tps[1]", 4), ("é", 0), ("a..b", 2), ("(a", 2), ("", 0),
-        ("a in b", 2), ("x = 1", 2), ("a ? b", 5), ("'a", 0), ("1e999", 0),
+        ("a in b", 2), ("x = 1", 2), ("a ? b", 5), ("'a", 0), ("1e999", 0), ("1e999k", 0),
     ],
 )  # fmt: skip
 def test_syntax_faults_have_an_offset(text: str, offset: int) -> None:

@@ -85,6 +85,8 @@ def is_estimate(value: object) -> bool:
 _EXACT = Context(prec=2000, rounding=ROUND_HALF_UP)
 _SIGNIFICANT = {digits: Context(prec=digits, rounding=ROUND_HALF_UP) for digits in (2, 3, 4)}
 _SAME = 1e-14
+_COUNT_MAX = 2.0**53
+"""From it on doubles are whole, also where the number is not."""
 _EXACT_DIGITS = Context(prec=12, rounding=ROUND_HALF_UP)
 _INTERVAL_LEAST = 1e-9
 """An interval narrower than this fraction of its number is rounding error of floats, not a spread."""
@@ -292,7 +294,7 @@ def _place(value: float, half: float | None, unit: _Unit) -> int:
         return second if value == 0.0 else min(second, unit.exponent(value, 2) - 1)
     if value == 0.0:
         return -2 if unit.padded else 0
-    if not unit.suffix and not unit.padded and float(value).is_integer():
+    if not unit.suffix and not unit.padded and abs(value) < _COUNT_MAX and float(value).is_integer():
         return 0
     digits = unit.digits if unit.scaled(abs(value)) >= Decimal("1e-4") else 3
     return max(unit.exponent(value, digits) - digits + 1, -unit.decimals)

@@ -201,9 +201,8 @@ def _unit_hint(value: object, unit: str) -> str:
         is_fraction = unit == "%" and isinstance(value, float) and 0 < value < 1
         number = f"{value * 100:.6g}" if is_fraction else str(value)
         return f"; did you mean {_with_unit(number, unit)}?" if re.fullmatch(_NUMBER, number) else ""
-    if not isinstance(value, str):
+    if not isinstance(value, str) or len(text := value.strip()) > _MEANT_LENGTH_MAX:
         return ""
-    text = value.strip()
     meant = _MEANT[unit](text)
     if not meant and re.fullmatch(_LOOSE_NUMBER, text):
         meant = _with_unit(plain_number(text), unit)
@@ -211,6 +210,8 @@ def _unit_hint(value: object, unit: str) -> str:
     return f"; did you mean {meant}?" if readable else ""
 
 
+_MEANT_LENGTH_MAX = 60
+"""Characters of a value above which nothing is likely: the patterns take a time that grows with a power of them."""
 _BYTES_MEANT = 512
 """From this number on, a size without a unit is likely in bytes."""
 
