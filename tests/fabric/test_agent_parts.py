@@ -346,6 +346,11 @@ def test_passwords_are_redacted(text: str, left: str) -> None:
     assert len(sanitize("x" * 10**6)) == 4000
 
 
+def test_a_hostile_text_is_redacted_in_linear_time() -> None:
+    """With backtracking, this test would take hours."""
+    assert redact_passwords("://:" * 2**20) == "://:" * 2**20
+
+
 # ---- handlers --------------------------------------------------------------------------------------------------------
 
 
