@@ -30,16 +30,17 @@ from proveout.proto.wire.results import Histogram, LoadSecond, TransactionCounts
 # Source: pgbench(1) of PostgreSQL 18, "Per-Transaction Logging"; the sources of sysbench 1.0.20.
 
 _EMPTY = Histogram()
-_SECOND = re.compile(r"\[ (\d+)s \] thds: \d+ tps: ([\d.]+) .*err/s: ([\d.]+)")
+_SECOND = re.compile(r"\[ (\d+)s \] thds: \d+ tps: ([\d.]+) [^\n\[]*err/s: ([\d.]+)")
 _SUMMARY = {
-    "transactions": re.compile(r"^\s*transactions:\s+(\d+)\s", re.MULTILINE),
-    "errors": re.compile(r"^\s*ignored errors:\s+(\d+)\s", re.MULTILINE),
-    "seconds": re.compile(r"^\s*total time:\s+([\d.]+)s", re.MULTILINE),
-    "min_ms": re.compile(r"^\s*min:\s+([\d.]+)", re.MULTILINE),
-    "sum_ms": re.compile(r"^\s*sum:\s+([\d.]+)", re.MULTILINE),
-    "max_ms": re.compile(r"^\s*max:\s+([\d.]+)", re.MULTILINE),
+    "transactions": re.compile(r"^[ \t]*transactions:\s+(\d+)\s", re.MULTILINE),
+    "errors": re.compile(r"^[ \t]*ignored errors:\s+(\d+)\s", re.MULTILINE),
+    "seconds": re.compile(r"^[ \t]*total time:\s+([\d.]+)s", re.MULTILINE),
+    "min_ms": re.compile(r"^[ \t]*min:\s+([\d.]+)", re.MULTILINE),
+    "sum_ms": re.compile(r"^[ \t]*sum:\s+([\d.]+)", re.MULTILINE),
+    "max_ms": re.compile(r"^[ \t]*max:\s+([\d.]+)", re.MULTILINE),
 }
-_BIN = re.compile(r"^\s*([\d.]+) \|\**\s+(\d+)\s*$", re.MULTILINE)
+_BIN = re.compile(r"^[ \t]*([\d.]+) \|\**[ \t]+(\d+)[ \t\r]*$", re.MULTILINE)
+"""None goes beyond its line, or beyond the next `[`: the time for any output grows with its length only."""
 
 
 @record

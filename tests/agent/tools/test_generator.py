@@ -263,6 +263,12 @@ def test_an_incomplete_report_is_a_fault(gone: str, words: str) -> None:
         sysbench(text, T0_NS, T0_NS)
 
 
+@pytest.mark.parametrize("text", ["\n" * 2**20, "[ 1s ] thds: 1 tps: 1 " * 2**16])
+def test_a_hostile_report_is_read_in_linear_time(text: str) -> None:
+    """With backtracking, this test would take an hour."""
+    assert sysbench(SYSBENCH + text, T0_NS, T0_NS).load.counts.ok == 3
+
+
 def rung(folder: Path) -> generator._Generator:
     end = Endpoint(system="db", engine="postgres", dsn="host=db user=u password=word")
     spec, model = SimpleNamespace(endpoint=end), SimpleNamespace(argv=("pgbench",))
