@@ -241,7 +241,7 @@ def test_hostile_numbers_of_a_database_are_other_values(shown: str) -> None:
     assert (len(found.changes), found.refusals) == (3 if shown != "1e400" else 0, ())
 
 
-def test_a_size_that_is_no_number_has_no_bound() -> None:
+def test_a_size_that_is_not_a_number_has_no_bound() -> None:
     one = OracleParameters.model_validate({"system": "db", "settings": {"sga_target": "\u00b2"}})
 
     def read(query: RowsQuery) -> tuple[tuple[str, ...], ...]:
