@@ -65,6 +65,7 @@ from proveout.dsl.operations.kernel import name_of
 
 if TYPE_CHECKING:
     from proveout.agent.tuning.fault_host import HostDisturbances
+    from proveout.agent.tuning.undo_journal import Entry
 
 # A path is opened from the root, one folder at a time, each beneath the one before with O_NOFOLLOW: a symbolic link
 # anywhere in it is refused, a link that is put there meanwhile is not followed, and no part is `..`. (openat2 with
@@ -598,28 +599,35 @@ class Host:
             return self.files.original(change.path)
         return None
 
-    def make(self, change: Change) -> None:  # noqa: PLR0912 - one per kind of change
+    def make(self, change: Change, undone: Entry | None = None) -> None:  # noqa: PLR0912 - one per kind of change
+        """Make a change; with its entry of the undo journal, undo it."""
+        databases = self.databases if undone is None else self.databases.of(undone.run)
+        original = NONE if undone is None else undone.original or NONE
         match change:
-            case WriteFile():
-                self.files.write(change.path, change.content, change.mode, change.owner, change.group)
-            case SetText(path=path, after=after):
-                if change.part != "undo":
-                    self.texts.write(path, after)
-            case UnitAction(unit=unit, verb=verb):
-                if verb:
+            case WriteFile(path=path):
+                if undone:
+                    self.files.put(path, original)
+                else:
+                    self.files.write(path, change.content, change.mode, change.owner, change.group)
+            case SetText(path=path):
+                if change.part != ("make" if undone else "undo"):
+                    self.texts.write(path, change.before if undone else change.after)
+            case UnitAction(unit=unit):
+                if verb := change.undo if undone else change.verb:
                     self.manager.act(unit, verb)
-            case Command(argv=argv):
-                if argv:
+            case Command():
+                if argv := change.undo if undone else change.argv:
                     must(self.tools, argv, within_s=change.within_s, already=change.already)
             case KeepSpans():
-                pass  # `original` has read the bytes
-            case Statement(system=system, text=text):
-                if text:
-                    self.databases.run(system, text)
+                if undone:  # it changes nothing: `original` has read the bytes
+                    put_back(self.root, change.device, change.spans, original.content)
+            case Statement(system=system):
+                if text := change.undo if undone else change.text:
+                    databases.run(system, text)
             case CopyData(system=system):
-                self.databases.save_copy(system)
+                (databases.release_copy if undone else databases.save_copy)(system)
             case ServerAction() | TakeSpace() | BusyCpus():
-                self.disturbed.make(change)
+                (self.disturbed.undo if undone else self.disturbed.make)(change)
             case _:
                 assert_never(change)
 
