@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -75,6 +76,8 @@ def pgbench(logs: Iterable[str], windows: Windows, t0_ns: int, ahead_ns: int) ->
     if not ended.size:
         raise garbled("pgbench", "its log has no transactions; is `--log` among the arguments?")
     after_ns = ended - ahead_ns - t0_ns
+    if after_ns.max() < 0:
+        raise garbled("pgbench", "no time of its log is in this run; is `--aggregate-interval` among the arguments?")
     start_ns, end_ns = round(windows.ramp_up_s * 1e9), round(windows.measured_to_s * 1e9)
     inside = (after_ns >= start_ns) & (after_ns < end_ns)
     failures = int((inside & failed).sum())
@@ -91,9 +94,7 @@ def _transactions(
     logs: Iterable[str],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """(end on the wall clock in ns, latency in ns, whether it failed) of each transaction."""
-    ended: list[int] = []
-    took: list[int] = []
-    failed: list[bool] = []
+    ended, took, failed = array("q"), array("q"), array("b")
     for line_number, line in enumerate((line for log in logs for line in log.splitlines()), 1):
         words = line.split()
         try:
@@ -101,9 +102,9 @@ def _transactions(
             good = words[2].isdecimal()
             took.append(int(words[2]) * 1_000 if good else 0)
             failed.append(not good)
-        except (IndexError, ValueError):
+        except (IndexError, ValueError, OverflowError):
             raise garbled("pgbench", f"line {line_number} of its log is {line[:80]!r}") from None
-    return np.asarray(ended, dtype=np.int64), np.asarray(took, dtype=np.int64), np.asarray(failed, dtype=np.bool_)
+    return np.asarray(ended), np.asarray(took), np.asarray(failed).astype(np.bool_)
 
 
 def _seconds(
@@ -132,16 +133,20 @@ def sysbench(output: str, t0_ns: int, start_ns: int) -> Measured:
     missing = next((name for name, match in found.items() if match is None), None)
     if missing:
         raise garbled("sysbench", f"its summary has no {missing}")
-    numbers = {name: float(match[1]) for name, match in found.items() if match is not None}
-    ok, bins = int(numbers["transactions"]), _BIN.findall(output)
-    if ok and not bins:
-        raise garbled("sysbench", "it has no histogram; is `--histogram=on` among the arguments?")
-    return Measured(
-        start_ns=start_ns,
-        end_ns=start_ns + round(numbers["seconds"] * 1e9),
-        load=load_of(ok, _bins(bins, numbers), int(numbers["errors"])),
-        seconds=tuple(_reported(output, t0_ns, start_ns)),
-    )
+    bins = _BIN.findall(output)
+    try:
+        numbers = {name: float(match[1]) for name, match in found.items() if match is not None}
+        ok = int(numbers["transactions"])
+        if ok and not bins:
+            raise garbled("sysbench", "it has no histogram; is `--histogram=on` among the arguments?")
+        return Measured(
+            start_ns=start_ns,
+            end_ns=start_ns + round(numbers["seconds"] * 1e9),
+            load=load_of(ok, _bins(bins, numbers), int(numbers["errors"])),
+            seconds=tuple(_reported(output, t0_ns, start_ns)),
+        )
+    except (ValueError, OverflowError) as error:
+        raise garbled("sysbench", str(error)) from None
 
 
 def _bins(bins: Sequence[tuple[str, str]], numbers: dict[str, float]) -> Histogram:
@@ -318,7 +323,7 @@ def _result(output: str, objects: list[Mapping[str, Any]]) -> dict[str, float] |
     found = [*_NOPM_FIRST.finditer(output), *_TPM_FIRST.finditer(output)]
     if found:
         last = max(found, key=lambda match: match.start())
-        return {"nopm": float(last["nopm"]), "tpm": float(last["tpm"])}
+        return {"nopm": number(last["nopm"]), "tpm": number(last["tpm"])}
     for document in reversed(objects):
         result = document.get("result")
         if isinstance(result, dict) and {"nopm", "tpm"} <= result.keys():

@@ -213,7 +213,14 @@ def test_a_second_without_transactions_counts_and_failed_ones_have_no_latency() 
 
 
 @pytest.mark.parametrize(
-    ("log", "words"), [("", "no transactions"), ("0 1 2\n", "line 1 of its log"), ("0 1 2 0 x y\n", "line 1")]
+    ("log", "words"),
+    [
+        ("", "no transactions"),
+        ("0 1 2\n", "line 1 of its log"),
+        ("0 1 2 0 x y\n", "line 1"),
+        (f"0 1 2 0 {2**63} 0\n", "line 1"),
+        ("1345828501 5601 1542744 483552416 61 2573\n", "aggregate-interval"),
+    ],
 )
 def test_another_log_is_a_fault(log: str, words: str) -> None:
     with pytest.raises(TaskFault, match=words):
@@ -261,6 +268,13 @@ def test_an_incomplete_report_is_a_fault(gone: str, words: str) -> None:
     text = "\n".join(line for line in SYSBENCH.splitlines() if gone not in line)
     with pytest.raises(TaskFault, match=words):
         sysbench(text, T0_NS, T0_NS)
+
+
+@pytest.mark.parametrize("number", ["1.2.3", ".", "9" * 400])
+@pytest.mark.parametrize("of", ["2.00", "1.012", "2.0054", "10.00"])
+def test_a_number_that_is_none_is_a_fault(of: str, number: str) -> None:
+    with pytest.raises(TaskFault, match="cannot parse the output of sysbench"):
+        sysbench(SYSBENCH.replace(of, number, 1), T0_NS, T0_NS)
 
 
 @pytest.mark.parametrize("text", ["\n" * 2**20, "[ 1s ] thds: 1 tps: 1 " * 2**16])
@@ -448,6 +462,7 @@ def test_a_job_report_in_json() -> None:
         ("", "is it the timed driver"),
         ("Vuser 2:FINISHED FAILED\n", "a virtual user failed"),
         ('{"result": {"nopm": "many", "tpm": 1}}', "is not a number"),
+        (f"System achieved {'9' * 400} NOPM from 1 TPM", "is not a number"),
     ],
 )
 def test_an_output_without_a_result_is_refused(text: str, words: str) -> None:
