@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from tuning_bench import StubTools, full, put
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import host as host_module
 from proveout.agent.tuning.host import Attributes, Files, Systemd
-from proveout.agent.tuning.programs import Processes, must
+from proveout.agent.tuning.programs import OUTPUT_MAX, Processes, must
 from proveout.dsl.operations.facts import NONE, Facts, Original, Output, RowsQuery, UnitFact
 from proveout.dsl.operations.host import edit
 from proveout.dsl.operations.operation import Step
@@ -90,6 +91,17 @@ def test_programs() -> None:
         tools.run(("/no/such",))
     with pytest.raises(TaskFault, match=r"cat -- /no/such failed with exit code 1: .*No such file"):
         must(tools, ("/bin/cat", "--", "/no/such"))
+
+
+def test_a_long_output_of_a_program_is_dropped_as_it_is_read() -> None:
+    """Else it would take the memory of the database on the same host."""
+    tracemalloc.start()
+    try:
+        done = Processes().run(("/usr/bin/head", "-c", "64M", "/dev/zero"))
+        assert tracemalloc.get_traced_memory()[1] < 8 * OUTPUT_MAX
+    finally:
+        tracemalloc.stop()
+    assert (done.code, len(done.text)) == (0, OUTPUT_MAX)
 
 
 def test_a_program_that_is_too_late_ends_with_its_children(tmp_path: Path) -> None:
