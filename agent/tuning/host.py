@@ -305,12 +305,12 @@ class Attributes:
     root: Path = Path("/")
 
     def read(self, path: str) -> str | None:
-        """The text, stripped; None if the attribute does not exist or is not readable."""
+        """The text, stripped; None if there is no such attribute."""
         found = self.octets(path)
         return None if found is None else found.decode("utf-8", errors="replace").strip()
 
     def octets(self, path: str) -> bytes | None:
-        """The bytes; None if the attribute does not exist or is not readable."""
+        """The bytes; None if there is no such attribute."""
         found = b""
         try:
             with Path(self._real(path)).open("rb", buffering=0) as stream:  # /proc/sys refuses a read of MiBs
