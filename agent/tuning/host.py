@@ -65,7 +65,6 @@ from proveout.dsl.operations.kernel import name_of
 
 if TYPE_CHECKING:
     from proveout.agent.tuning.fault_host import HostDisturbances
-    from proveout.agent.tuning.undo_journal import Entry
 
 # A path is opened from the root, one folder at a time, each beneath the one before with O_NOFOLLOW: a symbolic link
 # anywhere in it is refused, a link that is put there meanwhile is not followed, and no part is `..`. (openat2 with
@@ -599,35 +598,34 @@ class Host:
             return self.files.original(change.path)
         return None
 
-    def make(self, change: Change, undone: Entry | None = None) -> None:  # noqa: PLR0912 - one per kind of change
-        """Make a change; with its entry of the undo journal, undo it."""
-        databases = self.databases if undone is None else self.databases.of(undone.run)
-        original = NONE if undone is None else undone.original or NONE
+    def make(self, change: Change, back_to: Original | None = None, run: str = "") -> None:  # noqa: PLR0912 - one per kind of change
+        """Make a change; or, with the state before it, undo it, as a change of this run."""
+        databases = self.databases if back_to is None else self.databases.of(run)
         match change:
             case WriteFile(path=path):
-                if undone:
-                    self.files.put(path, original)
+                if back_to:
+                    self.files.put(path, back_to)
                 else:
                     self.files.write(path, change.content, change.mode, change.owner, change.group)
             case SetText(path=path):
-                if change.part != ("make" if undone else "undo"):
-                    self.texts.write(path, change.before if undone else change.after)
+                if change.part != ("make" if back_to else "undo"):
+                    self.texts.write(path, change.before if back_to else change.after)
             case UnitAction(unit=unit):
-                if verb := change.undo if undone else change.verb:
+                if verb := change.undo if back_to else change.verb:
                     self.manager.act(unit, verb)
             case Command():
-                if argv := change.undo if undone else change.argv:
+                if argv := change.undo if back_to else change.argv:
                     must(self.tools, argv, within_s=change.within_s, already=change.already)
             case KeepSpans():
-                if undone:  # it changes nothing: `original` has read the bytes
-                    put_back(self.root, change.device, change.spans, original.content)
+                if back_to:  # it changes nothing: `original` has read the bytes
+                    put_back(self.root, change.device, change.spans, back_to.content)
             case Statement(system=system):
-                if text := change.undo if undone else change.text:
+                if text := change.undo if back_to else change.text:
                     databases.run(system, text)
             case CopyData(system=system):
-                (databases.release_copy if undone else databases.save_copy)(system)
+                (databases.release_copy if back_to else databases.save_copy)(system)
             case ServerAction() | TakeSpace() | BusyCpus():
-                (self.disturbed.undo if undone else self.disturbed.make)(change)
+                (self.disturbed.undo if back_to else self.disturbed.make)(change)
             case _:
                 assert_never(change)
 

@@ -295,7 +295,7 @@ def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:  # noqa: PLR09
             return "reverted", ""
         if found == "other":
             return "drifted", _drift(host, entry)
-        host.make(entry.change, entry)
+        host.make(entry.change, entry.original or NONE, entry.run)
         after = compare(host, entry)
     except TaskFault as fault:
         if fault.code == "unreachable" and databases.is_of_the_run(entry.system):
