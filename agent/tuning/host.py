@@ -547,11 +547,10 @@ class Host:
         policy = self.policy
         match change:
             case WriteFile():
-                known = not change.validator or change.validator in dict(policy.validators)
-                missing = [] if known else [_denied(policy, change.validator)]
+                checked = [policy.allows_validator(change.validator)] if change.validator else []
                 caused = [*map(policy.allows_tool, change.runs), *map(policy.allows_sysctl, change.sysctls)]
                 caused += [*map(policy.allows_rule, change.governs), *map(policy.allows_link, change.links)]
-                return [*map(policy.allows_path, (change.path, *change.writes)), *missing, *caused]
+                return [*map(policy.allows_path, (change.path, *change.writes)), *checked, *caused]
             case SetText(path=path) if path.startswith(_SYSCTL):
                 return [policy.allows_sysctl(name_of(path))]
             case SetText(path=path):
@@ -650,11 +649,3 @@ class Host:
             ) from fault
         finally:
             trial.unlink(missing_ok=True)
-
-
-def _denied(policy: Policy, validator: str) -> Decision:
-    try:
-        policy.validator(validator, "/")
-    except TaskFault as fault:
-        return Decision(allowed=False, reason=fault.what, way_out=fault.way_out)
-    return Decision(allowed=True)
