@@ -255,8 +255,7 @@ class _Generator:
             measured, values = await asyncio.to_thread(self._measured, output, t0_ns, start_ns)
         finally:
             await asyncio.shield(asyncio.gather(*(program.kill() for program in programs)))
-        for second in measured.seconds:
-            self._context.sample(second)
+        self._context.sample_all(measured.seconds)
         text = self._without_password(output.decode(errors="replace"))
         result = self._result(measured, text, began_ns - t0_ns)
         return replace(result, values=tuple(values))
