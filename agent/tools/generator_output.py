@@ -112,9 +112,11 @@ def _seconds(
 ) -> Iterator[LoadSecond]:
     """The seconds from T0 to the end of the measure window, also those without a transaction."""
     measured_s = windows.measured_to_s
-    number = after_ns // 1_000_000_000
-    for second in range(int(np.ceil(measured_s))):
-        chosen = took_ns[number == second]
+    seconds = int(np.ceil(measured_s))
+    order = np.argsort(after_ns)
+    begins = np.searchsorted(after_ns, np.arange(seconds + 1) * 1_000_000_000, sorter=order)
+    for second in range(seconds):
+        chosen = took_ns[order[begins[second] : begins[second + 1]]]
         yield LoadSecond(
             second=second,
             window="measure" if second >= windows.ramp_up_s else "ramp_up",

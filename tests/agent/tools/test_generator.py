@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import psutil
 import pytest
 
@@ -22,7 +23,7 @@ from proveout.agent.sandbox.privileges import INHERITED
 from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tools import generator
 from proveout.agent.tools.generator import PASSWORD_FILE, address, checked, load_fields, variables
-from proveout.agent.tools.generator_output import Measured, declared, numbers, pgbench, sysbench
+from proveout.agent.tools.generator_output import Measured, _seconds, declared, numbers, pgbench, sysbench
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
@@ -210,6 +211,15 @@ def test_a_second_without_transactions_counts_and_failed_ones_have_no_latency() 
     assert found.load.counts.ok == 1
     assert found.load.counts.error_count == 2
     assert sum(found.load.response.counts) == 1
+
+
+def test_the_seconds_of_a_long_run_are_made_in_one_pass() -> None:
+    """With a look at every transaction for every second, this test would take minutes."""
+    windows = Windows(ramp_up_s=0.0, measure_s=50_000.0, ramp_down_s=0.0)
+    ended, took = np.arange(4_000_000), np.ones(4_000_000, dtype=np.int64)
+    ended[-1] = 49_999 * S
+    found = [one.transactions[0].counts.ok for one in _seconds(ended, took, windows, T0_NS)]
+    assert found == [3_999_999, *[0] * 49_998, 1]
 
 
 @pytest.mark.parametrize(
