@@ -7,7 +7,8 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from io import BytesIO
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def load_of(ok: int, response: Histogram = _EMPTY, failed: int = 0) -> Transacti
 # ---- pgbench ---------------------------------------------------------------------------------------------------------
 
 
-def pgbench(logs: Iterable[str], windows: Windows, t0_ns: int, ahead_ns: int) -> Measured:
+def pgbench(logs: Iterable[bytes], windows: Windows, t0_ns: int, ahead_ns: int) -> Measured:
     """The window, from the logs of all threads; `ahead_ns`: the wall clock minus the monotonic one. TaskFault."""
     ended, took, failed = _transactions(logs)
     if not ended.size:
@@ -91,19 +92,20 @@ def pgbench(logs: Iterable[str], windows: Windows, t0_ns: int, ahead_ns: int) ->
 
 
 def _transactions(
-    logs: Iterable[str],
+    logs: Iterable[bytes],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """(end on the wall clock in ns, latency in ns, whether it failed) of each transaction."""
     ended, took, failed = array("q"), array("q"), array("b")
-    for line_number, line in enumerate((line for log in logs for line in log.splitlines()), 1):
+    for line_number, line in enumerate(chain.from_iterable(map(BytesIO, logs)), 1):
         words = line.split()
         try:
             ended.append(int(words[4]) * 1_000_000_000 + int(words[5]) * 1_000)
-            good = words[2].isdecimal()
+            good = words[2].isdigit()
             took.append(int(words[2]) * 1_000 if good else 0)
             failed.append(not good)
         except (IndexError, ValueError, OverflowError):
-            raise garbled("pgbench", f"line {line_number} of its log is {line[:80]!r}") from None
+            found = line[:80].decode(errors="replace").rstrip()
+            raise garbled("pgbench", f"line {line_number} of its log is {found!r}") from None
     return np.asarray(ended), np.asarray(took), np.asarray(failed).astype(np.bool_)
 
 

@@ -186,15 +186,15 @@ AHEAD_NS = 1_000_000 * S
 WINDOWS = Windows(ramp_up_s=1.0, measure_s=2.0, ramp_down_s=0.0)
 
 
-def line(after_s: float, took: str = "500") -> str:
+def line(after_s: float, took: str = "500") -> bytes:
     """A transaction that ended `after_s` after T0."""
     at_us = round(((T0_NS + AHEAD_NS) / S + after_s) * 1e6)
-    return f"0 1 {took} 0 {at_us // 1_000_000} {at_us % 1_000_000}\n"
+    return f"0 1 {took} 0 {at_us // 1_000_000} {at_us % 1_000_000}\n".encode()
 
 
 def test_the_ramp_up_is_cut_from_a_log_of_pgbench() -> None:
     times = [0.2, 0.9, 1.0, 1.5, 2.4, 2.999999, 3.0, 3.2]
-    first, second = "".join(map(line, times[::2])), "".join(map(line, times[1::2]))
+    first, second = b"".join(map(line, times[::2])), b"".join(map(line, times[1::2]))
     found = pgbench([first, second], WINDOWS, T0_NS, AHEAD_NS)
     assert found.load.counts.ok == found.load.ended == 4
     assert (found.start_ns, found.end_ns) == (T0_NS + S, T0_NS + 3 * S)
@@ -234,7 +234,7 @@ def test_the_seconds_of_a_long_run_are_made_in_one_pass() -> None:
 )
 def test_another_log_is_a_fault(log: str, words: str) -> None:
     with pytest.raises(TaskFault, match=words):
-        pgbench([log], WINDOWS, T0_NS, AHEAD_NS)
+        pgbench([log.encode()], WINDOWS, T0_NS, AHEAD_NS)
 
 
 SYSBENCH = """
@@ -316,7 +316,7 @@ def test_what_is_not_a_file_of_the_program_is_not_read(kind: str, tmp_path: Path
             case _:
                 os.link(secret, folder / name)
     (folder / "pgbench_log.2").write_text("a line")
-    assert rung(folder)._logs() == ["a line"]
+    assert rung(folder)._logs() == [b"a line"]
     with pytest.raises(TaskFault, match=r"has left no file 'out\.csv'"):
         rung(folder)._file("out.csv")
 
@@ -324,7 +324,7 @@ def test_what_is_not_a_file_of_the_program_is_not_read(kind: str, tmp_path: Path
 def test_large_files_of_a_program_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generator, "LOG_BYTES_MAX", 10)
     (tmp_path / "pgbench_log.1").write_text("seven")
-    assert rung(tmp_path)._logs() == ["seven"]
+    assert rung(tmp_path)._logs() == [b"seven"]
     (tmp_path / "pgbench_log.2").write_text("seven, and more")
     with pytest.raises(TaskFault, match=r"'pgbench_log\.2' is larger"):
         rung(tmp_path)._logs()
