@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -432,6 +432,10 @@ class RecordingContext:
 
     def sample(self, sample: TaskSample) -> None:
         self.samples.append(sample)
+
+    def sample_all(self, samples: Sequence[TaskSample]) -> None:
+        for sample in samples:
+            self.sample(sample)
 
     def log(self, level: str, text: str) -> None:
         self.logs.append((level, text))

@@ -36,7 +36,7 @@ from proveout.agent.tuning.machine import ROOT, machine_dir
 from proveout.agent.tuning.tuner import Tuner
 from proveout.core import linux
 from proveout.core.child_process import release_memory
-from proveout.core.data_classes import field, record
+from proveout.core.data_classes import dataclass, field, record
 from proveout.core.errors import ProveoutError, one_line
 from proveout.core.path_trust import check_own_file, check_own_folder, check_own_journal, check_undo_journal, names_of
 from proveout.proto.audit_log import FILE, AuditLog
@@ -57,12 +57,11 @@ LOOK_AGAIN_S = 0.2
 _log = logging.getLogger(__name__)
 
 
-@record
-class AgentConfig:
-    """Configuration of an agent: its name in plans ("" = any), state directory, handlers, trust store, audit log and
-    policy.
+@dataclass(kw_only=True)
+class Admission:
+    """Decides which coordinator an agent serves, and keeps the current session.
 
-    `permanent` are resources that live as long as the agent.
+    `name`: the agent's in plans ("" = any); `permanent`: resources that live as long as the agent.
     """
 
     name: str
@@ -70,31 +69,18 @@ class AgentConfig:
     table: Mapping[type, Handler]
     trust: TrustStore
     audit: AuditLog
+    journal: AgentJournal
     policy: Policy = NOTHING
     permanent: Mapping[str, Resource] = field(default_factory=dict)
-
-    @property
-    def tuner(self) -> Tuner | None:
-        """The tuner among the permanent resources."""
-        found = self.permanent.get(tuning.RESOURCE)
-        return found if isinstance(found, Tuner) else None
-
-
-class Admission:
-    """Decides which coordinator an agent serves, and keeps the current session."""
-
-    def __init__(self, config: AgentConfig, journal: AgentJournal) -> None:
-        self._config = config
-        self._journal = journal
-        self.session: Session | None = None
-        self.began = asyncio.Event()
-        self.leaving = False
-        self.waiting = 0
+    session: Session | None = field(default=None, init=False)
+    began: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    leaving: bool = field(default=False, init=False)
+    waiting: int = field(default=0, init=False)
 
     def head(self) -> str:
         """Hash of the newest entry of the audit log, for coordinators; "" if the log cannot be read."""
         try:
-            return self._config.audit.head()
+            return self.audit.head()
         except OSError:
             return ""
 
@@ -118,7 +104,7 @@ class Admission:
         if isinstance(answer, Refused):
             _log.warning("refused run %s epoch %s: %s", hello.run_id, hello.epoch, answer.reason)
             with contextlib.suppress(OSError):  # a refusal changes nothing, so a full disk is not reported here
-                note = self._config.audit.note
+                note = self.audit.note
                 note("refused", run=hello.run_id, epoch=hello.epoch, host=hello.host, reason=answer.reason)
         return answer
 
@@ -129,35 +115,35 @@ class Admission:
                 f"this agent (proveout {proveout.__version__}) speaks protocol {PROTOCOL_VERSION}, "
                 f"the coordinator (proveout {hello.version or 'of unknown version'}) {hello.protocol}"
             )
-        if self._config.name and hello.host != self._config.name:
-            return f"this is the agent of host {self._config.name}, not of {hello.host}"
+        if self.name and hello.host != self.name:
+            return f"this is the agent of host {self.name}, not of {hello.host}"
         if not (math.isfinite(hello.lease_s) and 0 < hello.beat_s < hello.lease_s <= LEASE_MAX_S):
             return f"a beat of {hello.beat_s} s with a lease of {hello.lease_s} s is not valid"
         if not 0.0 <= hello.gather_s <= hello.lease_s:
             return f"a gather time of {hello.gather_s} s with a lease of {hello.lease_s} s is not valid"
         if not hello.run_id or hello.epoch < 1:
             return "the run has no name or no epoch"
-        return self._config.trust.objection(hello) or None
+        return self.trust.objection(hello) or None
 
     def _find(self, hello: Hello) -> Session | Refused | None:
         """The answer to a Hello now; None while another session ends."""
-        highest = self._journal.highest_epoch(hello.run_id)
+        highest = self.journal.highest_epoch(hello.run_id)
         if highest is not None and hello.epoch < highest:
             return Refused(
                 reason=f"epoch {hello.epoch} of run {hello.run_id} is over: this agent has served epoch {highest}"
             )
-        if self._config.tuner is not None and self._config.tuner.reboots:
+        if isinstance(tuner := self.permanent.get(tuning.RESOURCE), Tuner) and tuner.reboots:
             return Refused(reason="the host reboots: its agent serves again from the next boot")
         current = self._live()
         same_run = current is not None and current.hello.run_id == hello.run_id
         # A coordinator that has lost a session, which is ending now, begins again after its end.
         if current is not None and same_run and current.hello.epoch == hello.epoch and not current.is_ending:
-            current.verifier = self._config.trust.verifier(hello)
+            current.verifier = self.trust.verifier(hello)
             return current
         if current is not None and not same_run and current.attached:
             return Refused(reason=f"the agent is busy with run {current.hello.run_id}")
         # Store the epoch before the old session ends, so that the old coordinator cannot return in between.
-        self._journal.note_epoch(hello.run_id, hello.epoch)
+        self.journal.note_epoch(hello.run_id, hello.epoch)
         if current is None:
             return Refused(reason="the agent is shutting down") if self.leaving else self._open(hello)
         if same_run:
@@ -168,17 +154,16 @@ class Admission:
         return None if self.session is None or self.session.ended.is_set() else self.session
 
     def _open(self, hello: Hello) -> Session:
-        work_dir = self._config.state_dir / f"work-{uuid.uuid4().hex[:8]}"
-        config = self._config
+        work_dir = self.state_dir / f"work-{uuid.uuid4().hex[:8]}"
         self.session = Session(
             hello,
             work_dir,
-            self._journal,
-            config.table,
-            verifier=config.trust.verifier(hello),
-            policy=config.policy,
-            audit=config.audit,
-            permanent=config.permanent,
+            self.journal,
+            self.table,
+            verifier=self.trust.verifier(hello),
+            policy=self.policy,
+            audit=self.audit,
+            permanent=self.permanent,
         )
         self.began.set()
         _log.info("serving run %s, epoch %d, as host %s", hello.run_id, hello.epoch, hello.host)
@@ -369,16 +354,16 @@ async def serve(
         journal = AgentJournal(state_dir / "journal.sqlite")
         tuner = Tuner(options.undo, policy, host=options.name)
         await _recover(tuner, options)
-        config = AgentConfig(
+        admission = Admission(
             name=options.name,
             state_dir=state_dir,
             table=table,
             trust=TrustStore(options.pki),
             audit=audit,
+            journal=journal,
             policy=policy,
             permanent={tuning.RESOURCE: tuner},
         )
-        admission = Admission(config, journal)
         interceptor = AuthzInterceptor(denied=denied)
         server = grpc.aio.server(interceptors=[interceptor], options=SERVER_OPTIONS)
         servicer = Servicer(admission, options.name)

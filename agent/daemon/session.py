@@ -23,7 +23,7 @@ from types import MappingProxyType
 import psutil
 
 from proveout.agent.daemon.task_journal import AgentJournal
-from proveout.agent.daemon.tasks import DEADLINE_MAX_S, Handler, Resource, TaskContext, TaskRunner
+from proveout.agent.daemon.tasks import BATCH_MAX, DEADLINE_MAX_S, Handler, Resource, TaskContext, TaskRunner
 from proveout.agent.errors import TaskFault, sanitize
 from proveout.agent.security import task_rules
 from proveout.agent.security.authz import TaskVerifier
@@ -61,8 +61,6 @@ from proveout.proto.wire.tasks import SignedTask, Task, TaskSpec
 LIMIT = 1000
 ANSWERS_MAX = 2000
 BEATS_MAX = 64
-BATCH_MAX = 64
-"""Samples in one message."""
 QUIET_S = 0.05
 """No samples are sent during this time before the start of a load."""
 

@@ -17,7 +17,7 @@ import asyncio
 import logging
 import os
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -33,6 +33,7 @@ from proveout.proto.wire.messages import (
     Finish,
     LogLine,
     Sample,
+    Samples,
     Start,
     TaskArmed,
     TaskDone,
@@ -52,6 +53,8 @@ class Resource(Protocol):
         ...
 
 
+BATCH_MAX = 64
+"""Samples in one message."""
 STOP_GRACE_S = 15.0
 STOP_S = 14.0
 """The longest time that a handler waits for its work in threads or processes to stop: less than `STOP_GRACE_S`."""
@@ -110,6 +113,14 @@ class TaskRunner:
         """Send a sample, numbered from 1."""
         self._sequence += 1
         self._send(Sample(key=self.key, sequence=self._sequence, sample=sample))
+
+    def sample_all(self, samples: Sequence[TaskSample]) -> None:
+        """Send the samples of a task that has them all at once, in messages that are not dropped where many wait."""
+        every = [Sample(key=self.key, sequence=at, sample=one) for at, one in enumerate(samples, self._sequence + 1)]
+        self._sequence += len(every)
+        for at in range(0, len(every), BATCH_MAX):
+            batch = every[at : at + BATCH_MAX]
+            self._send(Samples(samples=tuple(batch)) if len(batch) > 1 else batch[0])
 
     def log(self, level: str, text: str) -> None:
         """Send a log line; level: debug, info, warning, error."""

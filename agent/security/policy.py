@@ -200,17 +200,11 @@ def matches(pattern: str, argument: str) -> bool:
 FORM = re.compile(
     r"(?P<key>KERNEL|ENV\{[A-Z0-9_]+\}|ATTRS\{[a-z0-9_]+\})==(?P<value>[A-Za-z0-9][A-Za-z0-9._:+*?\[\]-]*)"
 )
-KEYS = frozenset(
-    {
-        "ATTRS{model}", "ATTRS{vendor}", "ENV{DM_NAME}", "ENV{DM_UUID}", "ENV{ID_SERIAL}", "ENV{ID_SERIAL_SHORT}",
-        "ENV{ID_WWN_WITH_EXTENSION}", "KERNEL",
-    }
-)  # fmt: skip
-"""Properties that identify disks, and that no rule of a plan can assign to another disk."""
-
 LASTING = frozenset(
     {"ENV{DM_NAME}", "ENV{DM_UUID}", "ENV{ID_SERIAL}", "ENV{ID_SERIAL_SHORT}", "ENV{ID_WWN_WITH_EXTENSION}"}
 )
+KEYS = LASTING | {"ATTRS{model}", "ATTRS{vendor}", "KERNEL"}
+"""Properties that identify disks, and that no rule of a plan can assign to another disk."""
 
 DATA_DISKS = ("drbd", "emcpower", "fio", "nbd", "rbd", "rssd", "scini")
 """Prefixes of kernel names that no system disk has: DRBD, PowerPath, Fusion-io, network block devices, Ceph, Micron,
@@ -350,8 +344,7 @@ class Tool:
     """A program that may be started: its absolute path, and the arguments of its entry, of which each argument must
     match one (`compiled`).
 
-    `known`: a pattern (`known_arguments`) that each argument must match too; None if the entry has a
-    reason.
+    `known`: a pattern (`known_arguments`) that each argument must match too; None for an entry with a reason.
     """
 
     path: str
@@ -527,13 +520,12 @@ class Policy:
         if is_pinned(match, self.devices, self.udev_devices):
             return ALLOWED
         rule = ", ".join(f"{key}=={value}" for key, value in match)
-        way_out = (
-            f"Match them by a property of one of `devices` (ENV{{ID_SERIAL}}, ENV{{DM_NAME}} …), "
-            "or the owner of the host"
-            f" can add these devices, `KEY==pattern`, under `udev: devices` in {self.source or 'a policy file'}."
-        )
+        where = f"under `udev: devices` in {self.source or 'a policy file'}"
         return Decision(
-            allowed=False, reason=f"the devices of the rule {rule} are not allowed on this host", way_out=way_out
+            allowed=False,
+            reason=f"the devices of the rule {rule} are not allowed on this host",
+            way_out="Match them by a property of one of `devices` (ENV{ID_SERIAL}, ENV{DM_NAME} …), "
+            f"or the owner of the host can add these devices, `KEY==pattern`, {where}.",
         )
 
     def allows_link(self, link: str) -> Decision:
@@ -614,19 +606,21 @@ class Policy:
         if self.own or self.provision_as_agent_user:
             return ALLOWED
         reason = (
-            "a provisioned server would run as the agent's own user, and this kernel has no "
-            "Landlock to protect that user's"
-            " files, such as the agent's key, from SQL of the plan"
+            "a provisioned server would run as the agent's own user, and this kernel has no Landlock to protect that "
+            "user's files, such as the agent's key, from SQL of the plan"
         )
         found = self._refusal(reason, "provision_as_agent_user: true")
         return replace(found, way_out=f"Run the agent as root (the server then has a user of its own). {found.way_out}")
 
+    def allows_validator(self, name: str) -> Decision:
+        """Whether a file may be checked by the policy's program of this name."""
+        line = f"{name}: [/path/of/program, '{{file}}']"
+        return ALLOWED if name in dict(self.validators) else self._denied("validators", f"the validator {name}", line)
+
     def validator(self, name: str, file: str) -> tuple[str, ...]:
         """The argv that validates `file`. TaskFault `refused` if the policy has no validator of that name."""
-        argv = dict(self.validators).get(name)
-        if argv is None:
-            self._denied("validators", f"the validator {name}", f"{name}: [/path/of/program, '{{file}}']").require()
-        return tuple(word.replace("{file}", file) for word in argv or ())
+        self.allows_validator(name).require()
+        return tuple(word.replace("{file}", file) for word in dict(self.validators)[name])
 
     def _used_by_agent(self, path: str) -> str | None:
         """The reason if a change of `path` would change a program or file that the agent runs or trusts; else None."""

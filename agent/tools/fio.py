@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import math
 import os
 import shutil
 import stat
@@ -340,6 +339,7 @@ def _objections(device: str) -> tuple[str, ...]:
 DOCUMENT_BYTES_MAX = 16 * 1024 * 1024
 SLIVER_S = 0.5
 """A shorter interval without an I/O is a repetition of fio's last report; a whole second without one is a result."""
+COUNT_END = 2**63
 WORDS_MAX = 12
 WORD_LENGTH_MAX = 300
 _EMPTY = Histogram()
@@ -430,7 +430,7 @@ def snapshot(document: Mapping[str, Any], kinds: Sequence[str]) -> Snapshot:
             cpu_fraction=sum(cpu) / len(cpu),
             cpu_s=sum(used * _number(job["job_runtime"]) / 1e3 for used, job in zip(cpu, jobs, strict=True)),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise garbled(f"{type(error).__name__}: {error}") from None
 
 
@@ -442,7 +442,7 @@ def _succeeded(job: Mapping[str, Any], name: str) -> int:
 
 
 def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < COUNT_END:
         raise ValueError(f"{value!r} is not a count")
     return float(value)
 

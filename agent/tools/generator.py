@@ -255,8 +255,7 @@ class _Generator:
             measured, values = await asyncio.to_thread(self._measured, output, t0_ns, start_ns)
         finally:
             await asyncio.shield(asyncio.gather(*(program.kill() for program in programs)))
-        for second in measured.seconds:
-            self._context.sample(second)
+        self._context.sample_all(measured.seconds)
         text = self._without_password(output.decode(errors="replace"))
         result = self._result(measured, text, began_ns - t0_ns)
         return replace(result, values=tuple(values))
@@ -375,14 +374,14 @@ class _Generator:
             what = f"{self._model.argv[0]} has left no file {name!r} in its folder: {error.strerror}"
             raise TaskFault("fault", what, way_out="its argument names the file without a folder") from None
 
-    def _logs(self) -> list[str]:
-        found: list[str] = []
+    def _logs(self) -> list[bytes]:
+        found: list[bytes] = []
         left = LOG_BYTES_MAX
         for path in sorted(self._folder.path.glob("pgbench_log.*")):
             with suppress(OSError):  # a link, for example
                 content = _content(path, left)
                 left -= len(content)
-                found.append(content.decode(errors="replace"))
+                found.append(content)
         return found
 
     def _result(self, measured: Measured, output: str, skew_ns: int) -> LoadResult:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from io import BytesIO
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -30,16 +32,17 @@ from proveout.proto.wire.results import Histogram, LoadSecond, TransactionCounts
 # Source: pgbench(1) of PostgreSQL 18, "Per-Transaction Logging"; the sources of sysbench 1.0.20.
 
 _EMPTY = Histogram()
-_SECOND = re.compile(r"\[ (\d+)s \] thds: \d+ tps: ([\d.]+) .*err/s: ([\d.]+)")
+_SECOND = re.compile(r"\[ (\d+)s \] thds: \d+ tps: ([\d.]+) [^\n\[]*err/s: ([\d.]+)")
 _SUMMARY = {
-    "transactions": re.compile(r"^\s*transactions:\s+(\d+)\s", re.MULTILINE),
-    "errors": re.compile(r"^\s*ignored errors:\s+(\d+)\s", re.MULTILINE),
-    "seconds": re.compile(r"^\s*total time:\s+([\d.]+)s", re.MULTILINE),
-    "min_ms": re.compile(r"^\s*min:\s+([\d.]+)", re.MULTILINE),
-    "sum_ms": re.compile(r"^\s*sum:\s+([\d.]+)", re.MULTILINE),
-    "max_ms": re.compile(r"^\s*max:\s+([\d.]+)", re.MULTILINE),
+    "transactions": re.compile(r"^[ \t]*transactions:\s+(\d+)\s", re.MULTILINE),
+    "errors": re.compile(r"^[ \t]*ignored errors:\s+(\d+)\s", re.MULTILINE),
+    "seconds": re.compile(r"^[ \t]*total time:\s+([\d.]+)s", re.MULTILINE),
+    "min_ms": re.compile(r"^[ \t]*min:\s+([\d.]+)", re.MULTILINE),
+    "sum_ms": re.compile(r"^[ \t]*sum:\s+([\d.]+)", re.MULTILINE),
+    "max_ms": re.compile(r"^[ \t]*max:\s+([\d.]+)", re.MULTILINE),
 }
-_BIN = re.compile(r"^\s*([\d.]+) \|\**\s+(\d+)\s*$", re.MULTILINE)
+_BIN = re.compile(r"^[ \t]*([\d.]+) \|\**[ \t]+(\d+)[ \t\r]*$", re.MULTILINE)
+"""None goes beyond its line, or beyond the next `[`: the time for any output grows with its length only."""
 
 
 @record
@@ -68,12 +71,14 @@ def load_of(ok: int, response: Histogram = _EMPTY, failed: int = 0) -> Transacti
 # ---- pgbench ---------------------------------------------------------------------------------------------------------
 
 
-def pgbench(logs: Iterable[str], windows: Windows, t0_ns: int, ahead_ns: int) -> Measured:
+def pgbench(logs: Iterable[bytes], windows: Windows, t0_ns: int, ahead_ns: int) -> Measured:
     """The window, from the logs of all threads; `ahead_ns`: the wall clock minus the monotonic one. TaskFault."""
     ended, took, failed = _transactions(logs)
     if not ended.size:
         raise garbled("pgbench", "its log has no transactions; is `--log` among the arguments?")
     after_ns = ended - ahead_ns - t0_ns
+    if after_ns.max() < 0:
+        raise garbled("pgbench", "no time of its log is in this run; is `--aggregate-interval` among the arguments?")
     start_ns, end_ns = round(windows.ramp_up_s * 1e9), round(windows.measured_to_s * 1e9)
     inside = (after_ns >= start_ns) & (after_ns < end_ns)
     failures = int((inside & failed).sum())
@@ -87,22 +92,21 @@ def pgbench(logs: Iterable[str], windows: Windows, t0_ns: int, ahead_ns: int) ->
 
 
 def _transactions(
-    logs: Iterable[str],
+    logs: Iterable[bytes],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """(end on the wall clock in ns, latency in ns, whether it failed) of each transaction."""
-    ended: list[int] = []
-    took: list[int] = []
-    failed: list[bool] = []
-    for line_number, line in enumerate((line for log in logs for line in log.splitlines()), 1):
+    ended, took, failed = array("q"), array("q"), array("b")
+    for line_number, line in enumerate(chain.from_iterable(map(BytesIO, logs)), 1):
         words = line.split()
         try:
             ended.append(int(words[4]) * 1_000_000_000 + int(words[5]) * 1_000)
-            good = words[2].isdecimal()
+            good = words[2].isdigit()
             took.append(int(words[2]) * 1_000 if good else 0)
             failed.append(not good)
-        except (IndexError, ValueError):
-            raise garbled("pgbench", f"line {line_number} of its log is {line[:80]!r}") from None
-    return np.asarray(ended, dtype=np.int64), np.asarray(took, dtype=np.int64), np.asarray(failed, dtype=np.bool_)
+        except (IndexError, ValueError, OverflowError):
+            found = line[:80].decode(errors="replace").rstrip()
+            raise garbled("pgbench", f"line {line_number} of its log is {found!r}") from None
+    return np.asarray(ended), np.asarray(took), np.asarray(failed).astype(np.bool_)
 
 
 def _seconds(
@@ -110,9 +114,11 @@ def _seconds(
 ) -> Iterator[LoadSecond]:
     """The seconds from T0 to the end of the measure window, also those without a transaction."""
     measured_s = windows.measured_to_s
-    number = after_ns // 1_000_000_000
-    for second in range(int(np.ceil(measured_s))):
-        chosen = took_ns[number == second]
+    seconds = int(np.ceil(measured_s))
+    order = np.argsort(after_ns)
+    begins = np.searchsorted(after_ns, np.arange(seconds + 1) * 1_000_000_000, sorter=order)
+    for second in range(seconds):
+        chosen = took_ns[order[begins[second] : begins[second + 1]]]
         yield LoadSecond(
             second=second,
             window="measure" if second >= windows.ramp_up_s else "ramp_up",
@@ -131,16 +137,20 @@ def sysbench(output: str, t0_ns: int, start_ns: int) -> Measured:
     missing = next((name for name, match in found.items() if match is None), None)
     if missing:
         raise garbled("sysbench", f"its summary has no {missing}")
-    numbers = {name: float(match[1]) for name, match in found.items() if match is not None}
-    ok, bins = int(numbers["transactions"]), _BIN.findall(output)
-    if ok and not bins:
-        raise garbled("sysbench", "it has no histogram; is `--histogram=on` among the arguments?")
-    return Measured(
-        start_ns=start_ns,
-        end_ns=start_ns + round(numbers["seconds"] * 1e9),
-        load=load_of(ok, _bins(bins, numbers), int(numbers["errors"])),
-        seconds=tuple(_reported(output, t0_ns, start_ns)),
-    )
+    bins = _BIN.findall(output)
+    try:
+        numbers = {name: float(match[1]) for name, match in found.items() if match is not None}
+        ok = int(numbers["transactions"])
+        if ok and not bins:
+            raise garbled("sysbench", "it has no histogram; is `--histogram=on` among the arguments?")
+        return Measured(
+            start_ns=start_ns,
+            end_ns=start_ns + round(numbers["seconds"] * 1e9),
+            load=load_of(ok, _bins(bins, numbers), int(numbers["errors"])),
+            seconds=tuple(_reported(output, t0_ns, start_ns)),
+        )
+    except (ValueError, OverflowError) as error:
+        raise garbled("sysbench", str(error)) from None
 
 
 def _bins(bins: Sequence[tuple[str, str]], numbers: dict[str, float]) -> Histogram:
@@ -317,7 +327,7 @@ def _result(output: str, objects: list[Mapping[str, Any]]) -> dict[str, float] |
     found = [*_NOPM_FIRST.finditer(output), *_TPM_FIRST.finditer(output)]
     if found:
         last = max(found, key=lambda match: match.start())
-        return {"nopm": float(last["nopm"]), "tpm": float(last["tpm"])}
+        return {"nopm": number(last["nopm"]), "tpm": number(last["tpm"])}
     for document in reversed(objects):
         result = document.get("result")
         if isinstance(result, dict) and {"nopm", "tpm"} <= result.keys():

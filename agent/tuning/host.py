@@ -304,12 +304,12 @@ class Attributes:
     root: Path = Path("/")
 
     def read(self, path: str) -> str | None:
-        """The text, stripped; None if the attribute does not exist or is not readable."""
+        """The text, stripped; None if there is no such attribute."""
         found = self.octets(path)
         return None if found is None else found.decode("utf-8", errors="replace").strip()
 
     def octets(self, path: str) -> bytes | None:
-        """The bytes; None if the attribute does not exist or is not readable."""
+        """The bytes; None if there is no such attribute."""
         found = b""
         try:
             with Path(self._real(path)).open("rb", buffering=0) as stream:  # /proc/sys refuses a read of MiBs
@@ -547,11 +547,10 @@ class Host:
         policy = self.policy
         match change:
             case WriteFile():
-                known = not change.validator or change.validator in dict(policy.validators)
-                missing = [] if known else [_denied(policy, change.validator)]
+                checked = [policy.allows_validator(change.validator)] if change.validator else []
                 caused = [*map(policy.allows_tool, change.runs), *map(policy.allows_sysctl, change.sysctls)]
                 caused += [*map(policy.allows_rule, change.governs), *map(policy.allows_link, change.links)]
-                return [*map(policy.allows_path, (change.path, *change.writes)), *missing, *caused]
+                return [*map(policy.allows_path, (change.path, *change.writes)), *checked, *caused]
             case SetText(path=path) if path.startswith(_SYSCTL):
                 return [policy.allows_sysctl(name_of(path))]
             case SetText(path=path):
@@ -598,28 +597,34 @@ class Host:
             return self.files.original(change.path)
         return None
 
-    def make(self, change: Change) -> None:  # noqa: PLR0912 - one per kind of change
+    def make(self, change: Change, back_to: Original | None = None, run: str = "") -> None:  # noqa: PLR0912 - one per kind of change
+        """Make a change; or, with the state before it, undo it, as a change of this run."""
+        databases = self.databases if back_to is None else self.databases.of(run)
         match change:
-            case WriteFile():
-                self.files.write(change.path, change.content, change.mode, change.owner, change.group)
-            case SetText(path=path, after=after):
-                if change.part != "undo":
-                    self.texts.write(path, after)
-            case UnitAction(unit=unit, verb=verb):
-                if verb:
+            case WriteFile(path=path):
+                if back_to:
+                    self.files.put(path, back_to)
+                else:
+                    self.files.write(path, change.content, change.mode, change.owner, change.group)
+            case SetText(path=path):
+                if change.part != ("make" if back_to else "undo"):
+                    self.texts.write(path, change.before if back_to else change.after)
+            case UnitAction(unit=unit):
+                if verb := change.undo if back_to else change.verb:
                     self.manager.act(unit, verb)
-            case Command(argv=argv):
-                if argv:
+            case Command():
+                if argv := change.undo if back_to else change.argv:
                     must(self.tools, argv, within_s=change.within_s, already=change.already)
             case KeepSpans():
-                pass  # `original` has read the bytes
-            case Statement(system=system, text=text):
-                if text:
-                    self.databases.run(system, text)
+                if back_to:  # it changes nothing: `original` has read the bytes
+                    put_back(self.root, change.device, change.spans, back_to.content)
+            case Statement(system=system):
+                if text := change.undo if back_to else change.text:
+                    databases.run(system, text)
             case CopyData(system=system):
-                self.databases.save_copy(system)
+                (databases.release_copy if back_to else databases.save_copy)(system)
             case ServerAction() | TakeSpace() | BusyCpus():
-                self.disturbed.make(change)
+                (self.disturbed.undo if back_to else self.disturbed.make)(change)
             case _:
                 assert_never(change)
 
@@ -644,11 +649,3 @@ class Host:
             ) from fault
         finally:
             trial.unlink(missing_ok=True)
-
-
-def _denied(policy: Policy, validator: str) -> Decision:
-    try:
-        policy.validator(validator, "/")
-    except TaskFault as fault:
-        return Decision(allowed=False, reason=fault.what, way_out=fault.way_out)
-    return Decision(allowed=True)

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import logging
 import os
+import selectors
 import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 # The caller has checked the policy before it runs a program.
 
 OUTPUT_MAX = 1024 * 1024
+PART = 65_536
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "LANG": "C"}
 
 
@@ -70,12 +73,26 @@ class Processes:
 
 
 def _output(process: subprocess.Popen[bytes], within_s: float) -> Output:
+    """The first part of both outputs at the end of the program; the bytes after `OUTPUT_MAX` are read and dropped."""
+    assert process.stdout is not None and process.stderr is not None  # noqa: S101 - PIPE
+    until_s = time.monotonic() + within_s
+    out, err = bytearray(), bytearray()
     try:
-        out, err = process.communicate(timeout=within_s)
+        with selectors.DefaultSelector() as open_ones:
+            open_ones.register(process.stdout, selectors.EVENT_READ, out)
+            open_ones.register(process.stderr, selectors.EVENT_READ, err)
+            while open_ones.get_map():
+                if not (ready := open_ones.select(max(until_s - time.monotonic(), 0.0))):
+                    raise subprocess.TimeoutExpired(process.args, within_s)
+                for key, _ in ready:
+                    if not (part := os.read(key.fd, PART)):
+                        open_ones.unregister(key.fileobj)
+                    key.data.extend(part[: OUTPUT_MAX - len(key.data)])
+        process.wait(max(until_s - time.monotonic(), 0.0))
     except subprocess.TimeoutExpired:
         _kill(process)
         raise
-    text = out[:OUTPUT_MAX] + (b"\n" + err[:OUTPUT_MAX] if process.returncode and err else b"")
+    text = out + (b"\n" + err if process.returncode and err else b"")
     return Output(code=process.returncode, text=text.decode("utf-8", errors="replace"))
 
 

@@ -17,10 +17,8 @@ from dataclasses import replace
 from typing import Literal, TypeAlias, assert_never
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.tuning import host as tuning_host
 from proveout.agent.tuning.host import Host, holds
 from proveout.agent.tuning.machine import NET, network, network_is_gone
-from proveout.agent.tuning.programs import must
 from proveout.agent.tuning.undo_journal import Entry, UndoJournal
 from proveout.core.data_classes import record
 from proveout.core.errors import ProveoutError
@@ -297,7 +295,7 @@ def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:  # noqa: PLR09
             return "reverted", ""
         if found == "other":
             return "drifted", _drift(host, entry)
-        _undone(host, entry)
+        host.make(entry.change, entry.original or NONE, entry.run)
         after = compare(host, entry)
     except TaskFault as fault:
         if fault.code == "unreachable" and databases.is_of_the_run(entry.system):
@@ -326,33 +324,6 @@ def _as_before(host: Host, entry: Entry) -> bool:
     if isinstance(change, WriteFile):
         return _is_original(host, entry, change.path)
     return isinstance(change, SetText) and (change.part == "make" or holds(host.texts.read(change.path), change.before))
-
-
-def _undone(host: Host, entry: Entry) -> None:  # noqa: PLR0912 - one per kind of change
-    change = entry.change
-    match change:
-        case WriteFile():
-            host.files.put(change.path, entry.original or NONE)
-        case SetText():
-            if change.part != "make":
-                host.texts.write(change.path, change.before)
-        case UnitAction():
-            if change.undo:
-                host.manager.act(change.unit, change.undo)
-        case KeepSpans():
-            tuning_host.put_back(host.root, change.device, change.spans, (entry.original or NONE).content)
-        case Command():
-            if change.undo:
-                must(host.tools, change.undo, within_s=change.within_s, already=change.already)
-        case Statement():
-            if change.undo:
-                host.databases.of(entry.run).run(change.system, change.undo)
-        case CopyData():
-            host.databases.of(entry.run).release_copy(change.system)
-        case ServerAction() | TakeSpace() | BusyCpus():
-            host.disturbed.undo(change)
-        case _:
-            assert_never(change)
 
 
 def _drift(host: Host, entry: Entry) -> str:

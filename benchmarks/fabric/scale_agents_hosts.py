@@ -38,7 +38,7 @@ from typing import Any, Literal
 import grpc
 import grpc.aio
 
-from proveout.agent.daemon.servicer import SERVER_OPTIONS, STOP_S, Admission, AgentConfig, Servicer
+from proveout.agent.daemon.servicer import SERVER_OPTIONS, STOP_S, Admission, Servicer
 from proveout.agent.daemon.session import Session
 from proveout.agent.daemon.task_journal import AgentJournal, Known
 from proveout.agent.daemon.tasks import Handler, TaskContext
@@ -312,8 +312,8 @@ class Gate(Admission):
 def _admission(name: str, trust: TrustStore, state_dir: Path, light: bool) -> Admission:
     state_dir.mkdir(mode=0o700, parents=True)
     audit = (LightLog if light else AuditLog)(state_dir / FILE)
-    place = AgentConfig(name=name, state_dir=state_dir, table=TABLE, trust=trust, audit=audit)
-    return Admission(place, LightJournal() if light else AgentJournal(state_dir / "journal.sqlite"))
+    journal = LightJournal() if light else AgentJournal(state_dir / "journal.sqlite")
+    return Admission(name=name, state_dir=state_dir, table=TABLE, trust=trust, audit=audit, journal=journal)
 
 
 async def _serve(names: list[str], pki: Path, state: Path, light: bool) -> None:

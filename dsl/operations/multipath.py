@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -183,6 +184,14 @@ class Multipath(Operation):
             raise custom("nothing is to be set: give devices, aliases, numbered, defaults or blacklist")
         if self.defaults is not None and not any(self.defaults.settings()):
             raise custom("`defaults` sets nothing")
+        return self
+
+    @model_validator(mode="after")
+    def _each_name_once(self) -> Multipath:
+        numbered = (f"{one.prefix}{number}" for one in self.numbered for number in range(1, one.count + 1))
+        ((name, times),) = Counter([*self.aliases, *numbered, ""]).most_common(1)
+        if times > 1:
+            raise custom(f"`{name}` would be the name of two disks: give each array a prefix of its own")
         return self
 
     def _sections(self) -> Iterator[str]:

@@ -340,7 +340,7 @@ def _same(now: str, wanted: str) -> bool:
 def _above(size: str, most: str) -> bool:
     """Whether a size is above another one. Other texts, and 0 for "not set", are not."""
     sizes = [_plain(text) for text in (size, most)]
-    return all(text.isdigit() and int(text) for text in sizes) and int(sizes[0]) > int(sizes[1])
+    return all(_NUMBER.fullmatch(text) and int(text) > 0 for text in sizes) and int(sizes[0]) > int(sizes[1])
 
 
 def _plain(text: str) -> str:

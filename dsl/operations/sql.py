@@ -4,6 +4,7 @@ statements are made of.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, TypeAlias
@@ -268,7 +269,7 @@ NAME_PATTERN = r"^[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)?$"
 _OWN = frozenset({"system"})
 _KIB: Mapping[str, int] = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 _US: Mapping[str, int] = {"us": 1, "ms": 10**3, "s": 10**6, "min": 6 * 10**7, "h": 36 * 10**8, "d": 864 * 10**8}
-_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\s*")
+_NUMBER = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)")
 _UNIT = re.compile(r"(\d*)([A-Za-z]+)")
 _AFTER_THE_FILES: Mapping[str, str] = {
     "command line": "the server's command line",
@@ -332,7 +333,9 @@ class _Now:
             return _OTHER_WORDS.get(self.name, {}).get(word, word) if self.kind == "enum" else word
         if self.kind in ("integer", "real"):
             amount = _amount(text, self.unit)
-            return amount if isinstance(amount, str) else round(amount) if self.kind == "integer" else f"{amount:g}"
+            if isinstance(amount, str):
+                return amount
+            return round(amount) if self.kind == "integer" and math.isfinite(amount) else f"{amount:g}"
         if self.name in _LISTS:
             return _names(text)
         return text.lower() if self.name in _ANY_CASE else text
@@ -469,7 +472,7 @@ def _shown(now: _Now) -> str:
 
 def _amount(text: str, unit: str) -> float | str:
     """A number in the setting's unit; other text unchanged."""
-    found = _NUMBER.fullmatch(text)
+    found = _NUMBER.fullmatch(text.strip())
     if found is None:
         return text
     number, own = float(found[1]), found[2]

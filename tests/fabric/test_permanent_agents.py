@@ -37,7 +37,7 @@ from fabric_bench import (
 )
 
 from proveout.agent.daemon import process
-from proveout.agent.daemon.servicer import Admission, AgentConfig, serve
+from proveout.agent.daemon.servicer import Admission, serve
 from proveout.agent.daemon.session import Session
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.security.authz import TrustStore, server_credentials
@@ -86,14 +86,14 @@ async def test_a_run_waits_for_the_end_of_a_session_without_a_stream(
 ) -> None:
     """Another run waits for its lease too; a coordinator that has lost the agent does not go on with what is ending."""
     monkeypatch.setattr("proveout.agent.daemon.session.end_children", lambda: None)  # servers of other tests are, too
-    config = AgentConfig(
+    admission = Admission(
         name="db1",
         state_dir=tmp_path,
         table={},
         trust=cast(TrustStore, SimpleNamespace(objection=lambda _: "", verifier=lambda _: None)),
         audit=AuditLog(tmp_path / "audit.log"),
+        journal=AgentJournal(tmp_path / "journal.sqlite"),
     )
-    admission = Admission(config, AgentJournal(tmp_path / "journal.sqlite"))
     first = await admission.admit(replace(HELLO, run_id="one"))
     assert isinstance(first, Session)
     closing = asyncio.Event()

@@ -22,7 +22,7 @@ from sim_wire import AUTHORITY, ServerSide, outside
 from sim_world import table
 
 from proveout.agent.daemon import servicer as daemon
-from proveout.agent.daemon.servicer import Admission, AgentConfig
+from proveout.agent.daemon.servicer import Admission
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.security.authz import TaskVerifier
 from proveout.agent.tuning.tuner import RESOURCE, Tuner
@@ -136,16 +136,17 @@ class SimHost:
         tuner = Tuner(options.undo, POLICY, prepare=lambda host: view(self.machine, host, lambda: loop.now_s))
         tuner._tools = SimTools(self.machine, lambda: loop.now_s)  # type: ignore[assignment]
         await daemon._recover(tuner, options)
-        place = AgentConfig(
+        admission = Admission(
             name=self.name,
             state_dir=self.folder,
             table=table(world),
             trust=_Trust(self.name),  # type: ignore[arg-type]
             audit=NoAudit(),  # type: ignore[arg-type]
+            journal=self._journal,
             policy=POLICY,
             permanent={RESOURCE: tuner},
         )
-        servicer = daemon.Servicer(Admission(place, self._journal), self.name)
+        servicer = daemon.Servicer(admission, self.name)
 
         async def serve(side: ServerSide) -> None:
             await servicer.Session(None, side)

@@ -131,6 +131,8 @@ def test_text_before_the_json_object_is_kept_as_messages() -> None:
         {"jobs": [{**document(side(1, {9: 1}, 1))["jobs"][0], "usr_cpu": "NaN"}]},
         document({**side(1, {9: 1}, 1), "total_ios": -1}),
         document({**side(1, {9: 1}, 1), "runtime": float("nan")}),
+        document({**side(1, {9: 1}, 1), "total_ios": 10**400}),
+        document(side(1, {10**19: 1}, 1)),
         document({"total_ios": 1, "runtime": 1, "lat_ns": {"N": 1, "bins": {"x": 1}}}),
     ],
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import psutil
 import pytest
 
@@ -22,7 +23,7 @@ from proveout.agent.sandbox.privileges import INHERITED
 from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tools import generator
 from proveout.agent.tools.generator import PASSWORD_FILE, address, checked, load_fields, variables
-from proveout.agent.tools.generator_output import Measured, declared, numbers, pgbench, sysbench
+from proveout.agent.tools.generator_output import Measured, _seconds, declared, numbers, pgbench, sysbench
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
@@ -185,15 +186,15 @@ AHEAD_NS = 1_000_000 * S
 WINDOWS = Windows(ramp_up_s=1.0, measure_s=2.0, ramp_down_s=0.0)
 
 
-def line(after_s: float, took: str = "500") -> str:
+def line(after_s: float, took: str = "500") -> bytes:
     """A transaction that ended `after_s` after T0."""
     at_us = round(((T0_NS + AHEAD_NS) / S + after_s) * 1e6)
-    return f"0 1 {took} 0 {at_us // 1_000_000} {at_us % 1_000_000}\n"
+    return f"0 1 {took} 0 {at_us // 1_000_000} {at_us % 1_000_000}\n".encode()
 
 
 def test_the_ramp_up_is_cut_from_a_log_of_pgbench() -> None:
     times = [0.2, 0.9, 1.0, 1.5, 2.4, 2.999999, 3.0, 3.2]
-    first, second = "".join(map(line, times[::2])), "".join(map(line, times[1::2]))
+    first, second = b"".join(map(line, times[::2])), b"".join(map(line, times[1::2]))
     found = pgbench([first, second], WINDOWS, T0_NS, AHEAD_NS)
     assert found.load.counts.ok == found.load.ended == 4
     assert (found.start_ns, found.end_ns) == (T0_NS + S, T0_NS + 3 * S)
@@ -212,12 +213,28 @@ def test_a_second_without_transactions_counts_and_failed_ones_have_no_latency() 
     assert sum(found.load.response.counts) == 1
 
 
+def test_the_seconds_of_a_long_run_are_made_in_one_pass() -> None:
+    """With a look at every transaction for every second, this test would take minutes."""
+    windows = Windows(ramp_up_s=0.0, measure_s=50_000.0, ramp_down_s=0.0)
+    ended, took = np.arange(4_000_000), np.ones(4_000_000, dtype=np.int64)
+    ended[-1] = 49_999 * S
+    found = [one.transactions[0].counts.ok for one in _seconds(ended, took, windows, T0_NS)]
+    assert found == [3_999_999, *[0] * 49_998, 1]
+
+
 @pytest.mark.parametrize(
-    ("log", "words"), [("", "no transactions"), ("0 1 2\n", "line 1 of its log"), ("0 1 2 0 x y\n", "line 1")]
+    ("log", "words"),
+    [
+        ("", "no transactions"),
+        ("0 1 2\n", "line 1 of its log"),
+        ("0 1 2 0 x y\n", "line 1"),
+        (f"0 1 2 0 {2**63} 0\n", "line 1"),
+        ("1345828501 5601 1542744 483552416 61 2573\n", "aggregate-interval"),
+    ],
 )
 def test_another_log_is_a_fault(log: str, words: str) -> None:
     with pytest.raises(TaskFault, match=words):
-        pgbench([log], WINDOWS, T0_NS, AHEAD_NS)
+        pgbench([log.encode()], WINDOWS, T0_NS, AHEAD_NS)
 
 
 SYSBENCH = """
@@ -263,6 +280,19 @@ def test_an_incomplete_report_is_a_fault(gone: str, words: str) -> None:
         sysbench(text, T0_NS, T0_NS)
 
 
+@pytest.mark.parametrize("number", ["1.2.3", ".", "9" * 400])
+@pytest.mark.parametrize("of", ["2.00", "1.012", "2.0054", "10.00"])
+def test_a_number_that_is_none_is_a_fault(of: str, number: str) -> None:
+    with pytest.raises(TaskFault, match="cannot parse the output of sysbench"):
+        sysbench(SYSBENCH.replace(of, number, 1), T0_NS, T0_NS)
+
+
+@pytest.mark.parametrize("text", ["\n" * 2**20, "[ 1s ] thds: 1 tps: 1 " * 2**16])
+def test_a_hostile_report_is_read_in_linear_time(text: str) -> None:
+    """With backtracking, this test would take an hour."""
+    assert sysbench(SYSBENCH + text, T0_NS, T0_NS).load.counts.ok == 3
+
+
 def rung(folder: Path) -> generator._Generator:
     end = Endpoint(system="db", engine="postgres", dsn="host=db user=u password=word")
     spec, model = SimpleNamespace(endpoint=end), SimpleNamespace(argv=("pgbench",))
@@ -286,7 +316,7 @@ def test_what_is_not_a_file_of_the_program_is_not_read(kind: str, tmp_path: Path
             case _:
                 os.link(secret, folder / name)
     (folder / "pgbench_log.2").write_text("a line")
-    assert rung(folder)._logs() == ["a line"]
+    assert rung(folder)._logs() == [b"a line"]
     with pytest.raises(TaskFault, match=r"has left no file 'out\.csv'"):
         rung(folder)._file("out.csv")
 
@@ -294,7 +324,7 @@ def test_what_is_not_a_file_of_the_program_is_not_read(kind: str, tmp_path: Path
 def test_large_files_of_a_program_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generator, "LOG_BYTES_MAX", 10)
     (tmp_path / "pgbench_log.1").write_text("seven")
-    assert rung(tmp_path)._logs() == ["seven"]
+    assert rung(tmp_path)._logs() == [b"seven"]
     (tmp_path / "pgbench_log.2").write_text("seven, and more")
     with pytest.raises(TaskFault, match=r"'pgbench_log\.2' is larger"):
         rung(tmp_path)._logs()
@@ -442,6 +472,7 @@ def test_a_job_report_in_json() -> None:
         ("", "is it the timed driver"),
         ("Vuser 2:FINISHED FAILED\n", "a virtual user failed"),
         ('{"result": {"nopm": "many", "tpm": 1}}', "is not a number"),
+        (f"System achieved {'9' * 400} NOPM from 1 TPM", "is not a number"),
     ],
 )
 def test_an_output_without_a_result_is_refused(text: str, words: str) -> None:

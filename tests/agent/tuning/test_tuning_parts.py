@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,12 @@ from tuning_bench import StubTools, full, put
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import host as host_module
 from proveout.agent.tuning.host import Attributes, Files, Systemd
-from proveout.agent.tuning.programs import Processes, must
-from proveout.dsl.operations.facts import NONE, Original, Output, UnitFact
+from proveout.agent.tuning.programs import OUTPUT_MAX, Processes, must
+from proveout.dsl.operations.facts import NONE, Facts, Original, Output, RowsQuery, UnitFact
+from proveout.dsl.operations.host import edit
+from proveout.dsl.operations.operation import Step
+from proveout.dsl.operations.oracle import OracleParameters
+from proveout.dsl.operations.sql import PostgresSettings
 
 
 def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,6 +91,17 @@ def test_programs() -> None:
         tools.run(("/no/such",))
     with pytest.raises(TaskFault, match=r"cat -- /no/such failed with exit code 1: .*No such file"):
         must(tools, ("/bin/cat", "--", "/no/such"))
+
+
+def test_a_long_output_of_a_program_is_dropped_as_it_is_read() -> None:
+    """Else it would take the memory of the database on the same host."""
+    tracemalloc.start()
+    try:
+        done = Processes().run(("/usr/bin/head", "-c", "64M", "/dev/zero"))
+        assert tracemalloc.get_traced_memory()[1] < 8 * OUTPUT_MAX
+    finally:
+        tracemalloc.stop()
+    assert (done.code, len(done.text)) == (0, OUTPUT_MAX)
 
 
 def test_a_program_that_is_too_late_ends_with_its_children(tmp_path: Path) -> None:
@@ -217,3 +233,31 @@ def test_a_hard_link_is_refused(tmp_path: Path) -> None:
             attempt("/listed/x")
     assert walk(tmp_path, "/listed/x") == "refused"
     assert secret.read_text() == "secret"
+
+
+# ---- texts of a host and of a database ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", [b"[" + b" " * 2**20, b"k" + b" " * 2**20, b"k = v" + b" " * 2**20 + b"w"])
+def test_hostile_lines_of_an_ini_file_are_read_in_linear_time(line: bytes) -> None:
+    """With backtracking, this test would take hours."""
+    assert edit(b"[db]\n" + line + b"\n[x]\n", "x", {"a": "1"}, create=False) == b"[db]\n" + line + b"\n[x]\na=1\n"
+
+
+@pytest.mark.parametrize("shown", ["9" * 2**20 + "!", " " * 2**20 + "!", "1e400"])
+def test_hostile_numbers_of_a_database_are_other_values(shown: str) -> None:
+    """With backtracking, this test would take hours."""
+    one = PostgresSettings.model_validate({"system": "db", "settings": {"work_mem": "1e401"}})
+    running = (("work_mem", shown, "kB", "integer", "user", "default"),)
+    found = one.changes(Facts(read=lambda query: running if "pg_settings" in query.statement else ()))
+    assert (len(found.changes), found.refusals) == (3 if shown != "1e400" else 0, ())
+
+
+def test_a_size_that_is_not_a_number_has_no_bound() -> None:
+    one = OracleParameters.model_validate({"system": "db", "settings": {"sga_target": "\u00b2"}})
+
+    def read(query: RowsQuery) -> tuple[tuple[str, ...], ...]:
+        rows = ((name, "1", "1024", "IMMEDIATE") for name in ("sga_max_size", "sga_target"))
+        return tuple(rows) if "gv$" in query.statement else (("sga_max_size", "*", "1024"),)
+
+    assert one.changes(Facts(read=read)) != Step()
