@@ -51,10 +51,9 @@ OCTAL = re.compile(r"0?[0-7]{3}")
 def matching(pattern: str, complaint: str) -> AfterValidator:
     """A text that the whole of a regular expression matches; of another one `complaint` says what it is not, with the
     text as `{value}`."""
-    compiled = re.compile(pattern)
 
     def check(value: str) -> str:
-        if not compiled.fullmatch(value):
+        if not re.fullmatch(pattern, value):
             raise custom(complaint.format(value=value))
         return value
 

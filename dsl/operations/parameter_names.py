@@ -83,18 +83,17 @@ def objection(name: str) -> str:
 # decide where the database is reached.
 
 NAME = re.compile(r"_?[a-z][a-z0-9_]{0,79}")
-_NEVER = re.compile(
+_NEVER = (
     r"(local_|remote_)?listener.*|.*_listener|remote_login.*|remote_os.*|os_authent_prefix|os_roles|sec_.*|audit_.*|spfile|ifile|"
     r"control_files|db_name|db_unique_name|instance_name|instance_number|thread|.*_dump_dest|diagnostic_dest|o7_dictionary.*|"
     r"utl_file_dir|enable_ddl_logging|ldap_.*|wallet_root|tde_.*|dispatchers|service_names|cluster_database"
 )
 CONSENT = frozenset({"audit_trail", "dispatchers"})
 AUDIT_TRAILS = ("none", "os", "db", "xml")
-_DISPATCHERS = re.compile(
-    r"\(PROTOCOL=(TCP|TCPS)\)( ?\((SERVICE=[A-Za-z][A-Za-z0-9_.$#-]{0,63}"
+_DISPATCHERS = (
+    r"(?i)\(PROTOCOL=(TCP|TCPS)\)( ?\((SERVICE=[A-Za-z][A-Za-z0-9_.$#-]{0,63}"
     r"|(DISPATCHERS|CONNECTIONS|SESSIONS|TICKS)=[0-9]{1,5}"
-    r"|(POOL|MULTIPLEX)=(ON|OFF))\)){0,8}",
-    re.I,
+    r"|(POOL|MULTIPLEX)=(ON|OFF))\)){0,8}"
 )
 STORED_ONLY = frozenset({"dispatchers"})
 """Parameters that ALTER SYSTEM could change at once, but of which running processes keep the old value."""
@@ -111,7 +110,7 @@ def needs_consent(name: str) -> bool:
 
 
 def _is_never(name: str) -> bool:
-    return name not in CONSENT and _NEVER.fullmatch(name.removeprefix("_")) is not None
+    return name not in CONSENT and re.fullmatch(_NEVER, name.removeprefix("_")) is not None
 
 
 def name_objection(name: str) -> str:
@@ -129,7 +128,7 @@ def value_objection(name: str, value: str) -> str:
     """The reason against a value of a parameter; "" where there is none."""
     if name == "audit_trail" and value.lower() not in AUDIT_TRAILS:
         return f"audit_trail is one of {', '.join(AUDIT_TRAILS)}, not {value!r}"
-    if name == "dispatchers" and not _DISPATCHERS.fullmatch(value):
+    if name == "dispatchers" and not re.fullmatch(_DISPATCHERS, value):
         return (
             f"dispatchers is (PROTOCOL=TCP)(SERVICE=orclXDB)(DISPATCHERS=3), without addresses and listeners: {value!r}"
         )
