@@ -158,7 +158,7 @@ class PostgresLoader(TableLoader):
                 self.execute(text.as_string(self._connection))
 
     def count(self, table: str) -> int:
-        return super().count(sql.Identifier(table).as_string(self._connection))
+        return super().count(sql.Identifier(table).as_string())
 
     def table_exists(self, name: str) -> bool:
         return bool(self.rows(f"SELECT to_regclass('{name}') IS NOT NULL")[0][0])
