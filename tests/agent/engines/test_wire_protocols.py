@@ -244,6 +244,7 @@ ENDS = {
     "PostgreSQL's": (POSTGRES, b"", "08006", "closed the connection"),
     "an expected error": (POSTGRES, reported("23505"), "08006", "closed the connection"),
     "a fatal error": (POSTGRES, reported("53300", b"too many", b"FATAL"), "53300", "too many"),
+    "a code that is no text": (POSTGRES, part(b"E", b"VFATAL\0C\xff\0Mno\0\0"), "\ufffd", "no"),
     "garbage": (POSTGRES, b"HTTP\0\0\0\0 and so on", "08006", "protocol"),
     "MySQL's": (MYSQL, b"", "", "closed the connection"),
     "LOCAL INFILE": (MYSQL, packets(b"\xfb/etc/passwd"), "", "requested a file"),
