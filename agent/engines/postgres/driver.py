@@ -558,7 +558,11 @@ def decoders(oids: Sequence[int], statement: Statement, *, binary: bool) -> tupl
 
 
 def _text(value: Any) -> bytes | None:
-    return None if value is None else str(value).encode()
+    """StatementFailure in the server's words for a text that libpq would end at its first zero."""
+    text = None if value is None else str(value).encode()
+    if text is not None and b"\0" in text:
+        raise failure_of("22021", 'invalid byte sequence for encoding "UTF8": 0x00', None)
+    return text
 
 
 def binary_integer(value: bytes) -> int:
