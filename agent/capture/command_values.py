@@ -9,7 +9,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -285,7 +285,7 @@ class CommandObserver:
         """One reading for each value; None when the program fails or a value cannot be read."""
         try:
             return None if self._ended else self._read()
-        except (TaskFault, asyncio.CancelledError, TimeoutError):  # the last two by `abort`
+        except (TaskFault, CancelledError):  # the latter by `abort`
             return None
 
     def abort(self) -> None:

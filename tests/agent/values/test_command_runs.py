@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proveout.agent.capture import command_values
+from proveout.agent.capture import command_values, kinds
 from proveout.agent.capture.command_values import run_command
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.errors import TaskFault
@@ -110,6 +111,25 @@ def test_a_run_that_fails_costs_its_sample(monkeypatch: pytest.MonkeyPatch, cont
     assert "".join(kept).count("# ") == 4 and "a=x" in kept[2]
     with pytest.raises(TaskFault, match="capture 'c': metric"):  # a first run without values ends the capture
         observed(monkeypatch, context, b"b=1")
+
+
+async def test_a_program_that_does_not_end_with_the_load_costs_its_sample(
+    monkeypatch: pytest.MonkeyPatch, context: Any
+) -> None:
+    runs: list[bytes] = []
+
+    async def output(_: object) -> bytes:
+        if runs:
+            context.end()
+            await asyncio.Event().wait()
+        runs.append(b"a=1")
+        return runs[0]
+
+    monkeypatch.setattr(kinds, "END_S", 0.0)
+    monkeypatch.setattr(command_values.SampledProgram, "output", output)
+    capture = Capture(name="c", kind="command", every_s=60.0, command=Command(argv=("df",)), values=(VALUE,))
+    done = await command_values.capture(context, RunCapture(capture=capture))
+    assert (done.samples, done.lost, done.output.count("a=1")) == (0, 2, 1)
 
 
 def test_the_outputs_kept_of_a_capture_are_bounded(monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
