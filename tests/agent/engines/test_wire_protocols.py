@@ -126,7 +126,7 @@ class MysqlInPython:
 
     @staticmethod
     def session(here: socket.socket) -> Any:
-        return mysql.WireSocket(mysql.file_of(here), mysql_failure)
+        return mysql.WireSocket(mysql.Stream(here), mysql_failure)
 
     @staticmethod
     def prepared(statement: Statement, number: int = 7, order: tuple[int, ...] = (0,)) -> Any:
@@ -150,10 +150,10 @@ class MysqlCompiled(MysqlInPython):
     def session(here: socket.socket) -> Any:
         from proveout.agent.engines.mysql.protocol_native import Wire
 
-        file = mysql.file_of(here)
-        stream = file if isinstance(file, mysql.TlsFile) else None
+        stream = mysql.Stream(here)
+        encrypted = stream if stream.is_encrypted else None
         failures = mysql.Failures(mysql_failure).of
-        return Wire(here.fileno(), failures, mysql.lost, lambda _, rest: mysql.send_all(file, rest), stream)
+        return Wire(here.fileno(), failures, mysql.lost, lambda _, rest: mysql.send_all(stream, rest), encrypted)
 
     @staticmethod
     def prepared(statement: Statement, number: int = 7, order: tuple[int, ...] = (0,)) -> Any:
