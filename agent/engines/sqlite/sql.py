@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -186,7 +186,8 @@ def restore_file(path: Path, copy: Path) -> None:
     """Put the content of `copy` into the file. TaskFault; the file is unchanged then."""
     with closing(open_file(str(copy))) as source, closing(open_file(str(path))) as target:
         _write_pages(source, target, f"restore {path}", path)
-        target.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)  # the log need not keep the whole database
+        with suppress(apsw.Error):  # the log need not keep the whole database; it may
+            target.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
 
 def _write_pages(source: apsw.Connection, target: apsw.Connection, doing: str, written: Path) -> None:

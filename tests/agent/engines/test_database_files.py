@@ -97,6 +97,16 @@ def dump(path: Path) -> list[object]:
         return found
 
 
+CHECKPOINTS = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as shared:
+    fcntl.lockf(shared, fcntl.LOCK_EX, 1, 121)  # SQLite's lock of the one that writes the log back
+    sys.stdout.write(".")
+    sys.stdout.flush()
+    sys.stdin.read()
+"""
+
+
 def test_a_restore_brings_the_content_back_and_keeps_the_file(file: Path, tmp_path: Path) -> None:
     status, copy = file.stat(), tmp_path / "copy"
     with closing(apsw.Connection(str(file))) as other:
@@ -112,6 +122,22 @@ def test_a_restore_brings_the_content_back_and_keeps_the_file(file: Path, tmp_pa
     assert (file.stat().st_ino, file.stat().st_mode) == (status.st_ino, status.st_mode)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "shop.db"]
     assert change(file, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_a_file_is_restored_while_another_program_writes_its_log_back(tmp_path: Path) -> None:
+    path, copy = tmp_path / "x.db", tmp_path / "copy"
+    change(path, "PRAGMA journal_mode = wal; CREATE TABLE t (a)")
+    sql.copy_file(path, copy)
+    before = dump(path)
+    with closing(apsw.Connection(str(path))) as other:
+        other.execute("INSERT INTO t VALUES (1)")
+        command = [sys.executable, "-S", "-c", CHECKPOINTS, f"{path}-shm"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+            assert program.stdin is not None and program.stdout is not None
+            assert program.stdout.read(1)
+            sql.restore_file(path, copy)
+            program.stdin.close()
+    assert dump(path) == before
 
 
 def test_a_locked_file_is_neither_copied_nor_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
