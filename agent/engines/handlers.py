@@ -41,8 +41,8 @@ OBJECTS_MAX = 1_000
 """More objects are not listed; their digest stands for them."""
 TEXT_MAX = 2_000
 MORE = "further objects"
-NOT_UTF8 = "22021"
-"""PostgreSQL's code for names that are not UTF-8, which a database with the encoding SQL_ASCII may have."""
+NOT_UTF8 = ("22021", "UnicodeDecodeError")
+"""The codes for names that are not UTF-8, which PostgreSQL has with the encoding SQL_ASCII, and an SQLite file."""
 
 Schema = tuple[tuple[str, str], ...]
 
@@ -249,7 +249,7 @@ async def inspect_system(context: TaskContext, spec: InspectSystem) -> SystemSta
             try:
                 schema = await asyncio.to_thread(read_schema, spec.endpoint)
             except TaskFault as fault:
-                if fault.refusal != NOT_UTF8:
+                if fault.refusal not in NOT_UTF8:
                     raise
                 context.log("warning", f"{fault.what}: no tables and indexes of it in the fingerprint")
     version = dict(settings)["version"]

@@ -33,7 +33,7 @@ from proveout.agent.sandbox import helper, privileges
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.settings import split_dsn
 from proveout.dsl.workloads.base import Population, Statement, Table
-from proveout.proto.wire.tasks import Endpoint, RunSql, SnapshotSystem, StartSystem
+from proveout.proto.wire.tasks import Endpoint, InspectSystem, RunSql, SnapshotSystem, StartSystem
 
 
 @pytest.fixture(autouse=True)
@@ -198,6 +198,22 @@ def test_no_connection_makes_a_file(way: str, tmp_path: Path) -> None:
 
 def found(path: Path, *, changes: bool = True) -> list[tuple[str, bool]]:
     return [(one.message.removeprefix(f"{path} "), one.warns) for one in sql.problems(path, changes=changes)]
+
+
+async def test_texts_of_a_file_that_are_not_utf8(task_context: Any, tmp_path: Path) -> None:
+    path, query = tmp_path / "x.db", "SELECT a FROM t"
+    change(path, "CREATE TABLE t (a); INSERT INTO t VALUES (CAST(x'e9' AS TEXT))")
+    with closing(SqliteDriver().connect(str(path))) as session:
+        prepared = session.prepare(Statement(name="find", text={"sqlite": query}, arguments=(), columns=(str,)))
+        with pytest.raises(StatementFailure, match="find: 'utf-8' codec") as failed:
+            session.execute(prepared, ())
+    assert failed.value.kind is FailureKind.ERROR
+    endpoint = Endpoint(system="db", engine="sqlite", dsn=str(path))
+    with closing(sql.SqliteQueries(endpoint)) as queries, pytest.raises(TaskFault, match="'utf-8' codec"):
+        queries.rows(query, 1)
+    change(path, "PRAGMA writable_schema = 1; UPDATE sqlite_schema SET sql = sql || CAST(x'202d2de9' AS TEXT)")
+    assert (await handlers.inspect_system(task_context, InspectSystem(endpoint=endpoint, schema=True))).schema == ()
+    assert "no tables and indexes of it" in task_context.logs[0][1]
 
 
 def test_problems_of_a_file_are_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
