@@ -46,7 +46,8 @@ class TableLoader(ABC):
     MARK = f"COMMENT ON TABLE {{}} IS '{COMMENT}'"
     """Marks a table as ours; "" where the text that made it does."""
     INTENTION: tuple[str, str] | None = None
-    """Where DDL commits by itself: statements that make and drop a table which says that tables are being made."""
+    """Of an engine whose DDL commits by itself: statements that make and drop a table which says that tables are being
+    made."""
 
     def __init__(self, population: Population) -> None:
         self._population, self._intention = population, intention_of(population)

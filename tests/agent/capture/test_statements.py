@@ -169,7 +169,7 @@ def test_values_take_the_place_of_placeholders_outside_of_quotes() -> None:
 
 
 @pytest.mark.parametrize("rows", [None, [], [(None,)], [("3E11FA47-71CA-11E1-9E33-C80AA9429562:1",)]])
-def test_what_is_no_gtid_of_mariadb_costs_a_sample(rows: Any) -> None:
+def test_a_position_that_is_not_one_of_mariadb_costs_a_sample(rows: Any) -> None:
     assert position([("0-1-7,1-1-5",)]) == 12
     assert position(rows) is None
 
