@@ -140,7 +140,8 @@ class OracleLoader(TableLoader):
                     raise
 
     def _objects(self, name: str) -> list[tuple[Any, ...]]:
-        return self._noted("SELECT 'table', comments FROM user_tab_comments WHERE table_name = :name", name)
+        found = self._noted("SELECT comments FROM user_tab_comments WHERE table_name = :name", name)
+        return [("table", comment) for (comment,) in found]
 
     def _noted(self, query: str, name: str) -> list[tuple[Any, ...]]:
         with self._doing("read the dictionary"):
