@@ -9,7 +9,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -255,14 +255,17 @@ class CommandObserver:
         self._running: Future[bytes] | None = None
         self._ended = False
         self._left = KEPT_MAX
-        try:
-            self._read()
-        except TaskFault as fault:
-            raise fault.about(f"capture {spec.capture.name!r}") from None
 
-    def _read(self) -> list[Reading]:
-        at = datetime.now(UTC)
-        output = self._on_loop(self._program.output())
+    async def check(self) -> None:
+        """Run it once, on the loop, where a task can be cancelled. TaskFault where it gives no values."""
+        try:
+            at = datetime.now(UTC)
+            await asyncio.to_thread(self._readings, at, await self._program.output())
+        except TaskFault as fault:
+            raise fault.about(f"capture {self._capture.name!r}") from None
+
+    def _readings(self, at: datetime, output: bytes) -> list[Reading]:
+        """The values of the run that began at `at`. NoValue."""
         self._keep(at, output)
         values = self._capture.values
         found = dict(values_of(output, self._capture.command, values)[1])
@@ -284,8 +287,9 @@ class CommandObserver:
     def look(self, _: Tick) -> Sequence[Reading] | None:
         """One reading for each value; None when the program fails or a value cannot be read."""
         try:
-            return None if self._ended else self._read()
-        except (TaskFault, asyncio.CancelledError, TimeoutError):  # the last two by `abort`
+            at = datetime.now(UTC)
+            return None if self._ended else self._readings(at, self._on_loop(self._program.output()))
+        except (TaskFault, CancelledError):  # the latter by `abort`
             return None
 
     def abort(self) -> None:
@@ -304,8 +308,10 @@ async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
     loop = asyncio.get_running_loop()
     outputs: list[str] = []
     program = SampledProgram(context.policy, spec.capture.command)
+    observer = CommandObserver(spec, program, loop, outputs)
     try:
-        result = await observe(context, spec, lambda: CommandObserver(spec, program, loop, outputs))
+        await observer.check()
+        result = await observe(context, spec, lambda: observer)
     finally:
         await program.close()
     return replace(result, output="".join(outputs))

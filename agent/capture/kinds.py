@@ -29,13 +29,18 @@ from proveout.proto.wire.tasks import RunCapture
 END_S = 5.0
 
 
-class Control:
-    """Passes the thread of a capture more instants to look at, and the end."""
+class Schedule:
+    """The instants of one capture. `look_at` and `finish` are called by the loop, the rest in the capture's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, every_s: float, poll_s: float) -> None:
         self._changed = threading.Condition()
         self._extra_ns: list[int] = []
         self._finished = False
+        self._polls_per_report = max(1, round(every_s / min(poll_s, every_s)))
+        self._poll_ns = max(1, round(every_s * 1e9 / self._polls_per_report))
+        self._start_ns = self._next = 0
+        self._reported = -1
+        self.lost = 0
 
     def look_at(self, instants_ns: Iterable[int]) -> None:
         """Look at these instants of the monotonic clock too."""
@@ -49,39 +54,24 @@ class Control:
             self._finished = True
             self._changed.notify()
 
-    def wait(self, due_ns: int) -> tuple[bool, bool]:
-        """Wait until `due_ns`, an extra instant, or the end. Returns (is it an extra one, is it the end)."""
+    def begin(self) -> None:
+        """Count from now on."""
+        self._start_ns = time.monotonic_ns()
+
+    def tick(self) -> Tick:
+        """Wait for the next instant; at once, and `last`, when the capture is finished."""
+        due_ns = self._start_ns + self._next * self._poll_ns
         with self._changed:
             while not self._finished:
-                extra_ns = self._extra_ns[0] if self._extra_ns else due_ns
-                left_ns = min(due_ns, extra_ns) - time.monotonic_ns()
+                left_ns = min([due_ns, *self._extra_ns[:1]]) - time.monotonic_ns()
                 if left_ns <= 0:
                     break
                 self._changed.wait(left_ns / 1e9)
             now_ns = time.monotonic_ns()
             passed = sum(instant_ns <= now_ns for instant_ns in self._extra_ns)
             del self._extra_ns[:passed]
-            return passed > 0, self._finished
-
-
-class Schedule:
-    """The instants of one capture, in its thread; ends when `control` does."""
-
-    def __init__(self, control: Control, every_s: float, poll_s: float) -> None:
-        self._polls_per_report = max(1, round(every_s / min(poll_s, every_s)))
-        self._poll_ns = max(1, round(every_s * 1e9 / self._polls_per_report))
-        self._start_ns = time.monotonic_ns()
-        self._next = 0
-        self._reported = -1
-        self._control = control
-        self.lost = 0
-
-    def tick(self) -> Tick:
-        """Wait for the next instant; at once, and `last`, when the capture is finished."""
-        due_ns = self._start_ns + self._next * self._poll_ns
-        extra, last = self._control.wait(due_ns)
-        now_ns = time.monotonic_ns()
-        if extra and now_ns < due_ns:
+            last = self._finished
+        if passed and now_ns < due_ns:
             return Tick(at_ns=now_ns, report=True, last=last)
         index = (now_ns - self._start_ns) // self._poll_ns
         self._next = max(self._next, index) + 1
@@ -90,7 +80,7 @@ class Schedule:
         if report:
             self.lost += due_report - self._reported - 1
             self._reported = due_report
-        return Tick(at_ns=now_ns, report=report or last or extra, last=last)
+        return Tick(at_ns=now_ns, report=report or last or passed > 0, last=last)
 
 
 async def observe(
@@ -98,62 +88,16 @@ async def observe(
 ) -> CaptureResult:
     """Run a capture until it is finished or cancelled; what `make` raises is raised here."""
     loop = asyncio.get_running_loop()
-    control = Control()
-    waiter = asyncio.ensure_future(context.finished())
-    waiter.add_done_callback(lambda _: control.finish())
-    edges = asyncio.ensure_future(_look_at_edges(context, spec.edges_s, control))
-    worker = _Worker(spec, make, control, lambda sample: loop.call_soon_threadsafe(context.sample, sample))
-    every_s = spec.capture.every_s
-    executor = ThreadPoolExecutor(1, thread_name_prefix=f"capture-{spec.capture.name}")
-    work = loop.run_in_executor(executor, worker.run, every_s, poll_s or every_s)
-    try:
-        both: tuple[asyncio.Future[Any], ...] = (work, waiter)
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        await _ended(work, worker)
-        return work.result()
-    except asyncio.CancelledError:
-        control.finish()
-        await _ended(work, worker)
-        raise
-    finally:
-        waiter.cancel()
-        edges.cancel()
-        executor.shutdown(wait=False)
+    name, every_s = spec.capture.name, spec.capture.every_s
+    schedule = Schedule(every_s, poll_s or every_s)
+    made: list[Observer] = []
 
-
-async def _look_at_edges(context: TaskContext, edges_s: Sequence[float], control: Control) -> None:
-    """Add the edges of the measure window when its start is known."""
-    if edges_s:
-        t0_ns = await context.started()
-        control.look_at(t0_ns + round(edge_s * 1e9) for edge_s in edges_s)
-
-
-async def _ended(work: asyncio.Future[CaptureResult], worker: _Worker) -> None:
-    """Wait for the thread; after `END_S` the look that holds it is aborted."""
-    while not work.done():
-        _, late = await asyncio.wait({work}, timeout=END_S)
-        if late:
-            worker.abort()
-
-
-class _Worker:
-    """The body of a capture's thread."""
-
-    def __init__(
-        self,
-        spec: RunCapture,
-        make: Callable[[], Observer],
-        control: Control,
-        send: Callable[[CaptureSample], object],
-    ) -> None:
-        self._name, self._make, self._control, self._send = spec.capture.name, make, control, send
-        self._observer: Observer | None = None
-
-    def run(self, every_s: float, poll_s: float) -> CaptureResult:
-        observer = self._observer = self._make()
+    def look() -> CaptureResult:
+        """The body of the capture's thread."""
+        made.append(observer := make())
         samples = lost = 0
         before = time.thread_time()
-        schedule = Schedule(self._control, every_s, poll_s)
+        schedule.begin()
         last = False
         try:
             while not last:
@@ -165,16 +109,47 @@ class _Worker:
                 if readings is None:
                     lost += 1
                     continue
-                self._send(CaptureSample(capture=self._name, at_ns=tick.at_ns, readings=tuple(readings)))
+                sample = CaptureSample(capture=name, at_ns=tick.at_ns, readings=tuple(readings))
+                loop.call_soon_threadsafe(context.sample, sample)
                 samples += 1
         finally:
             observer.close()
         cpu_s = time.thread_time() - before
-        return CaptureResult(capture=self._name, samples=samples, lost=lost + schedule.lost, cpu_s=cpu_s)
+        return CaptureResult(capture=name, samples=samples, lost=lost + schedule.lost, cpu_s=cpu_s)
 
-    def abort(self) -> None:
-        if self._observer is not None:
-            self._observer.abort()
+    waiter = asyncio.ensure_future(context.finished())
+    waiter.add_done_callback(lambda _: schedule.finish())
+    edges = asyncio.ensure_future(_look_at_edges(context, spec.edges_s, schedule))
+    executor = ThreadPoolExecutor(1, thread_name_prefix=f"capture-{name}")
+    work = loop.run_in_executor(executor, look)
+    try:
+        both: tuple[asyncio.Future[Any], ...] = (work, waiter)
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        await _ended(work, made)
+        return work.result()
+    except asyncio.CancelledError:
+        schedule.finish()
+        await _ended(work, made)
+        raise
+    finally:
+        waiter.cancel()
+        edges.cancel()
+        executor.shutdown(wait=False)
+
+
+async def _ended(work: asyncio.Future[CaptureResult], made: Iterable[Observer]) -> None:
+    """Wait for the thread; after `END_S` the look that holds it is aborted."""
+    while not work.done():
+        _, late = await asyncio.wait({work}, timeout=END_S)
+        for observer in made if late else ():
+            observer.abort()
+
+
+async def _look_at_edges(context: TaskContext, edges_s: Sequence[float], schedule: Schedule) -> None:
+    """Add the edges of the measure window when its start is known."""
+    if edges_s:
+        t0_ns = await context.started()
+        schedule.look_at(t0_ns + round(edge_s * 1e9) for edge_s in edges_s)
 
 
 async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:

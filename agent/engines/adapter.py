@@ -113,26 +113,6 @@ class RangeMark:
     record: str
 
 
-@runtime_checkable
-class ResumableLoader(Loader, Protocol):
-    """A loader whose loads continue after a failure. `load` takes one more argument, the slice's mark, and executes its
-    statements in the transaction of the rows. `whole_number`: the type of 64-bit whole numbers."""
-
-    whole_number: str
-
-    def load(
-        self, table: Table, first: int, count: int, progress: Callable[[int], None], mark: RangeMark | None = None
-    ) -> int:
-        """Load one slice and its mark in one transaction; return the number of rows."""
-        ...
-
-    def rows(self, query: str) -> list[tuple[Any, ...]]: ...
-
-    def table_exists(self, name: str) -> bool:
-        """Whether the database has a table of this name, in lower case here, where the loader's tables are."""
-        ...
-
-
 @record
 class Tick:
     """One instant of a capture: its time (ns, monotonic), whether a sample is due, whether it is the last."""

@@ -41,6 +41,8 @@ OBJECTS_MAX = 1_000
 """More objects are not listed; their digest stands for them."""
 TEXT_MAX = 2_000
 MORE = "further objects"
+NOT_UTF8 = ("22021", "UnicodeDecodeError")
+"""The codes for names that are not UTF-8, which PostgreSQL has with the encoding SQL_ASCII, and an SQLite file."""
 
 Schema = tuple[tuple[str, str], ...]
 
@@ -244,7 +246,12 @@ async def inspect_system(context: TaskContext, spec: InspectSystem) -> SystemSta
     with explain_death(context, [spec.endpoint.system]):
         settings = await settings_of(spec.endpoint)
         if spec.schema:
-            schema = await asyncio.to_thread(read_schema, spec.endpoint)
+            try:
+                schema = await asyncio.to_thread(read_schema, spec.endpoint)
+            except TaskFault as fault:
+                if fault.refusal not in NOT_UTF8:
+                    raise
+                context.log("warning", f"{fault.what}: no tables and indexes of it in the fingerprint")
     version = dict(settings)["version"]
     endpoint = Endpoint(
         system=spec.endpoint.system, engine=spec.endpoint.engine, dsn=spec.endpoint.dsn, version=version

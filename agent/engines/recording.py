@@ -155,7 +155,6 @@ def _error(error: Exception) -> tuple[str, str, str]:
 
 _RUN = frozenset({"execute", "executemany", "parse", "callfunc", "callproc", "direct_path_load"})
 _FETCH = frozenset({"fetchone", "fetchmany", "fetchall"})
-_SCALARS = (str, bytes, int, float, type(None))
 
 
 class Recorded:

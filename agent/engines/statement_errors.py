@@ -296,7 +296,9 @@ def text_of_plan(engine: str, subject: str) -> Iterator[None]:
 
 
 @contextmanager
-def as_faults(errors: type[Exception], fault: Callable[[Any], TaskFault]) -> Iterator[None]:
+def as_faults(
+    errors: type[Exception] | tuple[type[Exception], ...], fault: Callable[[Any], TaskFault]
+) -> Iterator[None]:
     """A block whose errors of a client library become TaskFaults."""
     try:
         yield

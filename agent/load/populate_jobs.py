@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from math import isqrt
 from typing import Any, TypeAlias, get_args
 
-from proveout.agent.engines.adapter import RangeMark, ResumableLoader
+from proveout.agent.engines.adapter import RangeMark
+from proveout.agent.engines.table import TableLoader
 from proveout.agent.errors import TaskFault
 from proveout.core.data_classes import record
 from proveout.core.json_data import from_message, to_message
@@ -128,7 +129,7 @@ Range = tuple[int, int, int]
 class LoadJournal:
     """The journal of the load `load` of a population, through one loader's connection. Every failure is a TaskFault."""
 
-    def __init__(self, loader: ResumableLoader, population: Population, load: str) -> None:
+    def __init__(self, loader: TableLoader, population: Population, load: str) -> None:
         self._loader, self._population, self._load = loader, population, load
         self.name = journal_of(population)
 

@@ -13,8 +13,8 @@ import sys
 import threading
 from typing import Any
 
-from proveout.agent.engines.adapter import Loader, ResumableLoader
-from proveout.agent.engines.table import adapter
+from proveout.agent.engines.adapter import Loader
+from proveout.agent.engines.table import TableLoader, adapter
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.populate_jobs import Answer, Finished, Job, LoadJournal, Opening, Progress, from_line, to_line
 from proveout.agent.sandbox.privileges import enter
@@ -82,7 +82,7 @@ class _Work:
         self.loader = _connect(opening, population)
         self._tables = {table.name: table for table in population.tables}
         self._journal: LoadJournal | None = None
-        if opening.load and isinstance(self.loader, ResumableLoader):
+        if opening.load and isinstance(self.loader, TableLoader):
             self._journal = LoadJournal(self.loader, population, opening.load)
 
     def answer(self, job: Job) -> Finished:
@@ -119,7 +119,7 @@ class _Work:
         if self._journal is None:
             return self.loader.load(table, job.first, job.count, _progressed)
         mark = self._journal.mark(job.table, job.first, job.count)
-        assert isinstance(self.loader, ResumableLoader)  # noqa: S101 - it has a journal
+        assert isinstance(self.loader, TableLoader)  # noqa: S101 - it has a journal
         return self.loader.load(table, job.first, job.count, _progressed, mark)
 
     def _prepare(self) -> int:

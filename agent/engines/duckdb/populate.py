@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from proveout.agent.engines.duckdb.driver import faults, open_database
 from proveout.agent.engines.row_values import scaled
-from proveout.agent.engines.table import COMMENT, TableLoader, column_names
+from proveout.agent.engines.table import TableLoader, column_names
 from proveout.dsl.rules import settings
 from proveout.dsl.workloads.base import Population, Table
 
@@ -39,33 +39,12 @@ class DuckdbLoader(TableLoader):
         with self._doing("open it"):
             self._connection = open_database(dsn)
 
-    def prepare(self) -> None:
-        """Drop our earlier tables, create new ones, empty, and mark them; in one transaction."""
-        with self._doing("commit the new tables"), self._transaction():
-            self._drop_ours()
-            for statement in self._population.before["duckdb"]:
-                self.execute(statement)
-            for table in self._population.tables:
-                self.execute(f"COMMENT ON TABLE {table.name} IS '{COMMENT}'")
-
-    def table_exists(self, name: str) -> bool:
-        return bool(self.rows(_named("table", name)))
-
     def settle(self) -> None:
         """Write everything into the file itself."""
         self.execute("CHECKPOINT")
 
-    def close(self) -> None:
-        self._connection.close()
-
     def _doing(self, what: str) -> contextlib.AbstractContextManager[None]:
         return faults(what, self._dsn)
-
-    def _run(self, statement: str) -> None:
-        self._connection.execute(statement)
-
-    def _ask(self, query: str) -> list[tuple[Any, ...]]:
-        return self._connection.execute(query).fetchall()
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -78,6 +57,8 @@ class DuckdbLoader(TableLoader):
                 self._run("ROLLBACK")
             raise
 
+    _at_once = _transaction
+
     def _sent(self, table: Table, first: int, count: int) -> Iterator[int]:
         for start in range(first, first + count, CHUNK_UNITS):
             rows = arrow_table(table, start, min(CHUNK_UNITS, first + count - start))
@@ -86,17 +67,13 @@ class DuckdbLoader(TableLoader):
             self._connection.unregister(ROWS)
             yield rows.num_rows
 
-    def _foreign(self, table: Table) -> str:
-        found = self.rows(f"{_named('table', table.name)} UNION ALL {_named('view', table.name)}")
-        return next((str(kind) for kind, comment in found if comment != COMMENT), "")
-
-
-def _named(kind: str, name: str) -> str:
-    """A query of kind and comment of the table, or view, that a name leads to: other schemas may have one too."""
-    return (
-        f"SELECT '{kind}', comment FROM duckdb_{kind}s() WHERE lower({kind}_name) = '{name.lower()}'"  # noqa: S608
-        " AND database_name = current_database() AND schema_name = current_schema()"
-    )
+    def _objects(self, name: str) -> list[tuple[Any, ...]]:
+        kinds = (
+            f"SELECT '{kind}', comment FROM duckdb_{kind}s() WHERE lower({kind}_name) = '{name.lower()}'"  # noqa: S608
+            " AND database_name = current_database() AND schema_name = current_schema()"  # others may have one too
+            for kind in ("table", "view")
+        )
+        return self.rows(" UNION ALL ".join(kinds))
 
 
 def arrow_table(table: Table, first: int, count: int) -> pa.Table:

@@ -58,11 +58,11 @@ class LagObserver(LagSessions[CaptureSession]):
 
 
 def position(rows: Sequence[Sequence[Any]] | None) -> int | None:
-    """The sum of the sequence numbers of the GTIDs in the one row; None without it."""
-    if rows is None:
-        return None
-    ((gtids,),) = rows
-    return sum(int(gtid.rpartition("-")[2]) for gtid in str(gtids).split(",") if gtid)
+    """The sum of the sequence numbers of the GTIDs in the one row; None without it, and for what is none."""
+    with suppress(ValueError):
+        ((gtids,),) = rows or ()
+        return sum(int(gtid.rpartition("-")[2]) for gtid in str(gtids).split(",") if gtid)
+    return None
 
 
 # Two sources, as the server counts in two places: `events_statements_summary_by_digest` for statements that are sent as

@@ -23,11 +23,11 @@ from proveout.agent.engines.mysql.protocol import (
     COM_QUERY,
     COM_STMT_PREPARE,
     READ_BYTES,
+    Stream,
     WirePrepared,
     WireSocket,
     error_text,
     execution,
-    file_of,
     lost,
     message,
     packet,
@@ -54,7 +54,7 @@ class MysqlSession(WireSocket):
     """A connection of PyMySQL's whose statements bypass it (a `PolledSession`)."""
 
     def __init__(self, connection: Any, address: Address) -> None:
-        super().__init__(file_of(connection._sock), failure_of)
+        super().__init__(Stream(connection._sock), failure_of)
         connection._write_timeout = 0  # of `close`: the loop does not wait for a server that does not read
         self._connection = connection
         self._address = address
@@ -77,7 +77,7 @@ class MysqlSession(WireSocket):
         controls = [not order and not each.reads for each, (_, order) in zip(statements, texts, strict=True)]
         sent = [text for (text, _), control in zip(texts, controls, strict=True) if not control]
         if sent:
-            send_all(self.file, b"".join(packet(bytes([COM_STMT_PREPARE]) + text.encode()) for text in sent))
+            send_all(self.stream, b"".join(packet(bytes([COM_STMT_PREPARE]) + text.encode()) for text in sent))
         return [
             (bytes([COM_QUERY]) + text.encode(), ()) if control else self._start(each, order)
             for each, (text, order), control in zip(statements, texts, controls, strict=True)
@@ -116,7 +116,7 @@ class MysqlSession(WireSocket):
                 self._partial = data[end:]
                 return data[4:end]
             try:
-                piece = self.file.read(READ_BYTES)
+                piece = self.stream.read(READ_BYTES)
             except OSError as error:
                 raise lost(error.strerror or str(error)) from None
             if piece == b"":

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from proveout.agent.engines.driver_contract import StatementFailure, only
 from proveout.agent.engines.mysql.driver import MysqlSession, failure_of
-from proveout.agent.engines.mysql.protocol import Failures, TlsFile, lost, send_all
+from proveout.agent.engines.mysql.protocol import Failures, lost, send_all
 from proveout.agent.engines.mysql.protocol_native import Prepared, Wire
 from proveout.dsl.workloads.base import Statement
 
@@ -20,9 +20,10 @@ class NativeSession(Wire):
     __slots__ = ("_opened", "cancel", "close", "fileno")
 
     def __init__(self, opened: MysqlSession) -> None:
-        stream = opened.file if isinstance(opened.file, TlsFile) else None
+        stream = opened.stream
+        encrypted = stream if stream.is_encrypted else None
         super().__init__(
-            opened.fileno(), Failures(failure_of).of, lost, lambda _, rest: send_all(opened.file, rest), stream
+            stream.fileno(), Failures(failure_of).of, lost, lambda _, rest: send_all(stream, rest), encrypted
         )
         self._opened = opened
         self.fileno, self.cancel, self.close = opened.fileno, opened.cancel, opened.close

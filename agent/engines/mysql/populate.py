@@ -37,7 +37,9 @@ Columns = Sequence[npt.NDArray[np.generic]]
 
 CHUNK_UNITS = 5_000
 PACKET_BYTES = 1 << 20
-COMMENT_OF = "SELECT table_comment FROM information_schema.tables WHERE table_schema = database() AND table_name ="
+COMMENT_OF = (
+    "SELECT 'table', table_comment FROM information_schema.tables WHERE table_schema = database() AND table_name ="
+)
 SETTINGS = (
     "SET SESSION foreign_key_checks = 0",
     "SET SESSION unique_checks = 0",
@@ -75,12 +77,17 @@ class MysqlLoader(TableLoader):
     whole_number = "bigint"
     DIALECT = "mysql"
     ELSEWHERE = "point the system at an empty database"
+    MARK = f"ALTER TABLE {{}} COMMENT = '{COMMENT}'"
+    INTENTION = (
+        f"CREATE TABLE IF NOT EXISTS {{}} (nothing int) COMMENT = '{COMMENT}'",
+        "DROP TABLE IF EXISTS {}",
+    )
 
     def __init__(self, dsn: str, population: Population) -> None:
         super().__init__(population)
         try:
             with self._doing("connect to the database"):
-                self._connection: Any = connect(
+                self._connection = connect(
                     parse(dsn), kind=LoadConnection, read_timeout_s=10.0, client_flag=CLIENT.LOCAL_FILES
                 )
         except MalformedDsn as error:
@@ -95,16 +102,6 @@ class MysqlLoader(TableLoader):
             if refusal.code != "refused":
                 raise
         self._streams = bool(self.rows("SELECT @@global.local_infile")[0][0])
-
-    def prepare(self) -> None:
-        """Drop our earlier tables, create new ones, empty."""
-        self._drop_ours()
-        self.execute(f"CREATE TABLE IF NOT EXISTS {self._intention} (nothing int) COMMENT = '{COMMENT}'")
-        for statement in self._population.before["mysql"]:
-            self.execute(statement)
-        for table in self._population.tables:
-            self.execute(f"ALTER TABLE {table.name} COMMENT = '{COMMENT}'")
-        self.execute(f"DROP TABLE {self._intention}")
 
     def load(
         self, table: Table, first: int, count: int, progress: Callable[[int], None], mark: RangeMark | None = None
@@ -131,21 +128,10 @@ class MysqlLoader(TableLoader):
             time.sleep(random.uniform(0.0, 0.1 * (attempt + 1)))  # noqa: S311 - so that the two do not meet again
         return super().load(table, first, count, progress, mark)
 
-    def table_exists(self, name: str) -> bool:
-        return bool(self.rows(f"{COMMENT_OF} '{name}'"))
-
     def settle(self) -> None:
         """Have the log on disk. Where each commit waits for it, as MySQL is shipped, it is there already."""
         if int(self.rows("SELECT @@global.innodb_flush_log_at_trx_commit")[0][0]) != 1:
             self.execute("FLUSH ENGINE LOGS")
-
-    def undo(self) -> None:
-        """Remove the tables, where they are and ours."""
-        self._drop_ours()
-        self.execute(f"DROP TABLE IF EXISTS {self._intention}")
-
-    def close(self) -> None:
-        self._connection.close()
 
     def _doing(self, what: str) -> AbstractContextManager[None]:
         return as_faults(pymysql.err.MySQLError, partial(fault, what))
@@ -176,12 +162,11 @@ class MysqlLoader(TableLoader):
             if len(rows[0]):  # a small table has none in most of its slices
                 yield send(table, rows)
 
-    def _foreign(self, table: Table) -> str:
-        found = self.rows(f"{COMMENT_OF} '{table.name}'")
-        return "table" if found and found[0][0] != COMMENT else ""
+    def _objects(self, name: str) -> list[tuple[Any, ...]]:
+        return self.rows(f"{COMMENT_OF} '{name}'")
 
     def _is_making(self) -> bool:
-        return self.rows(f"{COMMENT_OF} '{self._intention}'") == [(COMMENT,)]
+        return self._objects(self._intention) == [("table", COMMENT)]
 
     def _streamed(self, table: Table, rows: Columns) -> int:
         names = [name for name, _ in table.columns]

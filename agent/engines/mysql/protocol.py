@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import select
 import ssl
 import struct
@@ -10,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import zip_longest
 from struct import Struct
-from typing import Any, Protocol
+from typing import Any
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.core.data_classes import dataclass
@@ -225,56 +224,39 @@ TOO_LARGE = "the server sent a row of more than 16 MB, or what is not its protoc
 LOCAL_FILE_WANTED = "the server requested a file of this host, which proveout never offers"
 NOT_READ = "the server does not read"
 
+AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
 _OK, _LOCAL_FILE, _EOF, _ERROR = 0x00, 0xFB, 0xFE, 0xFF
 _EOF_LENGTH_MAX = 9
 
 
-class File(Protocol):
-    """A byte stream that never waits: None when nothing can be read or written now."""
+class Stream:
+    """The connected socket of a client library, which from now on never waits: None when nothing can be read or written
+    now. No poll reports bytes of TLS that are decrypted already, so `read` gives all of them, also beyond `size`."""
 
-    def fileno(self) -> int: ...
+    def __init__(self, socket: Any) -> None:
+        socket.setblocking(False)
+        self.fileno, self._recv, self._send = socket.fileno, socket.recv, socket.send
+        self.is_encrypted = isinstance(socket, ssl.SSLSocket)
+        self._pending: Callable[[], int] = socket.pending if self.is_encrypted else int
 
-    def read(self, size: int, /) -> bytes | None:
-        """At most so many bytes; b"" at the end."""
-        ...
-
-    def write(self, data: bytes, /) -> int | None:
-        """The number of bytes that were sent."""
-        ...
-
-
-class TlsFile:
-    """An encrypted socket as a `File`. No poll reports data that is decrypted already: so it reads all of it."""
-
-    def __init__(self, socket: ssl.SSLSocket) -> None:
-        self._socket = socket
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def read(self, size: int, /) -> bytes | None:
-        """See `File`; may give more than `size`."""
+    def read(self, size: int) -> bytes | None:
+        """The bytes that have come; b"" at the end."""
         try:
-            data = self._socket.recv(size)
-            while data and (rest := self._socket.pending()):
-                data += self._socket.recv(rest)
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            data: bytes = self._recv(size)
+            while data and (rest := self._pending()):
+                data += self._recv(rest)
+        except AGAIN:
             return None
         return data
 
-    def write(self, data: bytes, /) -> int | None:
+    def write(self, data: bytes) -> int | None:
+        """The number of bytes that were sent."""
         try:
-            return self._socket.send(data)
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            sent: int = self._send(data)
+        except AGAIN:
             return None
-
-
-def file_of(socket: Any) -> File:
-    """The connected socket of a client library, from now on without waiting. The descriptor stays the library's."""
-    socket.setblocking(False)
-    if isinstance(socket, ssl.SSLSocket):
-        return TlsFile(socket)
-    return io.FileIO(socket.fileno(), "r+", closefd=False)
+        return sent
 
 
 @dataclass(slots=True)
@@ -312,8 +294,8 @@ class Failures:
 class WireSocket:
     """The socket of an idle connection: statements out, answers in."""
 
-    def __init__(self, file: File, fail: Fail) -> None:
-        self.file = file
+    def __init__(self, stream: Stream, fail: Fail) -> None:
+        self.stream, self.fileno = stream, stream.fileno
         self._failures = Failures(fail)
         self._sent: WirePrepared | None = None
         self._partial = b""
@@ -325,17 +307,14 @@ class WireSocket:
         self._rows: list[bytes] | None = None
         """Those of the last result of the answer; None for an answer without rows."""
 
-    def fileno(self) -> int:
-        return self.file.fileno()
-
     def send(self, prepared: WirePrepared, arguments: Sequence[Any]) -> None:
         message = prepared.message(arguments)
         self._sent, self._columns, self._rows = prepared, None, None
-        send_all(self.file, message)
+        send_all(self.stream, message)
 
     def receive(self) -> bool:
         try:
-            piece = self.file.read(READ_BYTES)
+            piece = self.stream.read(READ_BYTES)
         except OSError as error:
             raise lost(error.strerror or str(error)) from None
         if piece is None:
@@ -417,14 +396,14 @@ class WireSocket:
         return not status & MORE_RESULTS
 
 
-def send_all(file: File, message: bytes) -> None:
+def send_all(stream: Stream, message: bytes) -> None:
     """Send a message; wait for room where the kernel's buffer is full. StatementFailure (lost)."""
     room: select.poll | None = None
     try:
-        while message := message[file.write(message) or 0 :]:
+        while message := message[stream.write(message) or 0 :]:
             if room is None:
                 room = select.poll()
-                room.register(file.fileno(), select.POLLOUT)
+                room.register(stream.fileno(), select.POLLOUT)
             if not room.poll(SEND_TIMEOUT_MS):
                 raise lost(NOT_READ)
     except OSError as error:

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 from proveout.agent.engines import wire_native
 from proveout.agent.engines.driver_contract import StatementFailure
-from proveout.agent.engines.mysql.protocol import File
+from proveout.agent.engines.mysql.protocol import Stream
 from proveout.dsl.workloads.base import Statement
 
 class Prepared(wire_native.Prepared):
@@ -15,5 +15,5 @@ class Wire(wire_native.Wire):
         fail: Callable[[bytes, Statement | None], StatementFailure],
         lost: Callable[[str, str], StatementFailure],
         room: Callable[[int, bytes], None],
-        stream: File | None = None,
+        stream: Stream | None = None,
     ) -> None: ...

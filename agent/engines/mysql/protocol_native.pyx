@@ -77,7 +77,7 @@ cdef class Wire(wire_native.Wire):
     """The socket of an idle connection: statements out, answers in. The descriptor stays its owner's.
 
     `fail(body, statement)` makes the exception of an error packet, `lost(text, code)` that of a connection that has ended;
-    `room(fd, rest)` sends what the kernel's buffer did not take. `stream`, a `protocol.TlsFile`, reads an encrypted connection, on
+    `room(fd, rest)` sends what the kernel's buffer did not take. `stream`, a `protocol.Stream`, reads an encrypted connection, on
     which `room` sends all.
     """
 

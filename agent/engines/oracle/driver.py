@@ -37,6 +37,8 @@ LOST = frozenset(
         "DPY-1001", "DPY-4011", "DPY-4024", "DPY-6000", "DPY-6001", "DPY-6003", "DPY-6005",
     }
 )  # fmt: skip
+ERRORS = (oracledb.Error, UnicodeDecodeError)
+"""Those of a statement; the latter where a text in the database is not in its character set."""
 _HELP = re.compile(r"\s*Help: https?://\S+")
 _ORA = re.compile(r"ORA-\d{5}")
 
@@ -50,9 +52,11 @@ class ErrorText:
 
 
 def error_text(error: BaseException) -> ErrorText:
-    """Return the code and the text of a python-oracledb error."""
+    """Return the code and the text of one of `ERRORS`."""
     inner: Any = error.args[0] if error.args else None
     text = words(str(error)) or type(error).__name__
+    if isinstance(error, UnicodeDecodeError):
+        return ErrorText(code=type(error).__name__, text=text)
     code = str(getattr(inner, "full_code", "")) or _first(text)
     number = int(getattr(inner, "code", 0) or 0)
     if code.startswith("DPY-") and number:
@@ -185,7 +189,7 @@ class CursorSession:
             else:
                 rows = self._rows = prepared.fetchall()
                 self.count = len(rows)
-        except oracledb.Error as error:
+        except ERRORS as error:
             raise self._failure(error, prepared.statement) from None
 
     def execute_committing(self, prepared: OraclePrepared, arguments: Sequence[Any]) -> None:
@@ -224,7 +228,7 @@ class CursorSession:
         finally:
             connection.autocommit = True
 
-    def _failure(self, error: oracledb.Error, statement: Statement) -> StatementFailure:
+    def _failure(self, error: Exception, statement: Statement) -> StatementFailure:
         what = error_text(error)
         kind = FailureKind.of(what.code, statement, retryable=what.code in RETRYABLE, lost=what.code in LOST)
         if kind is FailureKind.LOST:

@@ -19,7 +19,7 @@ from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.oracle.driver import NO_TABLE, error_text, open_connection, words
 from proveout.agent.engines.oracle.sql import connect_fault, statement_faults
 from proveout.agent.engines.row_values import plain_rows
-from proveout.agent.engines.table import COMMENT, TableLoader, column_names
+from proveout.agent.engines.table import TableLoader, column_names
 from proveout.agent.errors import TaskFault
 from proveout.dsl.workloads.base import Population, Table
 
@@ -39,10 +39,13 @@ class OracleLoader(TableLoader):
     DIALECT = "oracle"
     PLACE = "the schema"
     ELSEWHERE = "point the system at a schema of its own"
+    INTENTION: tuple[str, str] | None = (
+        "CREATE TABLE {} (nothing NUMBER(1))",
+        "DROP TABLE {} CASCADE CONSTRAINTS PURGE",
+    )
 
     def __init__(self, dsn: str, population: Population) -> None:
         super().__init__(population)
-        self._connection: Any = None
         try:
             self._direct = self._connect(dsn)
         except StatementFailure as failure:
@@ -57,31 +60,12 @@ class OracleLoader(TableLoader):
         self.execute(f"ALTER SESSION SET DDL_LOCK_TIMEOUT = {DDL_LOCK_S}")
         return hasattr(self._connection, "direct_path_load")
 
-    def prepare(self) -> None:
-        """Drop our earlier tables, create new ones, empty."""
-        self._drop_ours()
-        if not self._comments(self._intention):
-            self.execute(f"CREATE TABLE {self._intention} (nothing NUMBER(1))")
-        for statement in self._population.before["oracle"]:
-            self.execute(statement)
-        for table in self._population.tables:
-            self.execute(f"COMMENT ON TABLE {table.name} IS '{COMMENT}'")
-        self._drop_intention()
-
-    def table_exists(self, name: str) -> bool:
-        return bool(self._comments(name))
-
     def execute(self, statement: str) -> None:
         with self._doing(f"run {statement[:100]!r}"), self._transaction():
             self._run(statement)
 
     def settle(self) -> None:
         """Nothing to wait for: a commit of Oracle's is on disk when it returns, and a direct path load's blocks are."""
-
-    def undo(self) -> None:
-        """Remove the tables, where they are and ours."""
-        self._drop_ours()
-        self._drop_intention()
 
     def close(self) -> None:
         with contextlib.suppress(oracledb.Error):
@@ -147,9 +131,6 @@ class OracleLoader(TableLoader):
                     "fault", f"cannot load table {table.name}: {len(errors)} rows were refused: {shown}"
                 ) from None
 
-    def _drop_intention(self) -> None:
-        self._drop(f"DROP TABLE {self._intention} CASCADE CONSTRAINTS PURGE")
-
     def _drop(self, statement: str) -> None:
         with self._doing(f"run {statement[:100]!r}"):
             try:
@@ -158,17 +139,9 @@ class OracleLoader(TableLoader):
                 if error_text(error).code != NO_TABLE:
                     raise
 
-    def _foreign(self, table: Table) -> str:
-        found = self._comments(table.name)
-        return "table" if found and found[0][0] != COMMENT else ""
-
-    def _is_making(self) -> bool:
-        return bool(self._comments(self._intention))
-
-    def _comments(self, table: str) -> list[tuple[Any, ...]]:
-        """One row with the comment of a table, None when it has no comment; an empty result when the table does not
-        exist."""
-        return self._noted("SELECT comments FROM user_tab_comments WHERE table_name = :name", table)
+    def _objects(self, name: str) -> list[tuple[Any, ...]]:
+        found = self._noted("SELECT comments FROM user_tab_comments WHERE table_name = :name", name)
+        return [("table", comment) for (comment,) in found]
 
     def _noted(self, query: str, name: str) -> list[tuple[Any, ...]]:
         with self._doing("read the dictionary"):

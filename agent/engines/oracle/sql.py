@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import oracledb
 
 from proveout.agent.engines.driver_contract import StatementFailure
-from proveout.agent.engines.oracle.driver import LOST, THICK, THICK_ONLY, ErrorText, error_text, open_connection
+from proveout.agent.engines.oracle.driver import ERRORS, LOST, THICK, THICK_ONLY, ErrorText, error_text, open_connection
 from proveout.agent.engines.statement_errors import as_faults, text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
@@ -98,7 +98,7 @@ class OracleConnection:
 
     def _faults(self, way_out: str = "") -> AbstractContextManager[None]:
         """Errors of the block become TaskFaults; `way_out` where the error has none of its own."""
-        return as_faults(oracledb.Error, lambda error: self._fault(error_text(error), way_out))
+        return as_faults(ERRORS, lambda error: self._fault(error_text(error), way_out))
 
     def _fault(self, what: ErrorText, way_out: str) -> TaskFault:
         del way_out
@@ -208,7 +208,7 @@ def statement_fault(doing: str, what: ErrorText) -> TaskFault:
 
 def statement_faults(doing: str) -> AbstractContextManager[None]:
     """A block whose errors become TaskFaults."""
-    return as_faults(oracledb.Error, lambda error: statement_fault(doing, error_text(error)))
+    return as_faults(ERRORS, lambda error: statement_fault(doing, error_text(error)))
 
 
 def readable_rows(connection: Any, query: str) -> tuple[list[tuple[Any, ...]], str]:

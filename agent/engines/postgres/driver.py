@@ -250,7 +250,9 @@ class PostgresPrepared:
 class PostgresSession:
     """One libpq connection (a `PolledSession`); see the module."""
 
-    __slots__ = ("_busy", "_conn", "_consume", "_get", "_group", "_names", "_result", "_send", "_sent", "count")
+    __slots__ = (
+        "_arrived", "_busy", "_conn", "_consume", "_get", "_group", "_names", "_result", "_send", "_sent", "count",
+    )  # fmt: skip
 
     def __init__(self, conn: pq.abc.PGconn) -> None:
         self._conn = conn
@@ -258,6 +260,8 @@ class PostgresSession:
         self._consume, self._busy, self._get = conn.consume_input, conn.is_busy, conn.get_result
         self._sent: PostgresPrepared | None = None
         self._result: pq.abc.PGresult | None = None
+        self._arrived: pq.abc.PGresult | None = None
+        """The result of an answer whose end has not come."""
         self._names = 0
         self._group: LibpqPipeline | None = None
         self.count = 0
@@ -323,19 +327,20 @@ class PostgresSession:
             raise lost(_one_line(str(error))) from None
         if self._group is not None:
             return self._received(self._group)
-        if self._busy():
-            return False
-        result = self._result = self._get()
-        if result is None:
-            return False
-        if result.status > _GOOD_STATUS_MAX:
-            self._fail(result)
-        if self._get() is not None:
-            raise lost("the server sent a second answer")
-        prepared = self._sent
-        if prepared is not None:
-            self.count = result.ntuples if prepared.statement.reads else (result.command_tuples or 0)
-        return True
+        while not self._busy():  # where it is, `_get` would wait for the server, and hold the GIL
+            result, earlier, self._arrived = self._get(), self._arrived, None
+            if result is None:
+                if earlier is None or self._sent is None:
+                    return False
+                self._result = earlier
+                self.count = earlier.ntuples if self._sent.statement.reads else (earlier.command_tuples or 0)
+                return True
+            if result.status > _GOOD_STATUS_MAX:
+                self._fail(result)
+            if earlier is not None:
+                raise lost("the server sent a second answer")
+            self._arrived = result
+        return False
 
     def _received(self, group: LibpqPipeline) -> bool:
         """The part of `receive` for a group."""
@@ -558,7 +563,11 @@ def decoders(oids: Sequence[int], statement: Statement, *, binary: bool) -> tupl
 
 
 def _text(value: Any) -> bytes | None:
-    return None if value is None else str(value).encode()
+    """StatementFailure in the server's words for a text that libpq would end at its first zero."""
+    text = None if value is None else str(value).encode()
+    if text is not None and b"\0" in text:
+        raise failure_of("22021", 'invalid byte sequence for encoding "UTF8": 0x00', None)
+    return text
 
 
 def binary_integer(value: bytes) -> int:

@@ -19,7 +19,7 @@ from psycopg import sql
 from proveout.agent.engines.driver_contract import PURE_PYTHON
 from proveout.agent.engines.row_values import as_csv
 from proveout.agent.engines.statement_errors import as_faults
-from proveout.agent.engines.table import COMMENT, TableLoader
+from proveout.agent.engines.table import TableLoader
 from proveout.agent.errors import TaskFault
 from proveout.dsl.workloads.base import Population, Table
 
@@ -146,38 +146,20 @@ class PostgresLoader(TableLoader):
             for setting in SETTINGS:
                 self._connection.execute(setting)
 
-    def prepare(self) -> None:
-        """Drop our earlier tables, create new ones, empty, and mark them; all of it or, when this process is killed,
-        nothing: a table without its comment would be taken for another owner's."""
-        with self._doing("create the tables"), self._connection.transaction():
-            self._drop_ours()
-            for statement in self._population.before["postgres"]:
-                self.execute(statement)
-            for table in self._population.tables:
-                text = sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(table.name), sql.Literal(COMMENT))
-                self.execute(text.as_string(self._connection))
-
-    def count(self, table: str) -> int:
-        return super().count(sql.Identifier(table).as_string(self._connection))
-
-    def table_exists(self, name: str) -> bool:
-        return bool(self.rows(f"SELECT to_regclass('{name}') IS NOT NULL")[0][0])
-
     def settle(self) -> None:
         """Wait until all that was committed is on disk."""
         self.execute("SELECT txid_current()")  # a transaction without an id would have nothing to wait for
 
-    def close(self) -> None:
-        self._connection.close()
-
     def _doing(self, what: str) -> AbstractContextManager[None]:
         return as_faults(psycopg.Error, partial(fault, what))
 
-    def _run(self, statement: str) -> None:
-        self._connection.execute(statement.encode())
+    def _quoted(self, table: str) -> str:
+        return sql.Identifier(table).as_string()
 
-    def _ask(self, query: str) -> list[tuple[Any, ...]]:
-        return self._connection.execute(query.encode()).fetchall()
+    def _at_once(self) -> AbstractContextManager[object]:
+        """Also when this process is killed: a table without its comment would be taken for another owner's."""
+        transaction: AbstractContextManager[object] = self._connection.transaction()
+        return transaction
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -198,10 +180,9 @@ class PostgresLoader(TableLoader):
                 yield rows
             stream.write(chunks.trailer)
 
-    def _foreign(self, table: Table) -> str:
-        place = f"to_regclass('{table.name}')"
-        ((exists, comment),) = self.rows(f"SELECT {place} IS NOT NULL, obj_description({place}, 'pg_class')")
-        return "table" if exists and comment != COMMENT else ""
+    def _objects(self, name: str) -> list[tuple[Any, ...]]:
+        of_table = "SELECT 'table', obj_description(oid, 'pg_class') FROM pg_class WHERE oid = to_regclass"
+        return self.rows(f"{of_table}('{name}')")
 
 
 def fault(doing: str, error: psycopg.Error) -> TaskFault:

@@ -41,7 +41,7 @@ class Failures:
     def of(self, body: bytes, statement: Statement | None, number: int = 0, count: int = 0) -> StatementFailure:
         """An ErrorResponse. One that the statement's specification expects is made once, with the words of the
         first. In a group it is that of its statement `number`, from 1, of `count`, and the text names it."""
-        code = _field(body, b"C").decode()
+        code = _field(body, b"C").decode(errors="replace")
         expected = self._expected.get((code, statement.name)) if statement else None
         if expected is not None:
             return expected

@@ -101,6 +101,8 @@ def authorize(action: int, first: Any, second: Any, database: Any, trigger: Any)
 # become a write transaction, SQLITE_BUSY is retryable.
 
 BUSY_TIMEOUT_MS = 1_000
+ERRORS = (apsw.Error, UnicodeDecodeError)
+"""Those of a statement; the latter where a text in the file is not UTF-8."""
 _EXTENDED: dict[int, str] = {
     code: str(name) for code, name in apsw.mapping_extended_result_codes.items() if isinstance(code, int)
 }
@@ -152,7 +154,7 @@ class SqliteSession:
             else:
                 self._execute(prepared.text, arguments)
                 self.count = self._changes()
-        except apsw.Error as error:
+        except ERRORS as error:
             raise _failure(error, prepared.statement) from None
 
     def rows(self) -> list[Row]:

@@ -42,6 +42,7 @@ class SqliteLoader(TableLoader):
     whole_number = "INTEGER"
     DIALECT = "sqlite"
     ELSEWHERE = "use another file, give the workload's table another name"
+    MARK = ""
 
     def __init__(self, dsn: str, population: Population) -> None:
         super().__init__(population)
@@ -54,36 +55,22 @@ class SqliteLoader(TableLoader):
                 self._connection.pragma("synchronous", "NORMAL")
                 self._connection.wal_autocheckpoint(CHECKPOINT_PAGES)
 
-    def prepare(self) -> None:
-        """Drop our earlier tables, create new ones, empty, and mark them; in one transaction."""
-        names = {table.name.lower() for table in self._population.tables}
-        with self._doing("commit the new tables"), self._transaction():
-            self._drop_ours()
-            for statement in self._population.before["sqlite"]:
-                self.execute(marked(statement, names))
-
-    def table_exists(self, name: str) -> bool:
-        return bool(self.rows(f"SELECT 1 FROM sqlite_master WHERE type = 'table' AND lower(name) = '{name.lower()}'"))  # noqa: S608
-
     def settle(self) -> None:
         """Everything into the file itself, and onto the disk."""
         with self._doing("write the load back into the file"):
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
-    def close(self) -> None:
-        self._connection.close()
-
     def _doing(self, what: str) -> AbstractContextManager[None]:
         return as_faults(apsw.Error, lambda error: fault(what, error, self._file))
 
-    def _run(self, statement: str) -> None:
-        self._connection.execute(statement)
+    def _marked(self, statement: str) -> str:
+        return marked(statement, {table.name.lower() for table in self._population.tables})
 
-    def _ask(self, query: str) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in self._connection.execute(query)]
+    def _transaction(self) -> AbstractContextManager[object]:
+        transaction: apsw.Connection = self._connection
+        return transaction
 
-    def _transaction(self) -> apsw.Connection:
-        return self._connection
+    _at_once = _transaction
 
     def _sent(self, table: Table, first: int, count: int) -> Iterator[int]:
         marks = ", ".join("?" for _ in table.columns)
@@ -93,10 +80,12 @@ class SqliteLoader(TableLoader):
             self._connection.executemany(text, rows)
             yield len(rows)
 
-    def _foreign(self, table: Table) -> str:
-        objects = f"SELECT type, sql FROM sqlite_schema WHERE lower(name) = '{table.name.lower()}'"  # noqa: S608
-        found = self.rows(f"{objects} AND type IN ('table', 'view')")
-        return next((str(kind) for kind, text in found if _MARK not in (text or "")), "")
+    def _objects(self, name: str) -> list[tuple[Any, ...]]:
+        comment = f"CASE WHEN instr(sql, '{_MARK}') THEN '{COMMENT}' END"
+        return self.rows(
+            f"SELECT type, {comment} FROM sqlite_schema"  # noqa: S608 - a name of the population
+            f" WHERE type IN ('table', 'view') AND lower(name) = '{name.lower()}'"
+        )
 
 
 def marked(statement: str, names: Collection[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import apsw
 
 from proveout.agent.engines.adapter import FileProblem
 from proveout.agent.engines.embedded.data_store import DatabaseFile, no_room
-from proveout.agent.engines.sqlite.driver import DENIED_HINT, error_name, open_database
+from proveout.agent.engines.sqlite.driver import DENIED_HINT, ERRORS, error_name, open_database
 from proveout.agent.engines.statement_errors import as_faults, line_of, text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.core.directories import is_used_up
@@ -83,7 +83,7 @@ def open_file(path: str, *, make: bool = False) -> apsw.Connection:
 
 def faults(path: str | Path, statement: str = "") -> AbstractContextManager[None]:
     """A block whose SQLite errors, of a statement or of the file, become TaskFaults."""
-    return as_faults(apsw.Error, lambda error: file_fault(Path(path), error, statement))
+    return as_faults(ERRORS, lambda error: file_fault(Path(path), error, statement))
 
 
 def file_fault(path: Path, error: Exception, statement: str = "") -> TaskFault:
@@ -93,7 +93,7 @@ def file_fault(path: Path, error: Exception, statement: str = "") -> TaskFault:
         return TaskFault("refused", f"SQLite file {path}: {error}", way_out=DENIED_HINT, refusal=refusal)
     if isinstance(error, apsw.FullError) or is_used_up(path.parent):
         return no_room(f"SQLite file {path}: {error}", path.parent)
-    is_text = isinstance(error, apsw.SQLError)
+    is_text = isinstance(error, apsw.SQLError | UnicodeDecodeError)
     way_out = "check the statement" if is_text else "is the path right, and may this user write there?"
     line = line_of(statement, getattr(error, "error_offset", None))
     return TaskFault("refused", f"SQLite file {path}: {error}", way_out=way_out, refusal=refusal, line=line)
@@ -136,7 +136,7 @@ class SizeCatalogue(SqliteQueries):
         """Return one row per part; None when the file cannot be read."""
         try:
             return list(self._connection.execute(SIZES))
-        except apsw.Error:
+        except ERRORS:
             return None
 
 
@@ -186,7 +186,8 @@ def restore_file(path: Path, copy: Path) -> None:
     """Put the content of `copy` into the file. TaskFault; the file is unchanged then."""
     with closing(open_file(str(copy))) as source, closing(open_file(str(path))) as target:
         _write_pages(source, target, f"restore {path}", path)
-        target.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)  # the log need not keep the whole database
+        with suppress(apsw.Error):  # the log need not keep the whole database; it may
+            target.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
 
 def _write_pages(source: apsw.Connection, target: apsw.Connection, doing: str, written: Path) -> None:

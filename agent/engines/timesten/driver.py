@@ -133,6 +133,8 @@ OURS = "proveout_tables"
 class TimesTenLoader(OracleLoader):
     """See `TableLoader`; statements of a population are Oracle's."""
 
+    INTENTION = None
+
     def prepare(self) -> None:
         """Drop our earlier tables, create new ones, empty."""
         self._drop_ours()
@@ -181,9 +183,6 @@ class TimesTenLoader(OracleLoader):
         noted = f"SELECT name FROM {OURS} WHERE name = '{table.name.upper()}'"  # noqa: S608 - names of ours
         is_ours = self.table_exists(OURS) and self.rows(noted) and self._has_columns(table)
         return "" if is_ours else "table"
-
-    def _is_making(self) -> bool:
-        return False
 
     def _has_columns(self, table: Table) -> bool:
         with self._doing(f"read table {table.name}"):

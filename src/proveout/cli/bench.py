@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from proveout.agent.engines.adapter import ResumableLoader
 from proveout.agent.engines.statement_errors import rules_of
-from proveout.agent.engines.table import adapter
+from proveout.agent.engines.table import TableLoader, adapter
 from proveout.agent.errors import TaskFault
 from proveout.cli import own_workload, plan_writer
 from proveout.cli.database_address import Address, Database, opened, parse
@@ -313,7 +312,7 @@ def clean_up(side: Database, path: Path) -> None:
         population = build(plan.workload(populate.workload)).population
         with closing(adapter(side.engine).loader(side.login, population)) as loader:
             loader.undo()
-            if isinstance(loader, ResumableLoader):
+            if isinstance(loader, TableLoader):
                 LoadJournal(loader, population, "").drop()
     except (TaskFault, Unusable) as fault:
         raise Unusable(

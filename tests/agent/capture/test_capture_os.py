@@ -18,7 +18,7 @@ from eventually import eventually, eventually_async
 
 from proveout.agent.capture import kinds
 from proveout.agent.capture import os as capture_os
-from proveout.agent.capture.kinds import Control, Schedule
+from proveout.agent.capture.kinds import Schedule
 from proveout.agent.capture.os import ProcessTree, find_root
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.dsl.plan.topology import Capture
@@ -258,7 +258,7 @@ async def test_a_run_samples_at_once_at_the_edges_of_the_window_and_at_the_end(t
 
 
 class Clock:
-    """A monotonic clock, and the condition of a `Control`, whose waits end at once."""
+    """A monotonic clock, and the condition of a `Schedule`, whose waits end at once."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -278,16 +278,16 @@ class Clock:
 
 def test_looks_are_at_absolute_instants_and_late_ones_skip_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks at the edges of a window do not shift the others."""
-    clock, control = Clock(), Control()
+    clock, schedule = Clock(), Schedule(every_s=0.2, poll_s=0.1)
     monkeypatch.setattr("proveout.agent.capture.kinds.time", clock)
-    monkeypatch.setattr(control, "_changed", clock)
-    schedule = Schedule(control, every_s=0.2, poll_s=0.1)
-    control.look_at([50_000_000, 90_000_000, 300_000_000])
+    monkeypatch.setattr(schedule, "_changed", clock)
+    schedule.begin()
+    schedule.look_at([50_000_000, 90_000_000, 300_000_000])
     ticks = [schedule.tick() for _ in range(6)]
     assert [tick.at_ns // 1_000_000 for tick in ticks] == [0, 50, 90, 100, 200, 300]
     assert [tick.report for tick in ticks] == [True, True, True, False, True, True]
     clock.now_ns = 850_000_000
     assert (schedule.tick().at_ns, schedule.lost) == (850_000_000, 2), "those at 400 and 600 ms"
     assert (schedule.tick().at_ns, schedule.tick().at_ns) == (900_000_000, 1_000_000_000)
-    control.finish()
+    schedule.finish()
     assert (schedule.tick().last, schedule.lost) == (True, 2)

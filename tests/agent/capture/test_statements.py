@@ -18,7 +18,7 @@ from report_window import captured
 from proveout.agent.capture.databases import MARK, StatementReports
 from proveout.agent.engines.adapter import PlanStep, StatementCounts, Tick
 from proveout.agent.engines.mysql import captures
-from proveout.agent.engines.mysql.captures import NOT_APART, explainable
+from proveout.agent.engines.mysql.captures import NOT_APART, explainable, position
 from proveout.agent.engines.mysql.driver import MysqlDriver
 from proveout.agent.engines.mysql.dsn import connect, parse
 from proveout.agent.engines.postgres.captures import WaitObserver, steps
@@ -166,6 +166,12 @@ def test_values_take_the_place_of_placeholders_outside_of_quotes() -> None:
     assert explainable("UPDATE t SET a = ? WHERE b = '?' AND `c?` IN (?, ?)") == (
         "UPDATE t SET a = '1' WHERE b = '?' AND `c?` IN ('1', '1')"
     )
+
+
+@pytest.mark.parametrize("rows", [None, [], [(None,)], [("3E11FA47-71CA-11E1-9E33-C80AA9429562:1",)]])
+def test_a_position_that_is_not_one_of_mariadb_costs_a_sample(rows: Any) -> None:
+    assert position([("0-1-7,1-1-5",)]) == 12
+    assert position(rows) is None
 
 
 # ---- any engine --------------------------------------------------------------------------------------------------

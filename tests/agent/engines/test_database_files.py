@@ -33,7 +33,7 @@ from proveout.agent.sandbox import helper, privileges
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.settings import split_dsn
 from proveout.dsl.workloads.base import Population, Statement, Table
-from proveout.proto.wire.tasks import Endpoint, RunSql, SnapshotSystem, StartSystem
+from proveout.proto.wire.tasks import Endpoint, InspectSystem, RunSql, SnapshotSystem, StartSystem
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +97,16 @@ def dump(path: Path) -> list[object]:
         return found
 
 
+CHECKPOINTS = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as shared:
+    fcntl.lockf(shared, fcntl.LOCK_EX, 1, 121)  # SQLite's lock of the one that writes the log back
+    sys.stdout.write(".")
+    sys.stdout.flush()
+    sys.stdin.read()
+"""
+
+
 def test_a_restore_brings_the_content_back_and_keeps_the_file(file: Path, tmp_path: Path) -> None:
     status, copy = file.stat(), tmp_path / "copy"
     with closing(apsw.Connection(str(file))) as other:
@@ -112,6 +122,22 @@ def test_a_restore_brings_the_content_back_and_keeps_the_file(file: Path, tmp_pa
     assert (file.stat().st_ino, file.stat().st_mode) == (status.st_ino, status.st_mode)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "shop.db"]
     assert change(file, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_a_file_is_restored_while_another_program_writes_its_log_back(tmp_path: Path) -> None:
+    path, copy = tmp_path / "x.db", tmp_path / "copy"
+    change(path, "PRAGMA journal_mode = wal; CREATE TABLE t (a)")
+    sql.copy_file(path, copy)
+    before = dump(path)
+    with closing(apsw.Connection(str(path))) as other:
+        other.execute("INSERT INTO t VALUES (1)")
+        command = [sys.executable, "-S", "-c", CHECKPOINTS, f"{path}-shm"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+            assert program.stdin is not None and program.stdout is not None
+            assert program.stdout.read(1)
+            sql.restore_file(path, copy)
+            program.stdin.close()
+    assert dump(path) == before
 
 
 def test_a_locked_file_is_neither_copied_nor_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,6 +198,22 @@ def test_no_connection_makes_a_file(way: str, tmp_path: Path) -> None:
 
 def found(path: Path, *, changes: bool = True) -> list[tuple[str, bool]]:
     return [(one.message.removeprefix(f"{path} "), one.warns) for one in sql.problems(path, changes=changes)]
+
+
+async def test_texts_of_a_file_that_are_not_utf8(task_context: Any, tmp_path: Path) -> None:
+    path, query = tmp_path / "x.db", "SELECT a FROM t"
+    change(path, "CREATE TABLE t (a); INSERT INTO t VALUES (CAST(x'e9' AS TEXT))")
+    with closing(SqliteDriver().connect(str(path))) as session:
+        prepared = session.prepare(Statement(name="find", text={"sqlite": query}, arguments=(), columns=(str,)))
+        with pytest.raises(StatementFailure, match="find: 'utf-8' codec") as failed:
+            session.execute(prepared, ())
+    assert failed.value.kind is FailureKind.ERROR
+    endpoint = Endpoint(system="db", engine="sqlite", dsn=str(path))
+    with closing(sql.SqliteQueries(endpoint)) as queries, pytest.raises(TaskFault, match="'utf-8' codec"):
+        queries.rows(query, 1)
+    change(path, "PRAGMA writable_schema = 1; UPDATE sqlite_schema SET sql = sql || CAST(x'202d2de9' AS TEXT)")
+    assert (await handlers.inspect_system(task_context, InspectSystem(endpoint=endpoint, schema=True))).schema == ()
+    assert "no tables and indexes of it" in task_context.logs[0][1]
 
 
 def test_problems_of_a_file_are_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,13 @@ from typing import Any
 
 import apsw
 import duckdb
+import psycopg
 import pytest
 from embedded_servers import ask
+from psycopg.conninfo import conninfo_to_dict
 
-from proveout.agent.engines.handlers import MORE, OBJECTS_MAX, TEXT_MAX, objects, read_schema
-from proveout.proto.wire.tasks import Endpoint
+from proveout.agent.engines.handlers import MORE, OBJECTS_MAX, TEXT_MAX, inspect_system, objects, read_schema
+from proveout.proto.wire.tasks import Endpoint, InspectSystem
 
 DDL = (
     "CREATE TABLE parent (id INTEGER NOT NULL PRIMARY KEY, name VARCHAR(20))",
@@ -81,6 +83,24 @@ def test_postgres(database: str) -> None:
     }
     assert changed == {"index by_name on parent", "table child", "table apart.t"}
     assert after["table apart.t"] == "n integer, unlogged"
+
+
+@pytest.mark.server
+async def test_a_database_with_names_that_are_not_utf8(postgres_server: str, database: str, task_context: Any) -> None:
+    name = conninfo_to_dict(database)["dbname"]
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name}".encode())
+        form = "ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        connection.execute(f"CREATE DATABASE {name} {form}".encode())
+    with psycopg.connect(database, autocommit=True, client_encoding="LATIN1") as connection:
+        connection.execute('CREATE TABLE "café" (n int)')
+    endpoint = Endpoint(system="db", engine="postgres", dsn=database)
+    found = await inspect_system(task_context, InspectSystem(endpoint=endpoint, schema=True))
+    assert found.schema == ()
+    assert ("wal_level", "logical") in found.settings
+    ((level, text),) = task_context.logs
+    assert level == "warning"
+    assert "no tables and indexes of it" in text
 
 
 @pytest.mark.server

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pymysql
@@ -20,6 +21,7 @@ import pytest
 from eventually import PATIENCE_S
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from psycopg import pq
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.mysql import protocol as mysql
@@ -28,7 +30,7 @@ from proveout.agent.engines.mysql.driver import failure_of as mysql_failure
 from proveout.agent.engines.mysql.dsn import Address
 from proveout.agent.engines.mysql.protocol import execution, lenenc, length, placeholders
 from proveout.agent.engines.postgres import protocol as postgres
-from proveout.agent.engines.postgres.driver import PostgresPrepared, binary_integer
+from proveout.agent.engines.postgres.driver import PostgresPrepared, PostgresSession, binary_integer
 from proveout.agent.engines.postgres.driver import failure_of as postgres_failure
 from proveout.coordinator.certificates import Authority
 from proveout.dsl.workloads.base import Statement
@@ -126,7 +128,7 @@ class MysqlInPython:
 
     @staticmethod
     def session(here: socket.socket) -> Any:
-        return mysql.WireSocket(mysql.file_of(here), mysql_failure)
+        return mysql.WireSocket(mysql.Stream(here), mysql_failure)
 
     @staticmethod
     def prepared(statement: Statement, number: int = 7, order: tuple[int, ...] = (0,)) -> Any:
@@ -150,10 +152,10 @@ class MysqlCompiled(MysqlInPython):
     def session(here: socket.socket) -> Any:
         from proveout.agent.engines.mysql.protocol_native import Wire
 
-        file = mysql.file_of(here)
-        stream = file if isinstance(file, mysql.TlsFile) else None
+        stream = mysql.Stream(here)
+        encrypted = stream if stream.is_encrypted else None
         failures = mysql.Failures(mysql_failure).of
-        return Wire(here.fileno(), failures, mysql.lost, lambda _, rest: mysql.send_all(file, rest), stream)
+        return Wire(here.fileno(), failures, mysql.lost, lambda _, rest: mysql.send_all(stream, rest), encrypted)
 
     @staticmethod
     def prepared(statement: Statement, number: int = 7, order: tuple[int, ...] = (0,)) -> Any:
@@ -244,6 +246,7 @@ ENDS = {
     "PostgreSQL's": (POSTGRES, b"", "08006", "closed the connection"),
     "an expected error": (POSTGRES, reported("23505"), "08006", "closed the connection"),
     "a fatal error": (POSTGRES, reported("53300", b"too many", b"FATAL"), "53300", "too many"),
+    "a code that is no text": (POSTGRES, part(b"E", b"VFATAL\0C\xff\0Mno\0\0"), "\ufffd", "no"),
     "garbage": (POSTGRES, b"HTTP\0\0\0\0 and so on", "08006", "protocol"),
     "MySQL's": (MYSQL, b"", "", "closed the connection"),
     "LOCAL INFILE": (MYSQL, packets(b"\xfb/etc/passwd"), "", "requested a file"),
@@ -323,6 +326,22 @@ def test_a_fatal_error_before_anything_was_sent(peer: Peer) -> None:
     with pytest.raises(StatementFailure, match="going down") as raised:
         peer.session.receive()
     assert raised.value.kind is FailureKind.LOST
+
+
+def test_libpq_is_not_asked_for_the_end_of_an_answer_that_has_not_come() -> None:
+    """It would wait for it, and no thread of the process would run."""
+    result: Any = SimpleNamespace(status=pq.ExecStatus.TUPLES_OK, ntuples=1, get_value=None)
+    conn: Any = SimpleNamespace(
+        send_query_prepared=lambda *_: None,
+        flush=lambda: 0,
+        consume_input=lambda: None,
+        is_busy=iter([True, False, True, False]).__next__,  # until its row has come, until its end has
+        get_result=iter([result, None]).__next__,
+    )
+    session = PostgresSession(conn)
+    session.send(PostgresPrepared(FIND, b"s0", [], list, None, 1, ()), ())
+    assert [session.receive() for _ in range(3)] == [False, False, True]
+    assert (session.count, session.rows()) == (1, [()])
 
 
 def test_sessions_of_postgres_share_what_is_the_same_for_a_statement() -> None:

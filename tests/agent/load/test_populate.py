@@ -34,6 +34,7 @@ from proveout.agent.engines.handlers import checkpoint, inspect_system, run_sql
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql.populate import LoadConnection, MysqlLoader
 from proveout.agent.engines.oracle.populate import OracleLoader
+from proveout.agent.engines.postgres.populate import PostgresLoader
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.agent.load import populate_jobs
@@ -448,6 +449,14 @@ async def test_a_server_that_is_gone_gives_an_error_and_a_warning(database: str,
     ((level, text),) = task_context.logs
     assert level == "warning"
     assert "half loaded" in text
+
+
+def test_counting_the_rows_on_a_lost_connection_is_a_fault(database: str) -> None:
+    loader = PostgresLoader(database, Population())
+    loader.close()
+    with pytest.raises(TaskFault) as caught:
+        loader.count("t")
+    assert caught.value.code == "unreachable"
 
 
 @pytest.mark.parametrize(

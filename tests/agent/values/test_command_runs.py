@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from eventually import PATIENCE_S
 
-from proveout.agent.capture import command_values
+from proveout.agent.capture import command_values, kinds
 from proveout.agent.capture.command_values import run_command
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.errors import TaskFault
@@ -79,6 +81,11 @@ async def test_without_an_entry_a_command_is_refused_with_the_line_to_add(task_c
 # ---- captures --------------------------------------------------------------------------------------------------------
 
 
+SPEC = RunCapture(
+    capture=Capture(name="c", kind="command", every_s=60.0, command=Command(argv=("df",)), values=(VALUE,))
+)
+
+
 def observed(
     monkeypatch: pytest.MonkeyPatch, context: Any, *outputs: bytes | TaskFault
 ) -> tuple[command_values.CommandObserver, list[str]]:
@@ -93,27 +100,61 @@ def observed(
         return found
 
     monkeypatch.setattr(command_values.CommandObserver, "_on_loop", answer)
-    capture = Capture(name="c", kind="command", every_s=1.0, command=Command(argv=("df",)), values=(VALUE,))
-    program: Any = command_values.SampledProgram(context.policy, capture.command)
+    program: Any = command_values.SampledProgram(context.policy, SPEC.capture.command)
     loop: Any = None
-    return command_values.CommandObserver(RunCapture(capture=capture), program, loop, kept), kept
+    return command_values.CommandObserver(SPEC, program, loop, kept), kept
 
 
 TICK = Tick(at_ns=1, report=True, last=False)
 
 
 def test_a_run_that_fails_costs_its_sample(monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
-    outputs = (b"a=1", b"a=2", TaskFault("timeout", "slow"), b"a=x", b"a=3")
+    outputs = (b"a=2", TaskFault("timeout", "slow"), b"a=x", b"a=3")
     observer, kept = observed(monkeypatch, context, *outputs)
     found = [observer.look(TICK) for _ in range(4)]
     assert [None if sample is None else sample[0].value for sample in found] == [2.0, None, None, 3.0]
-    assert "".join(kept).count("# ") == 4 and "a=x" in kept[2]
-    with pytest.raises(TaskFault, match="capture 'c': metric"):  # a first run without values ends the capture
-        observed(monkeypatch, context, b"b=1")
+    assert "".join(kept).count("# ") == 3 and "a=x" in kept[1]
+
+
+async def test_a_program_that_does_not_end_with_the_load_costs_its_sample(
+    monkeypatch: pytest.MonkeyPatch, context: Any
+) -> None:
+    runs: list[bytes] = []
+
+    async def output(_: object) -> bytes:
+        if runs:
+            context.end()
+            await asyncio.Event().wait()
+        runs.append(b"a=1")
+        return runs[0]
+
+    monkeypatch.setattr(kinds, "END_S", 0.0)
+    monkeypatch.setattr(command_values.SampledProgram, "output", output)
+    done = await command_values.capture(context, SPEC)
+    assert (done.samples, done.lost, done.output.count("a=1")) == (0, 2, 1)
+
+
+async def test_a_first_run_can_be_cancelled_and_must_give_values(monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
+    began, release = asyncio.Event(), asyncio.Event()
+
+    async def output(_: object) -> bytes:
+        began.set()
+        await release.wait()
+        return b"b=1"
+
+    monkeypatch.setattr(command_values.SampledProgram, "output", output)
+    running = asyncio.ensure_future(command_values.capture(context, SPEC))
+    await began.wait()
+    running.cancel()
+    ended, _ = await asyncio.wait({running}, timeout=PATIENCE_S)
+    release.set()
+    assert ended
+    with pytest.raises(TaskFault, match="capture 'c': metric"):
+        await command_values.capture(context, SPEC)
 
 
 def test_the_outputs_kept_of_a_capture_are_bounded(monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
-    observer, kept = observed(monkeypatch, context, *[b"a=1\n" + b"x" * 400_000] * 6)
+    observer, kept = observed(monkeypatch, context, *[b"a=1\n" + b"x" * 400_000] * 5)
     for _ in range(5):
         observer.look(TICK)
     assert len("".join(kept)) < 1_100_000

@@ -380,6 +380,9 @@ def test_types_of_rows_and_arguments(subject: Subject) -> None:
     assert rows_of(subject, any_of, 5, None, "x", None, 1.0, arguments=kinds) == [(5, None, "x", None, 1.0)]
     for value, row in ((None, (None,)), ("17", (17,)), (18, (18,))):
         assert rows_of(subject, "SELECT $1::int", value, arguments=(object,)) == [row]
+    with pytest.raises(StatementFailure, match="invalid byte sequence") as raised:
+        rows_of(subject, "SELECT $1::text", "a\0b", arguments=(str,))
+    assert (raised.value.code, raised.value.kind) == ("22021", FailureKind.ERROR)
 
 
 @pytest.mark.parametrize("subject", ["postgres-libpq"], indirect=True)

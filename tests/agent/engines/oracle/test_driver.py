@@ -105,6 +105,14 @@ def test_commit_travels_with_a_statement(session: OracleSession, behind: psycopg
     run(session, ROLLBACK)
 
 
+def test_a_text_that_is_not_in_the_character_set_is_an_error_of_its_statement(session: OracleSession) -> None:
+    prepared = session.prepare(READ)
+    prepared.fetchall = b"\xff".decode  # as the client fails
+    with pytest.raises(StatementFailure, match="statement tried: 'utf-8' codec") as failed:
+        session.execute(prepared, (1,))
+    assert (failed.value.kind, failed.value.code) == (FailureKind.ERROR, "UnicodeDecodeError")
+
+
 def test_a_statement_that_fails_commits_nothing(session: OracleSession, behind: psycopg.Connection[Any]) -> None:
     run(session, BEGIN_WRITE)
     run(session, UPDATE, "open", 2)

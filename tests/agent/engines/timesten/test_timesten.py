@@ -21,10 +21,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from proveout.agent.engines.adapter import ResumableLoader, SnapshotMark, Tick
+from proveout.agent.engines.adapter import SnapshotMark, Tick
 from proveout.agent.engines.driver_contract import FailureKind, Labelled, StatementFailure
 from proveout.agent.engines.oracle.driver import open_connection
 from proveout.agent.engines.oracle.sql import open_labelled
+from proveout.agent.engines.table import TableLoader
 from proveout.agent.engines.timesten import captures
 from proveout.agent.engines.timesten import driver as loading
 from proveout.agent.engines.timesten.driver import HOME, LIBRARIES, OURS, TimesTenDriver, TimesTenLoader, ready
@@ -215,7 +216,7 @@ def test_a_load_that_was_broken_off_continues_and_its_tables_are_dropped(
     dsn: str, behind: psycopg.Connection[Any]
 ) -> None:
     first = TimesTenLoader(dsn, MADE)
-    assert isinstance(first, ResumableLoader)
+    assert isinstance(first, TableLoader)
     journal = LoadJournal(first, MADE, LOAD)
     first.prepare()
     journal.create()
