@@ -421,9 +421,10 @@ def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  
             turn.set(linked=turn.state.linked | {source.system})
         case SnapshotSystem(system=system), _:
             _moved(turn, system, result)
-        case StopSystem(system=name), _:
+        case StopSystem(system=name, remove=remove), _:
             left = {n: e for n, e in turn.state.endpoints.items() if n != name}
-            turn.set(endpoints=left, started=turn.state.started - {name})
+            pristine = turn.state.pristine | ({name} if remove else set())
+            turn.set(endpoints=left, started=turn.state.started - {name}, pristine=pristine)
             _unlinked(turn, name)
         case CompareSystems(), Compared():
             _compared(turn, spec, result)
@@ -498,8 +499,9 @@ def _started(turn: Turn, system: System, result: SystemStarted) -> None:
     turn.set(started=turn.state.started | {system.name})
     if known or not result.fresh:  # a running system answers a repeated start like the first
         return
+    wiped = system.name in turn.state.pristine  # by a populate, which replaces its data
     turn.set(pristine=turn.state.pristine | {system.name})
-    if any(name == system.name for _, name in turn.state.progress.populated):
+    if not wiped and any(name == system.name for _, name in turn.state.progress.populated):
         made = _made_by(turn.state.plan, turn.state.progress, system.name)
         _redo(turn, made, f"the data of {system.name} is lost; it is populated again")
 

@@ -35,7 +35,7 @@ from proveout.coordinator.schedule.tasks import (
     start_order,
 )
 from proveout.dsl.plan import iteration_order
-from proveout.dsl.plan.stages import Ladder, Search, Stage
+from proveout.dsl.plan.stages import Ladder, Populate, Search, Stage
 from proveout.dsl.plan.topology import Declared, System
 from proveout.dsl.rules.host_rules import Unmet, unmet
 from proveout.dsl.source.nodes import did_you_mean
@@ -308,14 +308,22 @@ def _populate_again(turn: Turn) -> bool:
 
 
 def _relink(turn: Turn) -> bool:
-    """Renew a propagation that was set up by an earlier coordinator process or before its systems were restarted."""
-    state = turn.state
+    """Renew a propagation that was set up by an earlier coordinator process or before its systems were restarted; not
+    while a populate loads one of its ends, and sets it up then."""
+    state, progress = turn.state, turn.state.progress
     for source, sink in propagations(state.plan):
-        made = any(
-            state.progress.has_run(stage.id) or part_of(stage, f"link:{source.name}") in state.parts_done
-            for stage in populate_stages_of(state.plan, source.name)
+
+        def is_linked(stage: Populate, part: str = f"link:{source.name}") -> bool:
+            return progress.has_run(stage.id) or part_of(stage, part) in state.parts_done
+
+        made = any(map(is_linked, populate_stages_of(state.plan, source.name)))
+        begun = (
+            stage
+            for name in (source.name, sink.name)
+            for stage in populate_stages_of(state.plan, name)
+            if stage.id in progress.folded.stages and not progress.finished(stage.id)
         )
-        if made and source.name not in state.linked:
+        if made and source.name not in state.linked and all(map(is_linked, begun)):
             return link(turn, source.name, sink.name, copy_data=False, stage=state.stage)
     return False
 

@@ -786,6 +786,15 @@ def test_data_that_is_gone_is_made_again() -> None:
     assert world.results() == whole.world.results()
 
 
+def test_a_second_populate_of_a_propagation_replaces_the_first() -> None:
+    world = completed(replace(PLAN, stages=(STAGES[0], replace(STAGES[0], id="again"), STAGES[4])))
+    populated = [(one.stage, one.system) for one in world.all(events.PopulateFinished)]
+    assert populated == [(stage, system) for stage in ("load", "again") for system in ("backend", "cache")]
+    links = [number for number, key in enumerate(world.keys) if "/link:" in key]
+    assert len(links) == 2, "each when both ends are loaded"
+    assert not [key for key in world.keys[links[1] :] if "/populate:" in key]
+
+
 def test_invalid_iterations_are_rerun_then_kept() -> None:
     iterations = run_progress(completed(PLAN, Model(invalid=frozenset({"baseline/2/1"}))).events).iterations
     assert [i.id.attempt for i in iterations if (i.id.rung, i.id.repeat) == (2, 1)] == [1, 2]
