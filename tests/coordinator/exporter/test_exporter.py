@@ -326,6 +326,10 @@ async def test_a_unix_socket_has_mode_0600_and_is_removed_with_the_run(tmp_path:
             pass
         assert path.exists()
     assert not path.exists()
+    with socket.socket(socket.AF_UNIX) as another, exporter.bound(str(path)):
+        path.unlink()
+        another.bind(str(path))
+    assert path.exists(), "that of another run in its place"
 
 
 def test_a_socket_of_a_dead_process_is_replaced_and_a_file_is_not(tmp_path: Path) -> None:
