@@ -529,11 +529,12 @@ def _listening(address: str) -> Listening:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             made.bind(where)
         made.listen(CONNECTIONS_MAX)
-    except OSError as fault:
+    except (OSError, UnicodeError) as fault:  # the latter of a host that cannot be a name
         if made is not None:
             made.close()
-        way_out = "Name another address, or stop what listens there." if fault.errno == errno.EADDRINUSE else _FORMS
-        what = f"--metrics {address}: cannot listen there: {fault.strerror or fault}"
+        taken = isinstance(fault, OSError) and fault.errno == errno.EADDRINUSE
+        way_out = "Name another address, or stop what listens there." if taken else _FORMS
+        what = f"--metrics {address}: cannot listen there: {getattr(fault, 'strerror', None) or fault}"
         raise UnusableMetricsAddress(what, way_out=way_out) from fault
     made.setblocking(False)
     if "/" in address:

@@ -355,7 +355,7 @@ def test_a_port_in_use_is_reported_before_the_run_begins() -> None:
         assert refused.value.exit_code == 2
 
 
-@pytest.mark.parametrize("address", ["", "1:2:3", "127.0.0.1:70000", "::1"])
+@pytest.mark.parametrize("address", ["", "1:2:3", "127.0.0.1:70000", "::1", "a..b:9464"])
 def test_an_invalid_address_is_refused_with_the_valid_forms(address: str) -> None:
     with pytest.raises(exporter.UnusableMetricsAddress, match="Unix socket"), exporter.bound(address):
         pass
