@@ -7,7 +7,7 @@ so that samples bracket both of its ends. An incomplete iteration is void and ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from proveout.coordinator.measure.outages import OUTAGE
@@ -65,11 +65,12 @@ def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | No
     """Send the loads (to be armed) and the captures (to run at once)."""
     state = turn.state
     slot = (stage.id, iteration.rung, iteration.repeat, f"{state.setup.epoch}.{iteration.attempt}")
-    loads: Sequence[tuple[str, RunLoad | RunFio]]
+    specs: list[tuple[str, RunLoad | RunFio | RunCapture | InjectFault]]
+    specs = [*capture_tasks(state, stage.captures, windows)]
     if isinstance(stage, Tool):
-        loads = tool_tasks(state.plan, stage, iteration, state.setup.data_root, state.progress.without)
+        specs += tool_tasks(state, stage, iteration)
     else:
-        loads = load_tasks(
+        specs += load_tasks(
             state.plan,
             stage,
             iteration=iteration,
@@ -79,19 +80,8 @@ def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | No
             cores=state.progress.cores,
             without=state.progress.without,
         )
-    endpoints = {**state.setup.external, **state.endpoints}
-    captures = capture_tasks(state.plan, stage.captures, endpoints, state.progress.without, windows)
-    faults: Sequence[tuple[str, InjectFault]] = ()
     if isinstance(stage, Ladder):
-        faults = fault_tasks(
-            state.plan,
-            stage,
-            iteration=iteration,
-            endpoints=endpoints,
-            data_root=state.setup.data_root,
-            without=state.progress.without,
-        )
-    specs: list[tuple[str, RunLoad | RunFio | RunCapture | InjectFault]] = [*captures, *loads, *faults]
+        specs += fault_tasks(state, stage, iteration)
     assigned = [(task_key(state.setup.run_id, slot, spec.subject, host), host, spec) for host, spec in specs]
     hosts = {key: host for key, host, _ in assigned}
     names = {key: spec.capture.name for key, _, spec in assigned if isinstance(spec, RunCapture)}

@@ -290,7 +290,7 @@ def _systems(turn: Turn) -> bool:
         return False
     spec: TaskSpec
     if system.provision is not None:
-        spec = start_of(turn, as_restarted(state.plan, state.progress, system))
+        spec = start_of(state, as_restarted(state.plan, state.progress, system))
     else:
         spec = InspectSystem(endpoint=state.setup.external[system.name])
     return batch(turn, [[(system.host, spec)]], "start")

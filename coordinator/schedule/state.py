@@ -650,6 +650,11 @@ class State:
     ending: Ending | None = None
     over: bool = False
 
+    @property
+    def ends(self) -> Mapping[str, Endpoint]:
+        """The endpoints of systems that run already, of their `admin` and of exporters, and those of started ones."""
+        return {**self.setup.external, **self.endpoints}
+
 
 class Turn:
     """One call of `advance`: the changing state and the commands so far."""
