@@ -30,7 +30,6 @@ from proveout.coordinator.schedule.state import CloseSessions, Dial, Dialling, T
 from proveout.coordinator.schedule.tasks import (
     DRAIN_TIMEOUT_S,
     populate_stages_of,
-    propagated_workload,
     propagations,
     start_order,
 )
@@ -316,7 +315,7 @@ def _relink(turn: Turn) -> bool:
         def is_linked(stage: Populate, part: str = f"link:{source.name}") -> bool:
             return progress.has_run(stage.id) or part_of(stage, part) in state.parts_done
 
-        made = any(map(is_linked, populate_stages_of(state.plan, source.name)))
+        made = [*filter(is_linked, populate_stages_of(state.plan, source.name))]
         begun = (
             stage
             for name in (source.name, sink.name)
@@ -324,7 +323,8 @@ def _relink(turn: Turn) -> bool:
             if stage.id in progress.folded.stages and not progress.finished(stage.id)
         )
         if made and source.name not in state.linked and all(map(is_linked, begun)):
-            return link(turn, source.name, sink.name, copy_data=False, stage=state.stage)
+            workload = made[-1].workload
+            return link(turn, source.name, sink.name, workload, copy_data=False, stage=state.stage)
     return False
 
 
@@ -361,10 +361,11 @@ def _compare(turn: Turn) -> None:
     state = turn.state
     source = _to_compare(turn)[0]
     sink = str(source.propagates_to)
+    loaded = [one for one in populate_stages_of(state.plan, source.name) if state.progress.has_run(one.id)]
     spec = CompareSystems(
         source=state.endpoints[source.name],
         sink=state.endpoints[sink],
-        workload=propagated_workload(state.plan, source.name),
+        workload=state.plan.workload(loaded[-1].workload),
         drain_timeout_s=DRAIN_TIMEOUT_S,
     )
     batch(turn, [[(source.host, spec)]])

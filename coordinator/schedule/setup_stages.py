@@ -27,7 +27,6 @@ from proveout.coordinator.schedule.tasks import (
     links_after_populate,
     populate_stages_of,
     populate_tasks,
-    propagated_workload,
     propagations,
     snapshots_after_populate,
     start_order,
@@ -368,7 +367,7 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
             return True
     for source, sink, copy_data in links_after_populate(state.plan, stage):
         part = part_of(stage, f"link:{source.name}")
-        if link(turn, source.name, sink.name, copy_data=copy_data, name=part, stage=stage.id):
+        if link(turn, source.name, sink.name, stage.workload, copy_data=copy_data, name=part, stage=stage.id):
             return True
     copies = [
         (f"save:{one.name}", one.host, SnapshotSystem(system=one, data_root=state.setup.data_root, action="save"))
@@ -402,13 +401,16 @@ def _wipe(turn: Turn, stage: Populate) -> bool:
     return batch(turn, ([(s.host, StopSystem(system=s.name, data_root=root, remove=True))] for s in held))
 
 
-def link(turn: Turn, source: str, sink: str, *, copy_data: bool, name: str = "", stage: str = "") -> bool:
-    """Set up or renew the propagation from `source` to `sink`, on the host of the source; False when that is done."""
+def link(
+    turn: Turn, source: str, sink: str, workload: str, *, copy_data: bool, name: str = "", stage: str = ""
+) -> bool:
+    """Set up or renew the propagation of a workload's tables from `source` to `sink`, on the host of the source; False
+    when that is done."""
     state = turn.state
     spec = LinkSystems(
         source=state.endpoints[source],
         sink=state.endpoints[sink],
-        workload=propagated_workload(state.plan, source),
+        workload=state.plan.workload(workload),
         copy_data=copy_data,
     )
     return batch(turn, [[(state.plan.system(source).host, spec)]], name=name, stage=stage)

@@ -101,11 +101,6 @@ def snapshots_after_populate(plan: Plan, stage: Populate) -> tuple[System, ...]:
     return tuple(s for s in reversed(start_order(plan)) if s.name in restored & filled and s.can_be_restored)
 
 
-def propagated_workload(plan: Plan, source: str) -> Workload:
-    """The workload whose tables a propagation replicates: the last one that its source was populated with."""
-    return plan.workload(populate_stages_of(plan, source)[-1].workload)
-
-
 def is_dispensable(plan: Plan, host: str, without: Collection[str], finished: Container[str]) -> bool:
     """Whether a run can continue without a host: no system is on it, and each remaining stage keeps a client."""
     gone = {*without, host}
