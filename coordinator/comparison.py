@@ -325,6 +325,7 @@ def compare(
             )
             for stage in before
             if stage in after and stage in reference.stages and stage in other.stages
+            if reference.stages[stage].kind == other.stages[stage].kind
         )
 
     first = at((CONFIDENCE, CONFIDENCE))
@@ -451,6 +452,10 @@ def _notes(sides: Mapping[str, Sequence[RunResults]]) -> Iterator[str]:
     stages = {name: runs[0].stages for name, runs in sides.items()}
     for lacking, whole in permutations(reversed(stages), 2):
         yield from (f"stage {one} was not run in {lacking}" for one in stages[whole] if one not in stages[lacking])
+    first, second = stages.values()
+    for one in (one for one in first if one in second and first[one].kind != second[one].kind):
+        kinds = " and ".join(f"{found[one].kind} in {name}" for name, found in stages.items())
+        yield f"stage {one} is {kinds}: not compared"
     for name, stage in ((name, stage) for name, found in stages.items() for stage in found.values()):
         if stage.search is not None and stage.search.rate is None:
             yield f"{stage.id} found {stage.search.answer} in {name}: {stage.search.reason}"

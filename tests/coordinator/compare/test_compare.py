@@ -644,6 +644,16 @@ def test_nothing_in_common_is_said() -> None:
     assert "No rung was measured in both." in page(compared, runs)
 
 
+def test_stages_of_one_name_and_two_kinds_are_not_compared() -> None:
+    ladder, search = results(), run(run_id=IDS[1])
+    both = [replace(ladder, stages={"cap": replace(ladder.stages["ladder"], id="cap")}), search]
+    for runs in (both, both[::-1]):
+        compared = [compare(*runs, despite=True)]
+        assert not compared[0].stages
+        assert any(note.startswith("stage cap is") for note in compared[0].notes)
+        assert "not compared" in page(compared, runs)
+
+
 def test_hostile_names_are_harmless_everywhere() -> None:
     odd = [iteration(4, at, 1_000.0 + at, HOSTILE) for at in (1, 2, 3)]
     stage = replace(results().stages["ladder"], id=HOSTILE, iterations=tuple(odd))
