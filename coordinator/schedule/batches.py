@@ -351,7 +351,7 @@ def receive_answer(turn: Turn, step: Batch, message: AgentMessage) -> None:
 def receive_late(turn: Turn, key: str, result: TaskResult) -> None:
     """Record what the statements or the program of a batch that was given up have done: they must not run again."""
     _, stage, *_, host = key.split("/")
-    if isinstance(result, SqlDone | CommandDone):
+    if isinstance(result, SqlDone | CommandDone) and stage != "-":  # such a task belongs to no stage
         _values_taken(turn, stage, host, result)
 
 
@@ -437,7 +437,7 @@ def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  
             _tuned(turn, step, spec, host, result)
         case _, Checked(findings=findings):
             _found(turn, step, key, findings)
-        case _, SqlDone() | CommandDone():
+        case RunSql() | RunCommand(), SqlDone() | CommandDone():
             _values_taken(turn, step.stage, host, result)
         case _:
             pass

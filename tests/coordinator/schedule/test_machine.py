@@ -122,6 +122,16 @@ def test_a_permanent_error_is_not_retried() -> None:
     assert not [event for event in driver.events(events.IterationVoided) if event.rerun]
 
 
+def test_the_result_of_another_kind_of_task_does_not_end_the_coordinator() -> None:
+    driver = Driver()
+    driver.up()
+    driver.done("inspect:db", "s1", 2.0, results.SqlDone(counts=(1,)))
+    assert driver.names().count("inspect:db/s1") == 2, "it is asked again"
+    driver.put(state.AgentGone(at_s=3.0, host="c2", reason="cut"))
+    driver.done("inspect:db", "s1", 3.1, results.SqlDone(counts=(1,)))
+    assert not driver.events(events.ValuesTaken)
+
+
 def test_messages_of_unknown_tasks_and_of_another_hosts_task_are_ignored() -> None:
     driver = Driver()
     assert driver.commands == [state.Dial(hosts=("s1", "c1", "c2"))], "no task is sent before all agents are up"
