@@ -104,12 +104,12 @@ def judge(turn: Turn) -> None:
     for found in fingerprints(results):
         for change in found.drift:
             turn.notice("warning", f"{found.name} has changed during the run: {change}", found.host)
-    systems_reached = {v.id for v in turn.state.progress.verdicts}
+    systems_reached = {v.id for v in turn.state.progress.folded.verdicts}
     for verdict in turn.evaluator.verdicts(turn.state.progress):
         if verdict.id not in systems_reached:
             turn.emit(verdict)
-    code = turn.evaluator.exit_code(turn.state.progress.verdicts)
-    turn.end("finished", code, outcome_text(turn.state.progress.verdicts, results.cautions))
+    code = turn.evaluator.exit_code(turn.state.progress.folded.verdicts)
+    turn.end("finished", code, outcome_text(turn.state.progress.folded.verdicts, results.cautions))
 
 
 def outcome_text(verdicts: Sequence[VerdictReached], cautions: Sequence[str] = ()) -> str:
@@ -258,7 +258,7 @@ def _turning(turn: Turn, stage: Stage) -> Stage:
 def _to_compare(turn: Turn) -> list[System]:
     """The populated sources whose propagation has not been compared."""
     progress = turn.state.progress
-    left = {system for _, system in progress.populated} - progress.compared
+    left = {system for _, system in progress.populated} - {one.source for one in progress.folded.propagations}
     return [source for source, _ in propagations(turn.state.plan) if source.name in left]
 
 

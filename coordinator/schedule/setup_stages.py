@@ -101,6 +101,7 @@ def check_after(turn: Turn, stage: Ladder | Search, when: Literal["iteration", "
     if ended is None:
         return False
     iteration = "" if when == "stage" else str(ended.id)
+    checked = {(one.stage, one.iteration, one.system, one.kind) for one in progress.folded.invariants}
     for load in (part.stage for part in parts(stage)):
         workload = plan.workload(load.workload)
         if invariants_after(workload) != ("iteration" if when == "iteration" else "stage"):
@@ -108,8 +109,7 @@ def check_after(turn: Turn, stage: Ladder | Search, when: Literal["iteration", "
         names = (
             name
             for name in systems_reached(plan, load.target)
-            if (stage.id, iteration, name, workload.kind) not in progress.invariants
-            and _has_checkable_rows(plan, load, name)
+            if (stage.id, iteration, name, workload.kind) not in checked and _has_checkable_rows(plan, load, name)
         )
         if _check_invariants(turn, load, names, iteration=iteration):
             return True
@@ -243,12 +243,11 @@ def read_schemas(turn: Turn, stage: Ladder | Search) -> bool:
     """Read the schema of the systems that a stage loads, before its first iteration; False when that is done."""
     state = turn.state
     reached = [system for part in parts(stage) for system in systems_reached(state.plan, part.stage.target)]
+    read = {(one.stage, one.system) for one in state.progress.folded.taken if one.when == "stage"}
     tasks = (
         (system.host, InspectSystem(endpoint=state.endpoints[system.name], schema=True))
         for system in map(state.plan.system, dict.fromkeys(reached))
-        if engines.of(system.engine).queries
-        and system.name in state.endpoints
-        and (stage.id, system.name) not in state.progress.schemas
+        if engines.of(system.engine).queries and system.name in state.endpoints and (stage.id, system.name) not in read
     )
     return batch(turn, [tasks], "facts", name=f"facts:stage:{stage.id}", stage=stage.id)
 
