@@ -38,7 +38,7 @@ from proveout.dsl.plan.plan import position
 from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool, Windows, lengths_s
 from proveout.proto.events import FaultSeen, IterationFinished, IterationId, IterationStarted, IterationVoided
 from proveout.proto.wire.messages import AgentMessage, Finish, Sample, TaskArmed, TaskDone, TaskFailed, Trigger
-from proveout.proto.wire.results import CaptureSample, FaultInjected, TaskError, TaskSample
+from proveout.proto.wire.results import CaptureResult, CaptureSample, FaultInjected, LoadResult, TaskError, TaskSample
 from proveout.proto.wire.tasks import HEALING_S, InjectFault, RunCapture, RunFio, RunLoad, Task
 
 _CAPTURE_MARGIN_S = 0.2
@@ -120,6 +120,10 @@ def receive(turn: Turn, step: Iterating, message: AgentMessage) -> None:
             lags = step.lags if lag_s is None else {**step.lags, key: lag_s}
             turn.set(step=replace(step, ready=step.ready | {key}, lags=lags))
         case TaskDone(key=key, result=result):
+            kind = LoadResult if key in step.loads else CaptureResult if key in step.captures else FaultInjected
+            if not isinstance(result, kind):
+                failed(turn, step, key, TaskError(code="invalid", message=f"it answered {type(result).__name__}"))
+                return
             step = replace(step, results={**step.results, key: result})
             turn.set(step=step)
             if key in step.faults and step.faults.keys() <= step.results.keys():
