@@ -325,6 +325,7 @@ def compare(
             )
             for stage in before
             if stage in after and stage in reference.stages and stage in other.stages
+            if _kinds(sides, stage) is None
         )
 
     first = at((CONFIDENCE, CONFIDENCE))
@@ -451,9 +452,18 @@ def _notes(sides: Mapping[str, Sequence[RunResults]]) -> Iterator[str]:
     stages = {name: runs[0].stages for name, runs in sides.items()}
     for lacking, whole in permutations(reversed(stages), 2):
         yield from (f"stage {one} was not run in {lacking}" for one in stages[whole] if one not in stages[lacking])
+    yield from (kinds for one in stages[REFERENCE] if (kinds := _kinds(sides, one)) is not None)
     for name, stage in ((name, stage) for name, found in stages.items() for stage in found.values()):
         if stage.search is not None and stage.search.rate is None:
             yield f"{stage.id} found {stage.search.answer} in {name}: {stage.search.reason}"
+
+
+def _kinds(sides: Mapping[str, Sequence[RunResults]], stage: str) -> str | None:
+    """The sentence on a stage that is of another kind in another run; None where it is of one."""
+    found = {(run.stages[stage].kind, name) for name, runs in sides.items() for run in runs if stage in run.stages}
+    if len({kind for kind, _ in found}) < 2:
+        return None
+    return f"stage {stage} is not compared: {', '.join(f'{kind} in {name}' for kind, name in sorted(found))}"
 
 
 def _offered(stages: Sequence[StagePair]) -> Iterator[str]:
@@ -535,7 +545,8 @@ def _stage(
         values = tuple(row for name in _measured(base) if (row := _value(stages, tree, name)) is not None)
         return StagePair(id=base.id, kind=base.kind, rungs=(), missing=(), tree=tree, values=values)
     left, right = ({rung.threads: rung for rung in stage.rungs if rung.tree} for stage in (base, other))
-    shared = sorted(threads for threads in left.keys() & right.keys() if str(threads) in tree[RUNGS])
+    whole = tree.get(RUNGS, {})  # without them where one of several runs of a side has left the stage out
+    shared = sorted(threads for threads in left.keys() & right.keys() if str(threads) in whole)
     rates = {n: offered(left[n].iterations, right[n].iterations, plan) for n in shared}
     tree = _without_offered(tree, rates)
     pairs = [

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 import stat
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -475,11 +476,13 @@ def bound(address: str | None) -> Iterator[Listening | None]:
         yield None
         return
     made = _listening(address)
+    mine = Path(address).lstat() if "/" in address else None
     try:
         yield made
     finally:
-        if "/" in address:  # while it listens, no other process takes the place
-            Path(address).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # another run takes the place of a socket that was removed
+            if mine is not None and os.path.samestat(mine, Path(address).lstat()):
+                Path(address).unlink()
         made.socket.close()
 
 
@@ -526,11 +529,12 @@ def _listening(address: str) -> Listening:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             made.bind(where)
         made.listen(CONNECTIONS_MAX)
-    except OSError as fault:
+    except (OSError, UnicodeError) as fault:  # the latter of a host that cannot be a name
         if made is not None:
             made.close()
-        way_out = "Name another address, or stop what listens there." if fault.errno == errno.EADDRINUSE else _FORMS
-        what = f"--metrics {address}: cannot listen there: {fault.strerror or fault}"
+        taken = isinstance(fault, OSError) and fault.errno == errno.EADDRINUSE
+        way_out = "Name another address, or stop what listens there." if taken else _FORMS
+        what = f"--metrics {address}: cannot listen there: {getattr(fault, 'strerror', None) or fault}"
         raise UnusableMetricsAddress(what, way_out=way_out) from fault
     made.setblocking(False)
     if "/" in address:

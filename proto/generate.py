@@ -27,12 +27,7 @@ from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from google.protobuf.descriptor_pb2 import (
-    DescriptorProto,
-    EnumDescriptorProto,
-    FieldDescriptorProto,
-    FileDescriptorProto,
-)
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 
 from proveout.core.errors import ProveoutError
 from proveout.proto.wire import agent_pb2, messages
@@ -185,27 +180,16 @@ def _attribute(record: ast.ClassDef, name: str) -> ast.AnnAssign:
 
 
 class Numbers:
-    """The numbers of a message or an enum: those that it has by what has them, and those that are reserved."""
+    """The numbers of a message or an enum: those that it has by their meaning, and those that are reserved."""
 
-    def __init__(self, taken: Mapping[Any, int], reserved: Iterable[int]) -> None:
-        self._taken, self._reserved = taken, set(reserved)
-        self._last = max((*taken.values(), *self._reserved), default=0)
+    def __init__(self, known: Mapping[int, str], released: Iterable[int]) -> None:
+        self._taken = {what: number for number, what in known.items() if what != RESERVED}
+        self._all = {*known, *released}
+        self._last = max(self._all, default=0)
         self._used: set[int] = set()
 
-    @classmethod
-    def of_message(cls, proto: DescriptorProto, released: Iterable[int]) -> Numbers:
-        """Those of the fields of a message, by name and type."""
-        reserved = (number for span in proto.reserved_range for number in range(span.start, span.end))
-        return cls({(one.name, type_of(one)): one.number for one in proto.field}, (*reserved, *released))
-
-    @classmethod
-    def of_enum(cls, proto: EnumDescriptorProto, first: str, released: Iterable[int]) -> Numbers:
-        """Those of the values of an enum, of which the first has the number 0."""
-        reserved = (number for span in proto.reserved_range for number in range(span.start, span.end + 1))
-        return cls({first: 0} | {one.name: one.number for one in proto.value}, (*reserved, *released))
-
-    def number(self, what: Any) -> int:
-        """The number of a field (name, type) or of the value of an enum."""
+    def number(self, what: str) -> int:
+        """The number of a meaning, as a `Contract` has it."""
         if what not in self._taken:
             self._last += 1
         number = self._taken.get(what, self._last)
@@ -214,7 +198,7 @@ class Numbers:
 
     def reserved(self) -> list[str]:
         """A line with the numbers that nothing has any more, if there are any."""
-        gone = sorted((self._reserved | set(self._taken.values())) - self._used)
+        gone = sorted(self._all - self._used)
         return [f"  reserved {', '.join(map(str, gone))};"] if gone else []
 
 
@@ -230,9 +214,7 @@ class _Writer:
     """Writes the messages and enums of the records that are visited."""
 
     def __init__(self, committed: FileDescriptorProto, released: Mapping[str, Iterable[int]]) -> None:
-        self._released = released
-        self._messages = {one.name: one for one in committed.message_type}
-        self._known_enums = {one.name: one for one in committed.enum_type}
+        self._released, self._known = released, contract(committed)
         self._sources: dict[str, Source] = {}
         self._records: set[type] = set()
         self._enums: set[str] = set()
@@ -263,9 +245,8 @@ class _Writer:
                 if isinstance(node, ast.ClassDef) and node.name in own:
                     yield from self.record(own[node.name])
 
-    def _numbers(self, message: str) -> Numbers:
-        proto = self._messages.get(message, DescriptorProto())
-        return Numbers.of_message(proto, self._released.get(message, ()))
+    def _numbers(self, name: str, first: Mapping[int, str] = types.MappingProxyType({})) -> Numbers:
+        return Numbers(self._known.get(name, first), self._released.get(name, ()))
 
     def record(self, cls: type) -> Iterator[str]:
         """The message of a record, after the enums that its fields are the first to have."""
@@ -280,7 +261,8 @@ class _Writer:
                 continue
             kind = self.type(hint, source, _attribute(node, one.name))
             yield from self._new_enum(kind.split()[-1], source)
-            lines += _field(f"{kind} {one.name} = {numbers.number((one.name, kind))};", text, 2)
+            declared = f"{kind} {one.name}"
+            lines += _field(declared, numbers.number(declared), text, 2)
         yield _block(source.text_of_record(node), f"message {cls.__name__}", [*numbers.reserved(), *lines])
 
     def oneof(self, name: str, text: str, union: Any, numbers: Numbers) -> list[str]:
@@ -290,7 +272,7 @@ class _Writer:
             source = self.source(cls.__module__)
             said = " ".join(source.text_of_record(source.record(cls.__name__)).split()).partition(". ")[0].rstrip(".")
             kind, member = cls.__name__, member_name(cls.__name__)
-            lines += _field(f"{kind} {member} = {numbers.number((member, kind))};", said, 4)
+            lines += _field(f"{kind} {member}", numbers.number(f"{kind} {member} of {name}"), said, 4)
         return [*_comment(text, 2), f"  oneof {name} {{", *lines, "  }"]
 
     def envelope(self, alias: str, union: Any) -> str:
@@ -342,8 +324,7 @@ class _Writer:
             return
         self._enums.add(name)
         names = [f"{member_name(name)}_{value}".upper() for value in ("unspecified", *values)]
-        proto = self._known_enums.get(name, EnumDescriptorProto())
-        numbers = Numbers.of_enum(proto, names[0], self._released.get(name, ()))
+        numbers = self._numbers(name, {0: names[0]})
         lines = [f"  {one} = {numbers.number(one)};" for one in names]
         yield _block(source.text_of_alias(name), f"enum {name}", [*numbers.reserved(), *lines])
 
@@ -355,10 +336,11 @@ def _comment(text: str, indent: int) -> list[str]:
     return [f"{begin}{line}".rstrip() for lines in paragraphs for line in ("", *lines)][1:]
 
 
-def _field(declared: str, text: str, indent: int) -> list[str]:
+def _field(declared: str, number: int, text: str, indent: int) -> list[str]:
     """A field with its comment, beside it where there is room."""
-    line = f"{' ' * indent}{declared}  // {text}"
-    return [line] if len(line) <= WIDTH else [*_comment(text, indent), " " * indent + declared]
+    line = f"{' ' * indent}{declared} = {number};"
+    beside = f"{line}  // {text}"
+    return [beside] if len(beside) <= WIDTH else [*_comment(text, indent), line]
 
 
 def _block(text: str, head: str, lines: list[str]) -> str:

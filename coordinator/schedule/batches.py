@@ -351,7 +351,7 @@ def receive_answer(turn: Turn, step: Batch, message: AgentMessage) -> None:
 def receive_late(turn: Turn, key: str, result: TaskResult) -> None:
     """Record what the statements or the program of a batch that was given up have done: they must not run again."""
     _, stage, *_, host = key.split("/")
-    if isinstance(result, SqlDone | CommandDone):
+    if isinstance(result, SqlDone | CommandDone) and stage != "-":  # such a task belongs to no stage
         _values_taken(turn, stage, host, result)
 
 
@@ -421,9 +421,10 @@ def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  
             turn.set(linked=turn.state.linked | {source.system})
         case SnapshotSystem(system=system), _:
             _moved(turn, system, result)
-        case StopSystem(system=name), _:
+        case StopSystem(system=name, remove=remove), _:
             left = {n: e for n, e in turn.state.endpoints.items() if n != name}
-            turn.set(endpoints=left, started=turn.state.started - {name})
+            pristine = turn.state.pristine | ({name} if remove else set())
+            turn.set(endpoints=left, started=turn.state.started - {name}, pristine=pristine)
             _unlinked(turn, name)
         case CompareSystems(), Compared():
             _compared(turn, spec, result)
@@ -436,7 +437,7 @@ def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  
             _tuned(turn, step, spec, host, result)
         case _, Checked(findings=findings):
             _found(turn, step, key, findings)
-        case _, SqlDone() | CommandDone():
+        case RunSql() | RunCommand(), SqlDone() | CommandDone():
             _values_taken(turn, step.stage, host, result)
         case _:
             pass
@@ -498,8 +499,9 @@ def _started(turn: Turn, system: System, result: SystemStarted) -> None:
     turn.set(started=turn.state.started | {system.name})
     if known or not result.fresh:  # a running system answers a repeated start like the first
         return
+    wiped = system.name in turn.state.pristine  # by a populate, which replaces its data
     turn.set(pristine=turn.state.pristine | {system.name})
-    if any(name == system.name for _, name in turn.state.progress.populated):
+    if not wiped and any(name == system.name for _, name in turn.state.progress.populated):
         made = _made_by(turn.state.plan, turn.state.progress, system.name)
         _redo(turn, made, f"the data of {system.name} is lost; it is populated again")
 

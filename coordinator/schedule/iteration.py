@@ -7,7 +7,7 @@ so that samples bracket both of its ends. An incomplete iteration is void and ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from proveout.coordinator.measure.outages import OUTAGE
@@ -38,7 +38,7 @@ from proveout.dsl.plan.plan import position
 from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool, Windows, lengths_s
 from proveout.proto.events import FaultSeen, IterationFinished, IterationId, IterationStarted, IterationVoided
 from proveout.proto.wire.messages import AgentMessage, Finish, Sample, TaskArmed, TaskDone, TaskFailed, Trigger
-from proveout.proto.wire.results import CaptureSample, FaultInjected, TaskError, TaskSample
+from proveout.proto.wire.results import CaptureResult, CaptureSample, FaultInjected, LoadResult, TaskError, TaskSample
 from proveout.proto.wire.tasks import HEALING_S, InjectFault, RunCapture, RunFio, RunLoad, Task
 
 _CAPTURE_MARGIN_S = 0.2
@@ -65,11 +65,12 @@ def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | No
     """Send the loads (to be armed) and the captures (to run at once)."""
     state = turn.state
     slot = (stage.id, iteration.rung, iteration.repeat, f"{state.setup.epoch}.{iteration.attempt}")
-    loads: Sequence[tuple[str, RunLoad | RunFio]]
+    specs: list[tuple[str, RunLoad | RunFio | RunCapture | InjectFault]]
+    specs = [*capture_tasks(state, stage.captures, windows)]
     if isinstance(stage, Tool):
-        loads = tool_tasks(state.plan, stage, iteration, state.setup.data_root, state.progress.without)
+        specs += tool_tasks(state, stage, iteration)
     else:
-        loads = load_tasks(
+        specs += load_tasks(
             state.plan,
             stage,
             iteration=iteration,
@@ -79,19 +80,8 @@ def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | No
             cores=state.progress.cores,
             without=state.progress.without,
         )
-    endpoints = {**state.setup.external, **state.endpoints}
-    captures = capture_tasks(state.plan, stage.captures, endpoints, state.progress.without, windows)
-    faults: Sequence[tuple[str, InjectFault]] = ()
     if isinstance(stage, Ladder):
-        faults = fault_tasks(
-            state.plan,
-            stage,
-            iteration=iteration,
-            endpoints=endpoints,
-            data_root=state.setup.data_root,
-            without=state.progress.without,
-        )
-    specs: list[tuple[str, RunLoad | RunFio | RunCapture | InjectFault]] = [*captures, *loads, *faults]
+        specs += fault_tasks(state, stage, iteration)
     assigned = [(task_key(state.setup.run_id, slot, spec.subject, host), host, spec) for host, spec in specs]
     hosts = {key: host for key, host, _ in assigned}
     names = {key: spec.capture.name for key, _, spec in assigned if isinstance(spec, RunCapture)}
@@ -130,6 +120,10 @@ def receive(turn: Turn, step: Iterating, message: AgentMessage) -> None:
             lags = step.lags if lag_s is None else {**step.lags, key: lag_s}
             turn.set(step=replace(step, ready=step.ready | {key}, lags=lags))
         case TaskDone(key=key, result=result):
+            kind = LoadResult if key in step.loads else CaptureResult if key in step.captures else FaultInjected
+            if not isinstance(result, kind):
+                failed(turn, step, key, TaskError(code="invalid", message=f"it answered {type(result).__name__}"))
+                return
             step = replace(step, results={**step.results, key: result})
             turn.set(step=step)
             if key in step.faults and step.faults.keys() <= step.results.keys():

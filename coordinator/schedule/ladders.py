@@ -14,18 +14,20 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Any
 
+from proveout.coordinator.measure.load_merge import present_hosts
 from proveout.coordinator.schedule import iteration
 from proveout.coordinator.schedule.batches import batch, emit_provisional_verdicts, forget_parts, part_of
 from proveout.coordinator.schedule.rate_search import Probe, Rates
 from proveout.coordinator.schedule.setup_stages import PARTS, check_after, pool_part, read_schemas
 from proveout.coordinator.schedule.state import RunProgress, Turn, Undecided, Unresolved
-from proveout.coordinator.schedule.tasks import tool_file_tasks
+from proveout.coordinator.schedule.tasks import tool_data_root
 from proveout.core.numbers import percent
 from proveout.core.statistics import FUTILE, repeats_confidence
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.stages import Drop, Ladder, Measuring, Open, Phased, Search, Stage, Tool
 from proveout.dsl.plan.topology import Expression
 from proveout.proto.events import IterationFinished, IterationId, IterationStarted, LadderCut, StageFinished
+from proveout.proto.wire.tasks import PrepareFio
 
 
 def _resolved(turn: Turn, stage: Ladder | Search) -> tuple[float | None, ...] | None:
@@ -262,7 +264,8 @@ def tool_part(turn: Turn, stage: Tool) -> bool:
     ]
     if not due:
         return False
-    tasks = tool_file_tasks(state.plan, stage, state.setup.data_root, state.progress.without)
+    hosts = present_hosts(stage.clients, state.progress.without)
+    tasks = [(host, PrepareFio(job=stage.job, data_root=tool_data_root(state, host))) for host in hosts]
     files = batch(turn, [tasks], name=part_of(stage, "files"), stage=stage.id)
     return files or begin(turn, stage, due[0], None, "measure")
 

@@ -30,12 +30,11 @@ from proveout.coordinator.schedule.state import CloseSessions, Dial, Dialling, T
 from proveout.coordinator.schedule.tasks import (
     DRAIN_TIMEOUT_S,
     populate_stages_of,
-    propagated_workload,
     propagations,
     start_order,
 )
 from proveout.dsl.plan import iteration_order
-from proveout.dsl.plan.stages import Ladder, Search, Stage
+from proveout.dsl.plan.stages import Ladder, Populate, Search, Stage
 from proveout.dsl.plan.topology import Declared, System
 from proveout.dsl.rules.host_rules import Unmet, unmet
 from proveout.dsl.source.nodes import did_you_mean
@@ -105,12 +104,12 @@ def judge(turn: Turn) -> None:
     for found in fingerprints(results):
         for change in found.drift:
             turn.notice("warning", f"{found.name} has changed during the run: {change}", found.host)
-    systems_reached = {v.id for v in turn.state.progress.verdicts}
+    systems_reached = {v.id for v in turn.state.progress.folded.verdicts}
     for verdict in turn.evaluator.verdicts(turn.state.progress):
         if verdict.id not in systems_reached:
             turn.emit(verdict)
-    code = turn.evaluator.exit_code(turn.state.progress.verdicts)
-    turn.end("finished", code, outcome_text(turn.state.progress.verdicts, results.cautions))
+    code = turn.evaluator.exit_code(turn.state.progress.folded.verdicts)
+    turn.end("finished", code, outcome_text(turn.state.progress.folded.verdicts, results.cautions))
 
 
 def outcome_text(verdicts: Sequence[VerdictReached], cautions: Sequence[str] = ()) -> str:
@@ -259,7 +258,7 @@ def _turning(turn: Turn, stage: Stage) -> Stage:
 def _to_compare(turn: Turn) -> list[System]:
     """The populated sources whose propagation has not been compared."""
     progress = turn.state.progress
-    left = {system for _, system in progress.populated} - progress.compared
+    left = {system for _, system in progress.populated} - {one.source for one in progress.folded.propagations}
     return [source for source, _ in propagations(turn.state.plan) if source.name in left]
 
 
@@ -290,7 +289,7 @@ def _systems(turn: Turn) -> bool:
         return False
     spec: TaskSpec
     if system.provision is not None:
-        spec = start_of(turn, as_restarted(state.plan, state.progress, system))
+        spec = start_of(state, as_restarted(state.plan, state.progress, system))
     else:
         spec = InspectSystem(endpoint=state.setup.external[system.name])
     return batch(turn, [[(system.host, spec)]], "start")
@@ -308,15 +307,24 @@ def _populate_again(turn: Turn) -> bool:
 
 
 def _relink(turn: Turn) -> bool:
-    """Renew a propagation that was set up by an earlier coordinator process or before its systems were restarted."""
-    state = turn.state
+    """Renew a propagation that was set up by an earlier coordinator process or before its systems were restarted; not
+    while a populate loads one of its ends, and sets it up then."""
+    state, progress = turn.state, turn.state.progress
     for source, sink in propagations(state.plan):
-        made = any(
-            state.progress.has_run(stage.id) or part_of(stage, f"link:{source.name}") in state.parts_done
-            for stage in populate_stages_of(state.plan, source.name)
+
+        def is_linked(stage: Populate, part: str = f"link:{source.name}") -> bool:
+            return progress.has_run(stage.id) or part_of(stage, part) in state.parts_done
+
+        made = [*filter(is_linked, populate_stages_of(state.plan, source.name))]
+        begun = (
+            stage
+            for name in (source.name, sink.name)
+            for stage in populate_stages_of(state.plan, name)
+            if stage.id in progress.folded.stages and not progress.finished(stage.id)
         )
-        if made and source.name not in state.linked:
-            return link(turn, source.name, sink.name, copy_data=False, stage=state.stage)
+        if made and source.name not in state.linked and all(map(is_linked, begun)):
+            workload = made[-1].workload
+            return link(turn, source.name, sink.name, workload, copy_data=False, stage=state.stage)
     return False
 
 
@@ -353,10 +361,11 @@ def _compare(turn: Turn) -> None:
     state = turn.state
     source = _to_compare(turn)[0]
     sink = str(source.propagates_to)
+    loaded = [one for one in populate_stages_of(state.plan, source.name) if state.progress.has_run(one.id)]
     spec = CompareSystems(
         source=state.endpoints[source.name],
         sink=state.endpoints[sink],
-        workload=propagated_workload(state.plan, source.name),
+        workload=state.plan.workload(loaded[-1].workload),
         drain_timeout_s=DRAIN_TIMEOUT_S,
     )
     batch(turn, [[(source.host, spec)]])

@@ -25,14 +25,11 @@ from proveout.coordinator.schedule.batches import batch, next_task, part_of
 from proveout.coordinator.schedule.state import SKIPPED, Batch, Cluster, RunProgress, State, Tuned, Turn, Waiting
 from proveout.coordinator.schedule.tasks import (
     links_after_populate,
-    load_id,
     populate_stages_of,
     populate_tasks,
-    propagated_workload,
     propagations,
     snapshots_after_populate,
     start_order,
-    start_task,
     tools_on,
     tuning_endpoints,
 )
@@ -104,6 +101,7 @@ def check_after(turn: Turn, stage: Ladder | Search, when: Literal["iteration", "
     if ended is None:
         return False
     iteration = "" if when == "stage" else str(ended.id)
+    checked = {(one.stage, one.iteration, one.system, one.kind) for one in progress.folded.invariants}
     for load in (part.stage for part in parts(stage)):
         workload = plan.workload(load.workload)
         if invariants_after(workload) != ("iteration" if when == "iteration" else "stage"):
@@ -111,8 +109,7 @@ def check_after(turn: Turn, stage: Ladder | Search, when: Literal["iteration", "
         names = (
             name
             for name in systems_reached(plan, load.target)
-            if (stage.id, iteration, name, workload.kind) not in progress.invariants
-            and _has_checkable_rows(plan, load, name)
+            if (stage.id, iteration, name, workload.kind) not in checked and _has_checkable_rows(plan, load, name)
         )
         if _check_invariants(turn, load, names, iteration=iteration):
             return True
@@ -229,7 +226,7 @@ def read_facts(
     """Read the facts of hosts, with their tools and the data directories of their provisioned systems, and of running
     systems, where they were not read then; False when all were."""
     state, plan = turn.state, turn.state.plan
-    ends = {**state.setup.external, **state.endpoints}
+    ends = state.ends
     tasks: list[tuple[str, TaskSpec]] = []
     for host in hosts:
         if (when, host, "") not in state.progress.taken:
@@ -246,12 +243,11 @@ def read_schemas(turn: Turn, stage: Ladder | Search) -> bool:
     """Read the schema of the systems that a stage loads, before its first iteration; False when that is done."""
     state = turn.state
     reached = [system for part in parts(stage) for system in systems_reached(state.plan, part.stage.target)]
+    read = {(one.stage, one.system) for one in state.progress.folded.taken if one.when == "stage"}
     tasks = (
         (system.host, InspectSystem(endpoint=state.endpoints[system.name], schema=True))
         for system in map(state.plan.system, dict.fromkeys(reached))
-        if engines.of(system.engine).queries
-        and system.name in state.endpoints
-        and (stage.id, system.name) not in state.progress.schemas
+        if engines.of(system.engine).queries and system.name in state.endpoints and (stage.id, system.name) not in read
     )
     return batch(turn, [tasks], "facts", name=f"facts:stage:{stage.id}", stage=stage.id)
 
@@ -301,7 +297,7 @@ def _send(turn: Turn, stage: str, tunings: Iterable[Tuning], *, systems: bool) -
         if mine and Tuned(host=host, stage=stage, systems=systems) not in state.tuned:
             names = dict.fromkeys(tuning.system for tuning in mine if tuning.system)
             up = (name for name in names if name in state.endpoints)
-            endpoints = tuning_endpoints(up, {**state.setup.external, **state.endpoints})
+            endpoints = tuning_endpoints(up, state.ends)
             tasks.append((host, ApplyTuning(tunings=mine, endpoints=endpoints)))
     turn.set(touched=state.touched | {Tuned(host=host, systems=systems) for host, _ in tasks})
     return batch(turn, [tasks], stage=stage)
@@ -370,7 +366,7 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
             return True
     for source, sink, copy_data in links_after_populate(state.plan, stage):
         part = part_of(stage, f"link:{source.name}")
-        if link(turn, source.name, sink.name, copy_data=copy_data, name=part, stage=stage.id):
+        if link(turn, source.name, sink.name, stage.workload, copy_data=copy_data, name=part, stage=stage.id):
             return True
     copies = [
         (f"save:{one.name}", one.host, SnapshotSystem(system=one, data_root=state.setup.data_root, action="save"))
@@ -381,18 +377,11 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
 
 
 def _populate(turn: Turn, stage: Populate, system: str) -> bool:
-    state, started = turn.state, turn.state.progress.started
-    waves = populate_tasks(
-        state.plan,
-        stage,
-        state.endpoints[system],
-        load=load_id(state.setup.run_id, started.version if started else "", stage, system),
-        cores=state.progress.cores,
-        without=state.progress.without,
-    )
-    if not batch(turn, waves, name=part_of(stage, f"populate:{system}"), stage=stage.id):
+    if not batch(
+        turn, populate_tasks(turn.state, stage, system), name=part_of(stage, f"populate:{system}"), stage=stage.id
+    ):
         return False
-    turn.set(pristine=state.pristine - {system})
+    turn.set(pristine=turn.state.pristine - {system})
     return True
 
 
@@ -411,13 +400,16 @@ def _wipe(turn: Turn, stage: Populate) -> bool:
     return batch(turn, ([(s.host, StopSystem(system=s.name, data_root=root, remove=True))] for s in held))
 
 
-def link(turn: Turn, source: str, sink: str, *, copy_data: bool, name: str = "", stage: str = "") -> bool:
-    """Set up or renew the propagation from `source` to `sink`, on the host of the source; False when that is done."""
+def link(
+    turn: Turn, source: str, sink: str, workload: str, *, copy_data: bool, name: str = "", stage: str = ""
+) -> bool:
+    """Set up or renew the propagation of a workload's tables from `source` to `sink`, on the host of the source; False
+    when that is done."""
     state = turn.state
     spec = LinkSystems(
         source=state.endpoints[source],
         sink=state.endpoints[sink],
-        workload=propagated_workload(state.plan, source),
+        workload=state.plan.workload(workload),
         copy_data=copy_data,
     )
     return batch(turn, [[(state.plan.system(source).host, spec)]], name=name, stage=stage)
@@ -540,17 +532,24 @@ def restart_part(turn: Turn, stage: Restart) -> bool:
     """Stop the system and start it with the stage's settings; False when that is done."""
     root, system = turn.state.setup.data_root, turn.state.plan.system(stage.system)
     stop = (system.host, StopSystem(system=system.name, data_root=root, remove=False))
-    start = (system.host, start_of(turn, _with_settings(system, stage)))
+    start = (system.host, start_of(turn.state, _with_settings(system, stage)))
     return batch(turn, [[stop], [start]], name=part_of(stage, "restart"), stage=stage.id)
 
 
-def start_of(turn: Turn, system: System) -> StartSystem:
-    """The task that starts a system with these settings; a standby has those of its primary too."""
-    state = turn.state
-    above: tuple[tuple[str, str], ...] = ()
+def start_of(state: State, system: System) -> StartSystem:
+    """The task that starts a system with these settings, in its role. The primary of a standby is up by then; its
+    settings come first: a standby has room for what it has room for."""
+    standbys = state.plan.standbys_of(system.name)
     if system.standby_of is not None:
         above = as_restarted(state.plan, state.progress, state.plan.system(system.standby_of)).settings
-    return start_task(state.plan, system, state.endpoints, state.setup.data_root, above)
+        system = _with_settings(replace(system, settings=above), system)
+    return StartSystem(
+        system=system,
+        data_root=state.setup.data_root,
+        primary=(state.endpoints[system.follows],) if system.follows is not None else (),
+        standbys=tuple(one.name for one in standbys),
+        synchronous=tuple(one.name for one in standbys if one.synchronous),
+    )
 
 
 def as_restarted(plan: Plan, progress: RunProgress, system: System) -> System:
@@ -561,8 +560,8 @@ def as_restarted(plan: Plan, progress: RunProgress, system: System) -> System:
     return system if last is None else _with_settings(system, last)
 
 
-def _with_settings(system: System, stage: Restart) -> System:
-    return replace(system, settings=tuple(sorted({**dict(system.settings), **dict(stage.settings)}.items())))
+def _with_settings(system: System, more: Restart | System) -> System:
+    return replace(system, settings=tuple(sorted({**dict(system.settings), **dict(more.settings)}.items())))
 
 
 def reboot_part(turn: Turn, stage: Reboot) -> bool:

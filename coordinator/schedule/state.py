@@ -291,26 +291,12 @@ class RunProgress:
         return self.folded.ended
 
     @property
-    def verdicts(self) -> tuple[VerdictReached, ...]:
-        return self.folded.verdicts
-
-    @property
     def stages_finished(self) -> dict[str, StageFinished]:
         return {one.id: one.finished for one in self.folded.stages.values() if one.finished is not None}
 
     @property
     def cores(self) -> dict[str, int]:
         return {host: up.cores for host, up in self.folded.agents.items()}
-
-    @property
-    def schemas(self) -> set[tuple[str, str]]:
-        """(stage, system) of the schemas that were read."""
-        return {(one.stage, one.system) for one in self.folded.taken if one.when == "stage"}
-
-    @property
-    def invariants(self) -> set[tuple[str, str, str, str]]:
-        """(stage, iteration or "", system, kind of workload) of the invariants that were checked."""
-        return {(one.stage, one.iteration, one.system, one.kind) for one in self.folded.invariants}
 
     @property
     def voided(self) -> list[IterationVoided]:
@@ -329,11 +315,6 @@ class RunProgress:
     @property
     def searches(self) -> dict[str, SearchFinished]:
         return {one.id: one.search for one in self.folded.stages.values() if one.search is not None}
-
-    @property
-    def compared(self) -> frozenset[str]:
-        """The sources of the propagations that were compared."""
-        return frozenset(one.source for one in self.folded.propagations)
 
     def taken_values(self, stage: str) -> int:
         """The number of times that a stage has given its numbers."""
@@ -649,6 +630,11 @@ class State:
     step: Step | None = None
     ending: Ending | None = None
     over: bool = False
+
+    @property
+    def ends(self) -> Mapping[str, Endpoint]:
+        """The endpoints of systems that run already, of their `admin` and of exporters, and those of started ones."""
+        return {**self.setup.external, **self.endpoints}
 
 
 class Turn:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping
 
 from proveout.coordinator.measure.load_merge import Distribution, load_hosts, load_shares, present_hosts
+from proveout.coordinator.schedule.state import State
 from proveout.dsl import engines
 from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan import slices
@@ -45,12 +46,10 @@ from proveout.proto.wire.tasks import (
     LoadPool,
     LoadShare,
     PopulateSystem,
-    PrepareFio,
     RevertTuning,
     RunCapture,
     RunFio,
     RunLoad,
-    StartSystem,
     TaskSpec,
 )
 
@@ -62,28 +61,6 @@ def propagations(plan: Plan) -> tuple[tuple[System, System], ...]:
     """Each (source, sink) of the plan that proveout sets up and compares."""
     sources = (s for s in plan.systems if not s.propagates_by_itself)
     return tuple((s, plan.system(s.propagates_to)) for s in sources if s.propagates_to is not None)
-
-
-def start_task(
-    plan: Plan,
-    system: System,
-    endpoints: Mapping[str, Endpoint],
-    data_root: str,
-    primary_settings: Iterable[tuple[str, str]] = (),
-) -> StartSystem:
-    """The task that starts a provisioned system with these settings, in its role; the primary of a standby, which has
-    `primary_settings`, is up by then."""
-    standbys = plan.standbys_of(system.name)
-    if system.standby_of is not None:  # those of the primary come first: a standby has room for what it has room for
-        settings = {**dict(primary_settings), **dict(system.settings)}
-        system = dataclasses.replace(system, settings=tuple(sorted(settings.items())))
-    return StartSystem(
-        system=system,
-        data_root=data_root,
-        primary=(endpoints[system.follows],) if system.follows is not None else (),
-        standbys=tuple(one.name for one in standbys),
-        synchronous=tuple(one.name for one in standbys if one.synchronous),
-    )
 
 
 def start_order(plan: Plan) -> tuple[System, ...]:
@@ -122,11 +99,6 @@ def snapshots_after_populate(plan: Plan, stage: Populate) -> tuple[System, ...]:
     restored = {name for s in later if isinstance(s, Reset) and s.restore for name in s.systems}
     filled = set(stage.into) | {sink.name for _, sink, _ in links_after_populate(plan, stage)}
     return tuple(s for s in reversed(start_order(plan)) if s.name in restored & filled and s.can_be_restored)
-
-
-def propagated_workload(plan: Plan, source: str) -> Workload:
-    """The workload whose tables a propagation replicates: the last one that its source was populated with."""
-    return plan.workload(populate_stages_of(plan, source)[-1].workload)
 
 
 def is_dispensable(plan: Plan, host: str, without: Collection[str], finished: Container[str]) -> bool:
@@ -200,24 +172,20 @@ def load_tasks(
     )
 
 
-def populate_tasks(
-    plan: Plan,
-    stage: Populate,
-    endpoint: Endpoint,
-    *,
-    load: str,
-    cores: Mapping[str, int],
-    without: Collection[str] = (),
-) -> tuple[tuple[tuple[str, PopulateSystem], ...], ...]:
+def populate_tasks(state: State, stage: Populate, system: str) -> tuple[tuple[tuple[str, PopulateSystem], ...], ...]:
     """The waves of tasks that load a system: one task where one host loads; else the first host prepares the tables,
     each loads a share of the keys in proportion to its workers, and the first one finishes.
 
-    An engine with a limited number of workers is loaded by the first host.
+    An engine with a limited number of workers is loaded by the first host. The load has the same id when the run
+    resumes with the same release, which makes the same rows.
     """
-    hosts = present_hosts(stage.clients, without)
-    workers = {host: stage.workers or cores.get(host, 1) for host in hosts}
+    progress, endpoint = state.progress, state.endpoints[system]
+    hosts = present_hosts(stage.clients, progress.without)
+    workers = {host: stage.workers or progress.cores.get(host, 1) for host in hosts}
+    version = progress.started.version if progress.started else ""
+    load = hashlib.sha256(f"{version}/{state.setup.run_id}/{stage.id}/{system}".encode()).hexdigest()[:32]
     whole = PopulateSystem(
-        workload=plan.workload(stage.workload), endpoint=endpoint, workers=workers[hosts[0]], load=load
+        workload=state.plan.workload(stage.workload), endpoint=endpoint, workers=workers[hosts[0]], load=load
     )
     if len(hosts) == 1 or engines.of(endpoint.engine).populate_workers_max is not None:
         return (((hosts[0], whole),),)
@@ -229,11 +197,6 @@ def populate_tasks(
     prepare = dataclasses.replace(whole, steps=("prepare",), workers=1)
     finish = dataclasses.replace(whole, steps=("finish",))
     return ((hosts[0], prepare),), tuple(shares), ((hosts[0], finish),)
-
-
-def load_id(run_id: str, version: str, stage: Populate, system: str) -> str:
-    """The id of a load: the same when the run resumes with the same release (`version`), which makes the same rows."""
-    return hashlib.sha256(f"{version}/{run_id}/{stage.id}/{system}".encode()).hexdigest()[:32]
 
 
 def _hosts_shares(part: Part, rung: int, rate: float | None, without: Collection[str]) -> dict[str, LoadShare]:
@@ -269,17 +232,10 @@ def _in_slices(stage: Ladder | Search, slot: str, part: Part, share: LoadShare) 
     return _arriving(Phased(levels=(level,), of="threads", think=think), share)
 
 
-def fault_tasks(
-    plan: Plan,
-    stage: Ladder,
-    *,
-    iteration: IterationId,
-    endpoints: Mapping[str, Endpoint],
-    data_root: str,
-    without: Collection[str] = (),
-) -> tuple[tuple[str, InjectFault], ...]:
+def fault_tasks(state: State, stage: Ladder, iteration: IterationId) -> tuple[tuple[str, InjectFault], ...]:
     """The faults of an iteration: of each fault one task for each host that it changes. All hosts begin a fault at the
     same instants, and so does another attempt."""
+    plan = state.plan
     return tuple(
         (
             host,
@@ -290,21 +246,19 @@ def fault_tasks(
                 begins_s=tuple(measured_from_s(stage.windows) + begin_s for begin_s in fault.begins_s(iteration.slot)),
                 windows=stage.windows,
                 label=str(iteration),
-                endpoints=tuning_endpoints(systems, endpoints),
+                endpoints=tuning_endpoints(systems, state.ends),
                 systems=tuple(plan.system(name) for name in systems if plan.system(name).provision is not None),
-                data_root=data_root,
+                data_root=state.setup.data_root,
             ),
         )
         for fault in stage.faults
-        for host in present_hosts(fault.hosts, without)
+        for host in present_hosts(fault.hosts, state.progress.without)
         if (mine := tuple(tuning for tuning in fault.tunings if host in tuning.hosts))
         for systems in (tuple(dict.fromkeys(tuning.system for tuning in mine if tuning.system)),)
     )
 
 
-def tool_tasks(
-    plan: Plan, stage: Tool, iteration: IterationId, data_root: str, without: Collection[str] = ()
-) -> tuple[tuple[str, RunFio], ...]:
+def tool_tasks(state: State, stage: Tool, iteration: IterationId) -> tuple[tuple[str, RunFio], ...]:
     """The fio run of each host for a rung; every host works on its own slices of the devices."""
     slices = -(-stage.job.jobs // len(stage.job.devices)) if stage.job.devices else 0
     return tuple(
@@ -315,25 +269,17 @@ def tool_tasks(
                 iodepth=iteration.rung,
                 windows=stage.windows,
                 label=str(iteration),
-                data_root=tool_data_root(plan, host, data_root),
+                data_root=tool_data_root(state, host),
                 first_slice=stage.clients.index(host) * slices,
             ),
         )
-        for host in present_hosts(stage.clients, without)
+        for host in present_hosts(stage.clients, state.progress.without)
     )
 
 
-def tool_file_tasks(
-    plan: Plan, stage: Tool, data_root: str, without: Collection[str] = ()
-) -> tuple[tuple[str, PrepareFio], ...]:
-    """The task of each host that makes the files of a tool's stage."""
-    hosts = present_hosts(stage.clients, without)
-    return tuple((host, PrepareFio(job=stage.job, data_root=tool_data_root(plan, host, data_root))) for host in hosts)
-
-
-def tool_data_root(plan: Plan, host: str, data_root: str) -> str:
+def tool_data_root(state: State, host: str) -> str:
     """The folder of a host's files: on this machine the run directory, because /tmp may be in memory; "" elsewhere."""
-    return data_root if plan.host(host).is_local else ""
+    return state.setup.data_root if state.plan.host(host).is_local else ""
 
 
 def tools_on(plan: Plan, host: str) -> tuple[str, ...]:
@@ -342,28 +288,20 @@ def tools_on(plan: Plan, host: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def capture_tasks(
-    plan: Plan,
-    names: Iterable[str],
-    endpoints: Mapping[str, Endpoint],
-    without: Collection[str] = (),
-    windows: Windows | None = None,
-) -> tuple[tuple[str, RunCapture], ...]:
+def capture_tasks(state: State, names: Iterable[str], windows: Windows) -> tuple[tuple[str, RunCapture], ...]:
     """The capture tasks by host: os and prometheus on their hosts, waits on its system's host, lag on the source's,
     with both endpoints.
 
-    With `windows`, captures of kind os sample at the edges of the measure window too, and those that make a report take
-    their snapshots there. Those of lag never do: points that are not evenly spaced would disturb its slope.
+    Captures of kind os sample at the edges of the measure window too, and those that make a report take their snapshots
+    there. Those of lag never do: points that are not evenly spaced would disturb its slope.
     """
-    found = (item for name in names for item in _capture(plan, plan.capture(name), endpoints))
-    edges_s: tuple[float, ...] = ()
-    if windows is not None:  # in a window of passes, captures are finished when the loads have ended
-        ends = () if windows.passes else (windows.measured_to_s,)
-        edges_s = (measured_from_s(windows), *ends)
+    # in a window of passes, captures are finished when the loads have ended
+    edges_s = (measured_from_s(windows), *(() if windows.passes else (windows.measured_to_s,)))
+    found = (item for name in names for item in _capture(state.plan, state.plan.capture(name), state.ends))
     return tuple(
         (host, dataclasses.replace(spec, edges_s=edges_s) if CAPTURES[spec.capture.kind].at_edges else spec)
         for host, spec in found
-        if host not in without
+        if host not in state.progress.without
     )
 
 

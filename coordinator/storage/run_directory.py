@@ -200,8 +200,11 @@ def find(runs: Path, name: str) -> RunDirectory:
             return newest[0]
         raise RunNotFound("there is no run yet", where=str(runs), way_out="Name the folder with --runs-dir.")
     for path in (runs / name, Path(name)):
-        if (path / FILE).is_file():
-            return RunDirectory(path.absolute())
+        try:
+            if (path / FILE).is_file():
+                return RunDirectory(path.absolute())
+        except OSError as fault:
+            raise RunNotFound(f"run {name} cannot be read: {fault.strerror}", where=str(path)) from fault
     raise RunNotFound(
         f"there is no run {name}",
         where=str(runs),
@@ -210,10 +213,14 @@ def find(runs: Path, name: str) -> RunDirectory:
 
 
 def all_runs(runs: Path) -> list[RunDirectory]:
-    """Every run in a folder, newest first."""
-    if not runs.is_dir():
-        return []
-    found = [path for path in runs.iterdir() if (path / FILE).is_file()]
+    """Every run in a folder, newest first, but for those of other users that cannot be read. RunNotFound."""
+    found = []
+    try:
+        for path in runs.iterdir() if runs.is_dir() else ():
+            with contextlib.suppress(PermissionError):
+                found += [path] if (path / FILE).is_file() else []
+    except OSError as fault:
+        raise RunNotFound(f"the folder cannot be read: {fault.strerror}", where=str(runs)) from fault
     return [RunDirectory(path) for path in sorted(found, key=_begun, reverse=True)]
 
 

@@ -18,10 +18,12 @@ from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.security import task_rules
 from proveout.coordinator.agents.endpoints import external_endpoints
-from proveout.coordinator.schedule.tasks import capture_tasks, load_tasks, start_task
+from proveout.coordinator.schedule.setup_stages import start_of
+from proveout.coordinator.schedule.state import RunProgress, Setup, State
+from proveout.coordinator.schedule.tasks import capture_tasks, load_tasks
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Populate, Search, Sql, Tool, Tune
+from proveout.dsl.plan.stages import Ladder, Populate, Search, Sql, Tool, Tune, Windows
 from proveout.proto.audit_log import AuditLog
 from proveout.proto.events import IterationId
 from proveout.proto.wire import tasks
@@ -137,18 +139,21 @@ def test_no_task_of_a_plan_that_compiles_breaks_a_rule(path: Path) -> None:
 def tasks_of(plan: Plan) -> Iterator[TaskSpec]:
     """The tasks that the coordinator would send, each kind once for each part of the plan."""
     ends = _endpoints(plan)
+    setup = Setup(run_id="x", epoch=1, data_root="/runs/x/systems")
+    state = State(plan=plan, setup=setup, progress=RunProgress(), began_s=0.0, endpoints=ends)
     yield tasks.ReadFacts(
         directories=tuple((system.name, "/runs/x/systems") for system in plan.systems), tools=("fio",)
     )
     for system in plan.systems:
         if system.provision:
-            yield start_task(plan, system, ends, "/runs/x/systems")
+            yield start_of(state, system)
             yield tasks.StopSystem(system=system.name, data_root="/runs/x/systems")
         else:
             yield tasks.InspectSystem(endpoint=ends[system.name])
     if plan.tunings:
         yield tasks.ApplyTuning(tunings=plan.tunings, endpoints=tuple(ends.values())[:1] if plan.systems else ())
-    for _, spec in capture_tasks(plan, [capture.name for capture in plan.captures], ends):
+    windows = Windows(ramp_up_s=1.0, measure_s=1.0, ramp_down_s=0.0)
+    for _, spec in capture_tasks(state, [capture.name for capture in plan.captures], windows):
         yield spec
     for stage in plan.stages:
         yield from _of_stage(plan, stage, ends)

@@ -265,7 +265,7 @@ class Simulation:
         match message:
             case tasks.Task():
                 self._task(host, message)
-            case messages.Finish(key=key) if key in self.world.running:
+            case messages.Finish(key=key) if isinstance(self._spec(key), tasks.RunCapture):
                 self._say(host, 0.01, messages.TaskDone(key=key, result=wire.CaptureResult(capture="c", samples=3)))
             case messages.Cancel(key=key):  # a task that does not run is answered for too
                 self._say(
@@ -273,6 +273,10 @@ class Simulation:
                     0.01,
                     messages.TaskFailed(key=key, error=wire.TaskError(code="cancelled", message="cancelled")),
                 )
+
+    def _spec(self, key: str) -> tasks.TaskSpec | None:
+        task = self.world.running.get(key)
+        return task.spec if task is not None else None
 
     def _task(self, host: str, task: tasks.Task) -> None:
         world = self.world

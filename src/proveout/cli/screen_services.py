@@ -244,7 +244,7 @@ def run_card(directory: Path) -> shown.RunCard:
         seconds=events[-1].unix_s - began if events else 0.0,
         labels=facts.started.labels if facts.started else {},
         reason=ended.reason if ended is not None and not driven else "" if driven else "the coordinator has stopped",
-        verdicts=tuple({one.id: one for one in facts.verdicts}.values()),  # a resumed run reaches them again
+        verdicts=tuple({one.id: one for one in facts.folded.verdicts}.values()),  # a resumed run reaches them again
         ladders=tuple(
             ladder for data in planned if data.get("kind") == "ladder" and (ladder := _ladder(facts, str(data["id"])))
         ),

@@ -662,6 +662,27 @@ def test_nothing_in_common_is_said() -> None:
     assert "No rung was measured in both." in page(compared, runs)
 
 
+def test_stages_of_one_name_and_two_kinds_are_not_compared() -> None:
+    ladder, search = results(), run(run_id=IDS[1])
+    both = [replace(ladder, stages={"cap": replace(ladder.stages["ladder"], id="cap")}), search]
+    says = "stage cap is not compared: ladder in A, search in B"
+    for runs in (both, both[::-1]):
+        compared = [compare(*runs, despite=True)]
+        assert not compared[0].stages
+        assert "stage cap is not compared: " in page(compared, runs)
+    assert says in compare(*both, despite=True).notes
+    assert not compare(both[0], results(), more=((search,), ()), despite=True).stages
+
+
+def test_a_stage_that_one_of_several_runs_has_left_out_has_no_rung_in_common() -> None:
+    skipped = results()
+    (ladder,) = skipped.stages.values()
+    ended = records.ended("ladder")
+    skipped = replace(skipped, stages={"ladder": replace(ladder, iterations=(), finished=ended)})
+    (stage,) = compare(results(), results(), more=((skipped,), ())).stages
+    assert not stage.rungs
+
+
 def test_hostile_names_are_harmless_everywhere() -> None:
     odd = [iteration(4, at, 1_000.0 + at, HOSTILE) for at in (1, 2, 3)]
     stage = replace(results().stages["ladder"], id=HOSTILE, iterations=tuple(odd))

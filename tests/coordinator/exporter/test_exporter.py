@@ -326,6 +326,10 @@ async def test_a_unix_socket_has_mode_0600_and_is_removed_with_the_run(tmp_path:
             pass
         assert path.exists()
     assert not path.exists()
+    with socket.socket(socket.AF_UNIX) as another, exporter.bound(str(path)):
+        path.unlink()
+        another.bind(str(path))
+    assert path.exists(), "that of another run in its place"
 
 
 def test_a_socket_of_a_dead_process_is_replaced_and_a_file_is_not(tmp_path: Path) -> None:
@@ -351,7 +355,7 @@ def test_a_port_in_use_is_reported_before_the_run_begins() -> None:
         assert refused.value.exit_code == 2
 
 
-@pytest.mark.parametrize("address", ["", "1:2:3", "127.0.0.1:70000", "::1"])
+@pytest.mark.parametrize("address", ["", "1:2:3", "127.0.0.1:70000", "::1", "a..b:9464"])
 def test_an_invalid_address_is_refused_with_the_valid_forms(address: str) -> None:
     with pytest.raises(exporter.UnusableMetricsAddress, match="Unix socket"), exporter.bound(address):
         pass

@@ -68,7 +68,7 @@ def test_an_iteration_from_arming_to_summary() -> None:
     driver.done("load", "c1", 8.5, LOAD)
     driver.done("load", "c2", 9.1, LOAD)
     assert not driver.put(state.Tick(at_s=9.2)), "finished once"
-    driver.done("capture:waits", "s1", 9.3, results.Done())
+    driver.done("capture:waits", "s1", 9.3, CAPTURED)
     assert isinstance(driver.state.step, state.Iterating) and driver.state.step.phase == "summarising"
     assert driver.state.tasks == {}
 
@@ -120,6 +120,20 @@ def test_a_permanent_error_is_not_retried() -> None:
     driver.hear("load", "c1", 3.0, TaskFailed, error=error)
     assert "load on c1: no table (populate first)" in driver.ending[1]
     assert not [event for event in driver.events(events.IterationVoided) if event.rerun]
+
+
+def test_the_result_of_another_kind_of_task_does_not_end_the_coordinator() -> None:
+    driver = Driver()
+    driver.up()
+    driver.done("inspect:db", "s1", 2.0, results.SqlDone(counts=(1,)))
+    assert driver.names().count("inspect:db/s1") == 2, "it is asked again"
+    driver.put(state.AgentGone(at_s=3.0, host="c2", reason="cut"))
+    driver.done("inspect:db", "s1", 3.1, results.SqlDone(counts=(1,)))
+    assert not driver.events(events.ValuesTaken)
+    driver = Driver()
+    driver.inspected()
+    driver.done("load", "c1", 3.0, results.Done())
+    assert driver.ending == (4, "iteration l/3/1/1 failed: load on c1: it answered Done")
 
 
 def test_messages_of_unknown_tasks_and_of_another_hosts_task_are_ignored() -> None:

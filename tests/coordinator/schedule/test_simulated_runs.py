@@ -24,7 +24,7 @@ from proveout.coordinator.schedule.preflight import Moment, tuning_checks
 from proveout.coordinator.schedule.state import Input, Summarise, run_progress
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan import stages as st
-from proveout.dsl.plan.plan import OnLoss, Plan
+from proveout.dsl.plan.plan import OnLoss, Plan, Workload
 from proveout.dsl.plan.topology import Expression, Host, System
 from proveout.proto import events
 from proveout.proto.wire import messages, tasks
@@ -784,6 +784,23 @@ def test_data_that_is_gone_is_made_again() -> None:
     assert what.index("stop:backend") < what.index("populate:backend") < what.index("link:cache"), what
     assert what.index("populate:cache") < what.index("link:cache")
     assert world.results() == whole.world.results()
+
+
+def test_a_second_populate_of_a_propagation_replaces_the_first() -> None:
+    other = Workload(name="other", kind="tpcb", parameters=(("scale", 1),))
+    stages = (STAGES[0], replace(STAGES[0], id="again", workload="other"), STAGES[4])
+    world = completed(replace(PLAN, stages=stages, workloads=(*PLAN.workloads, other)))
+    populated = [(one.stage, one.system) for one in world.all(events.PopulateFinished)]
+    assert populated == [(stage, system) for stage in ("load", "again") for system in ("backend", "cache")]
+    links = [number for number, key in enumerate(world.keys) if "/link:" in key]
+    assert len(links) == 2, "each when both ends are loaded"
+    assert not [key for key in world.keys[links[1] :] if "/populate:" in key]
+    of = [
+        task.spec.workload.name
+        for _, task in world.sent
+        if isinstance(task.spec, tasks.LinkSystems | tasks.CompareSystems)
+    ]
+    assert of == ["hlr", "other", "other"], "that of the rows, also when both are compared"
 
 
 def test_invalid_iterations_are_rerun_then_kept() -> None:

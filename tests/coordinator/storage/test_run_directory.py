@@ -4,6 +4,7 @@ source names."""
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -84,6 +85,30 @@ def test_runs_are_found_by_name_by_path_and_latest(tmp_path: Path, monkeypatch: 
         run_directory.find(tmp_path, "nonsense")
     with pytest.raises(run_directory.RunNotFound, match="no run yet"):
         run_directory.find(tmp_path / "empty", "latest")
+
+
+def test_what_cannot_be_read_is_said_and_runs_of_others_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = "a" * 300
+    with pytest.raises(run_directory.RunNotFound, match="cannot be read: File name too long"):
+        run_directory.find(tmp_path, long)
+    with pytest.raises(run_directory.RunNotFound, match="the folder cannot be read: File name too long"):
+        run_directory.all_runs(tmp_path / long)
+    for name in ("mine", "theirs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "journal.sqlite").touch()
+    is_file = Path.is_file
+
+    def permitted(path: Path) -> bool:
+        if path.parent.name == "theirs":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", permitted)
+    assert [run.name for run in run_directory.all_runs(tmp_path)] == ["mine"]
+    with pytest.raises(run_directory.RunNotFound, match="run theirs cannot be read: Permission denied"):
+        run_directory.find(tmp_path, "theirs")
 
 
 def test_runs_are_ordered_by_absolute_time_in_the_hour_that_a_change_of_the_clock_repeats(
