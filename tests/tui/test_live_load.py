@@ -69,6 +69,7 @@ def test_a_picture_has_exactly_its_size_and_the_names_outside_of_the_plot() -> N
         assert max(map(len, rows)) <= width
     text = "\n".join(lines(view))
     assert all(re.search(rf"[⠀-⣿▁-█ ] {name} \d", text) for name in ("p50", "p95", "p99"))
+    assert lines(at(going(*histories.ticks(4, 1, 4)), 4.0)), "before the second phase, which begins beyond the edge"
     assert "target 800" in text
     assert "calm" in text and "spike" in text
     assert text.splitlines()[-1].rstrip().endswith("now")
