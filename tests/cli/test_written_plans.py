@@ -52,6 +52,9 @@ def test_a_plan_is_written_with_its_schema(tmp_path: Path, capsys: pytest.Captur
     assert execute(["new", "sql", str(path)]) == 0
     assert schema.read_text() == "{}"
     assert "the schema of another version" in capsys.readouterr().out
+    (tmp_path / "folder" / schema.name).mkdir(parents=True)
+    assert execute(["new", "sql", str(tmp_path / "folder" / "mine.yaml")]) == 0
+    assert "editors cannot check the plan" in capsys.readouterr().err
 
 
 def test_a_name_that_no_plan_may_have_leaves_the_starters_own() -> None:
@@ -84,6 +87,7 @@ def test_a_full_file_system_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Path, "open", on_a_full_one)
     with pytest.raises(Unusable, match="cannot be written: No space left on device"):
         write(tmp_path / "x.yaml", "text")
+    assert not (tmp_path / "x.yaml").exists(), "once there is room, its name is free"
 
 
 def test_kinds_are_listed_and_an_unknown_one_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
