@@ -171,6 +171,17 @@ def test_a_command_ends_with_its_exit_code_whatever_becomes_of_its_output(
     assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (expected, True, False)
 
 
+def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    directory, pipe, link = finished(tmp_path), tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to("linked")
+    (tmp_path / "linked").touch()
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert execute(["report", str(directory.path), "--csv", str(pipe), "--benchstat", str(link)]) == 0
+    assert os.read(reader, 100).startswith(b"run,") and link.is_symlink() and (tmp_path / "linked").read_text()
+    os.close(reader)
+
+
 def test_report_writes_the_missing_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = finished(tmp_path)
     runs = ["--runs-dir", str(tmp_path / "runs")]
