@@ -63,8 +63,8 @@ def checkout() -> Path:
 
 
 def put(path: Path, content: str | bytes) -> None:
-    """Write a file atomically; into what is there where that is a device, a pipe or a link, such as `/dev/stdout`, which
-    a new file would replace. OSError."""
+    """Write a file atomically; into what is there where that is a device, a pipe or a link, such as `/dev/stdout`,
+    which a new file would replace. OSError."""
     from proveout.coordinator.storage.run_directory import write_whole
 
     if path.exists() and (path.is_symlink() or not path.is_file()):
