@@ -240,7 +240,13 @@ def test_a_plan_whose_path_is_not_utf_8_is_refused_before_a_run(
     plan.write_text(PAUSES)
     assert execute(["run", str(plan), "--headless", "--runs-dir", str(runs)]) == 2
     assert "the path is not UTF-8\n  Rename the file" in capsys.readouterr().err
-    assert not runs.exists()
+    other = plan.rename(tmp_path / "cafe.yaml")
+    assert execute(["run", str(other), "--headless", "--runs-dir", os.fsdecode(bytes(runs) + b"\xe9")]) == 2
+    assert "the path is not UTF-8\n  Rename the file" in capsys.readouterr().err
+    for option in ("--label", "-p"):
+        assert execute(["run", str(other), "--headless", "--runs-dir", str(runs), option, os.fsdecode(b"a=\xe9")]) == 2
+        assert "'a=\\udce9' is not UTF-8" in capsys.readouterr().err
+    assert not [*tmp_path.glob("runs*")]
 
 
 def test_an_expected_failure_is_one_message(

@@ -332,12 +332,19 @@ def parse_labels(words: list[str] | None) -> dict[str, str]:
     return found
 
 
+def not_utf_8(text: str) -> bool:
+    """Whether a word of the command line has bytes that no journal, plan or message to an agent can have."""
+    return re.search("[\ud800-\udfff]", text) is not None
+
+
 def _pairs(words: list[str] | None, option: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for word in words or ():
         name, equals, value = word.partition("=")
         if not equals or not name.strip():
             raise typer.BadParameter(f"{word!r} is not NAME=VALUE", param_hint=option)
+        if not_utf_8(word):
+            raise typer.BadParameter(f"{word!r} is not UTF-8", param_hint=option)
         if name.strip() in found:
             raise typer.BadParameter(f"{name.strip()!r} is given twice", param_hint=option)
         found[name.strip()] = value
