@@ -5,7 +5,6 @@ Data flow: file -> `PlanFile.collect` (compiled) -> `RunItem` and `VerdictItem`s
 
 from __future__ import annotations
 
-import re
 import signal
 import tempfile
 import threading
@@ -102,18 +101,17 @@ def _child(arguments: Sequence[str], cwd: Path, output: Any) -> tuple[Path | Non
 # | INCONCLUSIVE | fails, or is skipped (`--proveout-inconclusive skip`) |
 # | FAIL or INCONCLUSIVE of severity `warn` | is skipped, with the evidence |
 
-HEAD_BYTES = 1 << 16
 RUN_ITEM = "run"
-_PLAN = re.compile(rb"^(\{\s*)?[\"']?proveout[\"']?\s*:", re.MULTILINE)
 _WORST_FIRST = ("FAIL", "INCONCLUSIVE", "PASS")
 Answer: TypeAlias = Literal["passed", "failed", "skipped"]
 
 
 def is_plan(path: Path) -> bool:
     """Whether the YAML file is marked as a plan; fragments, inventories and other files are not."""
+    from proveout.cli.options import has_key  # noqa: PLC0415
+
     try:
-        with path.open("rb") as file:
-            return _PLAN.search(file.read(HEAD_BYTES)) is not None
+        return has_key(path, "proveout")
     except OSError:
         return False
 

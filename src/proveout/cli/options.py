@@ -148,6 +148,17 @@ def is_plan_file(word: str) -> bool:
     return Path(word).suffix in SUFFIXES or Path(word).is_file()
 
 
+HEAD_BYTES = 64 * 1024
+
+
+def has_key(path: Path, *names: str) -> bool:
+    """Whether the begin of a file has one of these keys at its top, in lines or in braces. OSError."""
+    with path.open("rb") as stream:
+        head = stream.read(HEAD_BYTES)
+    key = rf"""^(?:\{{(?s:(?:.*?[\s,{{])?))?["']?(?:{"|".join(names)})["']?\s*:"""
+    return re.search(key.encode(), head, re.MULTILINE) is not None
+
+
 def _files(incomplete: str) -> Iterator[str]:
     typed = os.path.dirname(incomplete)  # noqa: PTH120 - what was typed stays as it was typed: `./`, `~/`
     stem = incomplete[len(typed) + 1 if typed not in ("", "/") else len(typed) :]
