@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli.options import file_option
+from proveout.cli.options import file_option, refuse
 
 if TYPE_CHECKING:
     from proveout.agent.daemon.servicer import Options
@@ -49,6 +49,7 @@ def agent(
     Every client must show a certificate of the authority in ca.pem, and only a coordinator's opens a session.
     """
     if check_policy is not None:
+        refuse("not together with --check-policy", name=name, policy=policy, print_unit=print_unit)
         _check_policy(check_policy, [folder for folder in (pki, state_dir) if folder is not None])
         return
     if pki is None:

@@ -85,6 +85,8 @@ def compare(
     from proveout.coordinator.history.runs import earlier_runs
     from proveout.coordinator.report import ci_reports
 
+    if quiet:
+        options.refuse("not together with --quiet", full=full)
     outputs = output_files.check_outputs({"json": json, "markdown": markdown, "html": html})
     named, allowed = _sides(runs, runs_dir), options.names(allow)
     sides = [[_results(runs_dir, name) for name in side] for side in named]

@@ -89,6 +89,9 @@ def deploy(
     from proveout.coordinator.deploy import deployment, inventories
     from proveout.coordinator.deploy.deployment import Access
 
+    if remove:
+        no_meaning = {"policy": policy, "extra": extra, "wheelhouse": wheelhouse, "no_service": no_service}
+        refuse("it has no meaning with --remove", authority=authority, **no_meaning)
     found = inventories.read(inventory, host or ())
     given = pki_folder(pki)
     ledger = Ledger.open(ca) if ca is not None else None
@@ -100,8 +103,6 @@ def deploy(
             dry_run=dry_run,
         )
         if remove:
-            no_meaning = {"authority": authority, "policy": policy, "extra": extra, "wheelhouse": wheelhouse}
-            refuse("it has no meaning with --remove", **no_meaning)
             return _each(found, lambda target, tell: deployment.remove(target, access, tell), dry_run=dry_run)
         with tempfile.TemporaryDirectory(prefix="proveout-wheels-") as made:
             house = _house(extra, wheelhouse, Path(made))

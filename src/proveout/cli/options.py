@@ -367,7 +367,7 @@ def refuse(reason: str, **options: object) -> None:
     for name, value in options.items():
         if not (value is None or value is False or value in ("", [])):
             dashes = "" if name.isupper() else "-" if len(name) == 1 else "--"
-            raise typer.BadParameter(reason, param_hint=f"{dashes}{name}")
+            raise typer.BadParameter(reason, param_hint=f"{dashes}{name.replace('_', '-')}")
 
 
 def words(
