@@ -5,12 +5,12 @@ programs.
 from __future__ import annotations
 
 import asyncio
-import functools
 import signal
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,7 +105,7 @@ def deploy(
         if remove:
             return _each(found, lambda target, tell: deployment.remove(target, access, tell), dry_run=dry_run)
         with tempfile.TemporaryDirectory(prefix="proveout-wheels-") as made:
-            house = _house(extra, wheelhouse, Path(made))
+            house = partial(_house, extra, wheelhouse, Path(made))
             order = _order(found, access, authority, house, policy, service=not no_service)
             return _each(found, lambda target, tell: deployment.deploy(target, access, order, tell), dry_run=dry_run)
     finally:
@@ -137,7 +137,7 @@ def _order(
     targets: Sequence[Target],
     access: Access,
     authority: str,
-    house: Wheelhouse,
+    house: Callable[[], Wheelhouse],
     policy: list[str] | None,
     *,
     service: bool,
@@ -159,12 +159,12 @@ def _order(
     if access.ledger.authority.pem.strip() != access.credentials.ca.strip():
         raise Unusable("the coordinator's certificate is of another authority than --ca")
     return Order(
-        wheelhouse=house,
+        policies=_policies(policy or (), targets),
+        wheelhouse=house(),  # last: it downloads
         ledger=access.ledger,
         authority=authority,
         credentials=access.credentials,
         service=service,
-        policies=_policies(policy or (), targets),
         examples={role: (TEMPLATES_FOLDER / f"{name}.yaml").read_text() for role, name in TEMPLATES.items()},
     )
 
@@ -217,7 +217,7 @@ async def _together(
 
     async def one(target: Target) -> Outcome:
         async with limit:
-            outcome = await do(target, functools.partial(board.tell, target.name))
+            outcome = await do(target, partial(board.tell, target.name))
         board.end(outcome)
         return outcome
 
