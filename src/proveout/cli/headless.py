@@ -9,7 +9,7 @@ Colour only on a terminal and without NO_COLOR. Text from outside cannot act on 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
 from proveout.coordinator.report.summary import untold
@@ -149,12 +149,12 @@ class QuietPrinter(HeadlessPrinter):
 
 
 class LiveLinePrinter(HeadlessPrinter):
-    """As `HeadlessPrinter` for a terminal of `size` (columns, lines): load and progress are one line that is rewritten,
-    below a table of the ladders under way, which stands for the lines of their iterations."""
+    """As `HeadlessPrinter` for a terminal of `size()` (columns, lines): load and progress are one line that is
+    rewritten, below a table of the ladders under way, which stands for the lines of their iterations."""
 
-    def __init__(self, stream: TextIO, *, size: tuple[int, int], colour: bool | None = None) -> None:
+    def __init__(self, stream: TextIO, *, size: Callable[[], tuple[int, int]], colour: bool | None = None) -> None:
         super().__init__(stream, colour=colour)
-        self._width, self._height = size
+        self._size = size
         self._above = 0  # lines of what moves, above the one with the cursor
 
     def __call__(self, stamped: Stamped) -> None:
@@ -188,11 +188,12 @@ class LiveLinePrinter(HeadlessPrinter):
         """The table with the line `text` after the clock, None for no line."""
         table = [line for stage in _ladders(self.view) for line in _rung_table(stage)]
         lines = [*table, *([] if text is None else [f"{self._clock()} {text}".rstrip()])]
-        if len(lines) >= self._height:
+        width, height = self._size()
+        if len(lines) >= height:
             lines = lines[-1:] if text is not None else []
         cleared = self._cleared()
         self._above = max(len(lines) - 1, 0)
-        self._put(cleared + "\n".join(line[: max(1, self._width - 1)] for line in lines))
+        self._put(cleared + "\n".join(line[: max(1, width - 1)] for line in lines))
 
     def _cleared(self) -> str:
         """The sequence that clears the lines that move, and leaves the cursor at their start."""

@@ -85,7 +85,7 @@ def printer(*, headless: bool, quiet: bool = False, earlier: Sequence[Stamped] =
     if quiet:
         made = QuietPrinter(sys.stdout)
     elif moving:
-        made = LiveLinePrinter(sys.stdout, size=shutil.get_terminal_size())
+        made = LiveLinePrinter(sys.stdout, size=shutil.get_terminal_size)
     for stamped in earlier:
         made.view = reduce(made.view, stamped)
     return made

@@ -89,7 +89,8 @@ def test_the_second_repeat_has_the_throughput_over_the_repeats_and_a_verdict_no_
 
 def test_on_a_terminal_a_table_of_the_ladder_stands_for_the_lines_of_its_iterations() -> None:
     stream = io.StringIO()
-    printer = LiveLinePrinter(stream, size=(80, 24), colour=False)
+    sizes = [(80, 24)]
+    printer = LiveLinePrinter(stream, size=lambda: sizes[-1], colour=False)
     stage = histories.stage("base", iterations=6)
     repeats = [(float(n), histories.ended(rung, n, 1000.0 * rung)) for n in (1, 2) for rung in (1, 4)]
     printed(printer, STARTED, (0.1, stage), *repeats, (9.0, tick(5)))
@@ -99,6 +100,9 @@ def test_on_a_terminal_a_table_of_the_ladder_stands_for_the_lines_of_its_iterati
     assert rows[2][-3:] == ["2", "of", "3"]
     assert len(rows) == 4
     assert "measure 5 s" in " ".join(rows[3])
+    sizes.append((30, 24))
+    printed(printer, (9.5, tick(6)), (11.0, tick(7)))
+    assert max(map(len, stream.getvalue().rpartition("\x1b[J")[2].split("\n"))) == 29, "the terminal is narrower now"
     printed(printer, (10.0, histories.done("base")))
     kept = stream.getvalue().split("\n")[-6:]
     assert [line.split()[-3:] for line in kept[1:4]] == [["p50", "p99", "repeats"], *[["2", "of", "3"]] * 2]
