@@ -85,6 +85,12 @@ def test_the_second_repeat_has_the_throughput_over_the_repeats_and_a_verdict_no_
     assert "repeats" not in found[1]
     assert "; 2 repeats: 1,015 TPS (95 % CI 953 … 1,081)" in found[2]
     assert found[3].endswith("FAIL quick: 9 ms <= 5 ms")
+    probes = [(float(n), histories.ended(4, n, 1000.0 * n, stage="cap")) for n in (1, 2)]
+    void = (3.0, histories.ended(4, 3, 9.0, valid=False))
+    wide = [(float(n), histories.ended(1, n, 12.5 if n == 1 else 12_345.0)) for n in (1, 2)]
+    found = lines(STARTED, *probes, *repeats, void, *wide)
+    assert not any("repeats" in found[place] for place in (2, 5))
+    assert found[-1].endswith("; 2 repeats: 6,179 TPS")
 
 
 def test_on_a_terminal_a_table_of_the_ladder_stands_for_the_lines_of_its_iterations() -> None:
