@@ -214,7 +214,7 @@ def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], capsys: pyt
     "runs --parquet a --environment latest", "bench --again --time 5m", "bench --again --sql x", "new ladder --write",
     "ceiling absent.yaml --engine mysql", "ceiling nothing -p a=1", "doctor --pki x", "prove sqlite a.db --sink b",
     "versus a b --plan a.yaml --scale 3", "agent --check-policy a --print-unit", "compare a b --quiet --full",
-    "deploy -i a --remove --no-service",
+    "deploy -i a --remove --no-service", "pki init a --days nan", "pki invite a db1 --minutes nan",
 ])  # fmt: skip
 def test_an_option_that_would_mean_nothing_is_refused(
     arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

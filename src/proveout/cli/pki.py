@@ -24,7 +24,7 @@ PKI_EPILOG = """
   proveout pki revoke ~/lab-authority db1
 """
 
-HOURS_MAX = 24 * 400
+HOURS_MAX, MINUTES_MAX = 24 * 400, 10
 
 pki = verb_group(help="The certificates of a lab: an authority, its members, revoked certificates.")
 
@@ -91,6 +91,8 @@ def invite(
     """Print the command that enrols one host, once, within ten minutes. The host creates its own key."""
     from proveout.coordinator.certificates import Ledger, Member
 
+    if not 0 < minutes <= MINUTES_MAX:
+        raise typer.BadParameter(f"a token is valid for up to {MINUTES_MAX} minutes", param_hint="--minutes")
     member = Member(role=role, name=name, addresses=tuple(address or ()))
     with closing(Ledger.open(directory)) as ledger:
         token, ca_hash = ledger.invite(member, timedelta(minutes=minutes)), ledger.fingerprint
