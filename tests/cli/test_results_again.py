@@ -171,7 +171,7 @@ def test_a_command_ends_with_its_exit_code_whatever_becomes_of_its_output(
     assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (expected, True, False)
 
 
-def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+def test_a_pipe_and_a_link_are_written_to_and_not_replaced(tmp_path: Path) -> None:
     directory, pipe, link = finished(tmp_path), tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
     link.symlink_to("linked")
