@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli.options import file_option, refuse
+from proveout.cli.options import file_option, name_and_port, refuse
 
 if TYPE_CHECKING:
     from proveout.agent.daemon.servicer import Options
@@ -29,7 +29,9 @@ def agent(
     pki: Annotated[
         Path | None, typer.Option(help="Directory with ca.pem, agent.pem and agent.key (0600).", show_default=False)
     ] = None,
-    listen: Annotated[str, typer.Option(help="Address to listen at, name:port.")] = "0.0.0.0:7443",
+    listen: Annotated[
+        str, typer.Option(help="Address to listen at, name:port.", callback=name_and_port)
+    ] = "0.0.0.0:7443",
     name: Annotated[str, typer.Option(help="This host's name in plans; another one is refused. Empty: any.")] = "",
     state_dir: Annotated[
         Path | None,

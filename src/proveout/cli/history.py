@@ -301,7 +301,8 @@ def noise(
     from proveout.cli import run_session
     from proveout.coordinator.storage.journal import Journal
 
-    checked = output_files.check_outputs({output_files.NOISE: json})
+    asked = output_files.check_outputs({"json": json})
+    checked = {output_files.NOISE: asked["json"]} if asked else {}
     named = options.Access(pki=pki, policy=policy, runs_dir=runs_dir)
     begun = run_session.begin(derived, plan, inventory, named, overrides=overrides, outputs=checked, noise=arms)
     with Journal(begun.directory.path) as journal:

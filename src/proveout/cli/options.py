@@ -247,6 +247,14 @@ def _absolute(path: Path) -> Path:
     return path.absolute()
 
 
+def name_and_port(text: str) -> str:
+    """The value of --listen. typer.BadParameter; gRPC would take port 99999 for 34463."""
+    name, colon, port = text.rpartition(":")
+    if not (name and colon and port.isdecimal() and int(port) < 1 << 16):
+        raise typer.BadParameter(f"{text!r} is not name:port", param_hint="--listen")
+    return text
+
+
 RUNS = Path("runs")
 runs_dir_option = partial(
     typer.Option, envvar="PROVEOUT_RUNS_DIR", show_envvar=False, show_default=False, callback=_absolute

@@ -13,7 +13,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from proveout.cli.options import columns, verb_group
+from proveout.cli.options import columns, name_and_port, verb_group
 
 PKI_EPILOG = """
   proveout pki init ~/lab-authority
@@ -169,7 +169,9 @@ def list_(directory: Authority) -> None:
 @pki.command()
 def serve(
     directory: Authority,
-    listen: Annotated[str, typer.Option(help="Address to listen at, name:port.")] = "0.0.0.0:7444",
+    listen: Annotated[
+        str, typer.Option(help="Address to listen at, name:port.", callback=name_and_port)
+    ] = "0.0.0.0:7444",
     address: Annotated[
         list[str] | None,
         typer.Option("--address", help="A name or IP address that hosts reach it at [default: this host's name]."),
