@@ -400,6 +400,7 @@ MISTAKES: dict[str, tuple[Callable[[str], tuple[str, ...]], str, str]] = {
     "no password": (lambda shop: (_of(shop, password=""),), "the server requires a password", "DB_PASSWORD"),
     "a closed port": (lambda _: ("postgresql://u:p@127.0.0.1:1/shop",), "cannot be reached", "is the server running"),
     "an unknown scheme": (lambda _: ("mongodb://db1/shop",), "there is no engine 'mongodb'", "postgresql://user@host"),
+    "an open bracket": (lambda _: ("mysql://[::1/shop",), "the address is not one of MySQL", "mysql://user@host"),
     "no address": (lambda _: ("shop",), "'shop' is not the address of a database", "postgresql://user@host"),
     "no database": (lambda shop: (_of(shop, dbname="absent"),), 'database "absent" does not exist', "check user"),
     "no file": (lambda _: ("absent.db",), "there is no file absent.db", "proveout bench sqlite"),
