@@ -74,7 +74,7 @@ def test_existing_files_are_not_overwritten(
     assert execute(["new", "sql", "link.yaml"]) == 2
     assert not Path("elsewhere.yaml").exists()
     assert execute(["new", "sql", "sql.yaml/x.yaml"]) == 2
-    assert "sql.yaml/x.yaml cannot be written" in capsys.readouterr().err
+    assert "sql.yaml/x.yaml cannot be written: Not a directory" in capsys.readouterr().err
     assert execute(["new", "sql", "plans/x.yaml"]) == 0
     assert Path("plans/x.yaml").is_file(), "the folder is made"
 

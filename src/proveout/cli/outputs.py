@@ -76,8 +76,8 @@ def put(path: Path, content: str | bytes) -> None:
 def write_document(path: Path, content: str | bytes, *, parents: bool = False) -> None:
     """Write a file that a command line asks for, with `parents` also the directories above it. Unusable."""
     try:
-        if parents:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        if parents and not path.parent.exists():
+            path.parent.mkdir(parents=True)
         put(path, content)
     except OSError as fault:
         what = f"{path} cannot be written: {fault.strerror or fault}"

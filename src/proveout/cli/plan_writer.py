@@ -178,7 +178,8 @@ def write(path: Path, text: str, way_out: str = "Name another file: proveout new
     """Write a new file, and make its folder. Unusable when it exists, with the `way_out`; a part of it is removed."""
     made = False
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.parent.exists():
+            path.parent.mkdir(parents=True)
         with path.open("x", encoding="utf-8") as stream:
             made = True
             stream.write(text)
