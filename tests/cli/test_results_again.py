@@ -50,7 +50,6 @@ _REPORT_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
 from proveout.cli import outputs as result_files
-from proveout.cli.options import Annotations
 from proveout.coordinator.report import ci_reports, html, json_documents, markdown, run_document, terminal
 from proveout.coordinator.storage import run_directory
 
@@ -68,7 +67,7 @@ def report(folder, at):
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(boundary)
-    result_files.report(directory, outputs, Annotations.none)
+    result_files.report(directory, outputs, "none")
     return seen
 
 for argument in sys.argv[1:]:

@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 
 from proveout.cli import options
 from proveout.cli import outputs as output_files
-from proveout.cli.options import RUNS, Annotations, AnnotationsOption, Quiet, RunsDir, file_option
+from proveout.cli.options import RUNS, AnnotationsOption, Quiet, RunsDir, file_option
 
 if TYPE_CHECKING:
     from proveout.coordinator.comparison import ComparedRuns, Condition, Judgement
@@ -70,7 +70,7 @@ def compare(
     json: Annotated[Path | None, file_option("Write the comparison as JSON.")] = None,
     markdown: Annotated[Path | None, file_option("Write the comparison in Markdown.")] = None,
     html: Annotated[Path | None, file_option("Write one HTML file with the figures.")] = None,
-    annotations: AnnotationsOption = Annotations.auto,
+    annotations: AnnotationsOption = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Show the ratio of each run to the first one, with confidence intervals.

@@ -12,10 +12,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
@@ -277,14 +276,8 @@ PolicyFile: TypeAlias = Annotated[
 ]
 
 
-class Annotations(StrEnum):
-    """Annotations of failed verdicts and of errors of the plan, in the log; `auto`: those of GitHub in a GitHub job."""
-
-    auto = "auto"
-    github = "github"
-    none = "none"
-
-
+Annotations: TypeAlias = Literal["auto", "github", "none"]
+"""Annotations of failed verdicts and of errors of the plan, in the log; `auto`: those of GitHub in a GitHub job."""
 AnnotationsOption: TypeAlias = Annotated[
     Annotations,
     typer.Option(

@@ -45,8 +45,7 @@ def check_outputs(outputs: Mapping[str, Path | None]) -> dict[str, str]:
 
 def wants_github(annotations: Annotations) -> bool:
     """Whether the log gets GitHub's workflow commands: on request, or automatically in a GitHub job."""
-    asked = annotations is Annotations.github
-    return asked or (annotations is Annotations.auto and os.environ.get("GITHUB_ACTIONS") == "true")
+    return annotations == "github" or (annotations == "auto" and os.environ.get("GITHUB_ACTIONS") == "true")
 
 
 def annotate(remarks: Iterable[Remark], annotations: Annotations, stream: TextIO | None = None) -> None:

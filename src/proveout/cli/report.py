@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
@@ -26,11 +25,7 @@ EPILOG = """
 """
 
 
-class Format(StrEnum):
-    """Format of exported figures."""
-
-    SVG = "svg"
-    PNG = "png"
+Format: TypeAlias = Literal["svg", "png"]
 
 
 def report(
@@ -98,7 +93,7 @@ def report(
             outputs.write_document(path, outputs.renderers(directory, more)[kind](results))
             typer.echo(str(path))
     if figures is not None:
-        _export(results, directory, figures, form or Format.SVG)
+        _export(results, directory, figures, form or "svg")
 
 
 def _show_text(path: Path, results: RunResults, directory: RunDirectory, more: tuple[Section, ...]) -> None:
@@ -123,8 +118,8 @@ def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Fo
 
     drawn, missing = draw(results, read_timeline(results, directory.samples))
     for figure in drawn:
-        path = folder / f"{figure.slug}.{form.value}"
-        outputs.write_document(path, picture(figure, form.value), parents=True)
+        path = folder / f"{figure.slug}.{form}"
+        outputs.write_document(path, picture(figure, form), parents=True)
         typer.echo(str(path))
     for name, why in missing.items():
         typer.echo(f"no {name}: {why}", err=True)

@@ -20,7 +20,6 @@ from proveout.cli import outputs as output_files
 from proveout.cli.options import (
     RUNS,
     Access,
-    Annotations,
     AnnotationsOption,
     CodeQuality,
     GitlabMetrics,
@@ -207,7 +206,7 @@ def run(
     summary: Annotated[Path | None, file_option("Write a summary in Markdown.")] = None,
     codequality: CodeQuality = None,
     gitlab_metrics: GitlabMetrics = None,
-    annotations: AnnotationsOption = Annotations.auto,
+    annotations: AnnotationsOption = "auto",
     quiet: Quiet = False,
     metrics: MetricsAddress = None,
     pki: Pki = None,
@@ -223,7 +222,7 @@ def run(
     the plan or command line is wrong, 3 inconclusive, 4 the infrastructure failed, 130 interrupted.
     """
     outputs = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
-    if wanted(headless=headless or quiet or annotations is Annotations.github):
+    if wanted(headless=headless or quiet or annotations == "github"):
         files = {"inventory": inventory, "runs_dir": runs_dir, "pki": pki, "policy": policy, **outputs}
         arguments = words(parameters, files, labels)
         arguments += [] if metrics is None else [f"--metrics={metrics}"]
@@ -276,7 +275,7 @@ def resume(
     summary: Instead = None,
     codequality: CodeQuality = None,
     gitlab_metrics: GitlabMetrics = None,
-    annotations: AnnotationsOption = Annotations.auto,
+    annotations: AnnotationsOption = "auto",
     quiet: Quiet = False,
     metrics: MetricsAddress = None,
     tell_fd: TellFd = None,
@@ -287,7 +286,7 @@ def resume(
     written. Exit codes as of `run`.
     """
     chosen = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
-    if wanted(headless=headless or quiet or annotations is Annotations.github):
+    if wanted(headless=headless or quiet or annotations == "github"):
         arguments = words((), {"runs_dir": runs_dir, **chosen})
         arguments += [] if metrics is None else [f"--metrics={metrics}"]
         raise typer.Exit(run_with_screen(["resume", run, *arguments]))

@@ -162,7 +162,7 @@ def execute(
     journal: Journal,
     show: HeadlessPrinter,
     outputs: Mapping[str, str],
-    annotations: Annotations = Annotations.auto,
+    annotations: Annotations = "auto",
     *,
     metrics: Listening | None = None,
 ) -> int:
