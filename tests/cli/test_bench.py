@@ -12,16 +12,18 @@ from pathlib import Path
 import duckdb
 import psycopg
 import pytest
+import recorded_runs
 import typer
 from distribution_postgres import distribution_postgres
 from psycopg.conninfo import make_conninfo
+from recorded_runs import record
 from whole_run import Done, proveout
 
 from proveout.agent.engines import adapter
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.postgres import installation
 from proveout.cli import own_workload, plan_writer, prove
-from proveout.cli.bench import Asked, clean_up, composed, per_second, prepared, rungs, timing_of
+from proveout.cli.bench import Asked, clean_up, composed, last_run, per_second, prepared, rungs, timing_of
 from proveout.cli.database_address import Database, opened, parse
 from proveout.cli.options import Unusable
 from proveout.cli.own_workload import Script
@@ -449,6 +451,13 @@ def test_a_schema_of_the_user_is_refused(database: str, tmp_path: Path) -> None:
         connection.execute("CREATE SCHEMA proveout_bench")
     done = proveout(tmp_path, "bench", database, "--workload", "tpcb", "--headless").ended(2)
     assert "has a schema proveout_bench that the bench did not make" in done.words
+
+
+def test_the_last_bench_is_found_beside_a_run_without_its_command(tmp_path: Path) -> None:
+    older, newer = (tmp_path / record(tmp_path, {1: [9.0, 9.1]}, day=day) for day in (0.0, 1.0))
+    (newer / "command.json").unlink()
+    found = last_run(tmp_path, recorded_runs.SMOKE)
+    assert found is not None and found.path == older
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from proveout.cli.options import RUNS, Headless, RunsDir, Unusable, refuse
 from proveout.cli.plan_writer import SCHEMA, Draft, Load, Timing, plan_name, write, write_schema
 from proveout.core import units
 from proveout.core.data_classes import record
-from proveout.core.errors import INTERRUPTED
+from proveout.core.errors import INTERRUPTED, ProveoutError
 from proveout.core.numbers import count_of, threads_by_rung
 from proveout.core.numbers import seconds as seconds_text
 from proveout.core.numbers import size as size_text
@@ -579,11 +579,15 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
 
 
 def last_run(runs: Path, path: Path | None = None) -> RunDirectory | None:
-    """The newest run of a plan that a bench has written, of this one where a path is given."""
+    """The newest run of a plan that a bench has written, of this one where a path is given. Others may be damaged, or
+    begin just now."""
     from proveout.coordinator.storage import run_directory
 
     for found in run_directory.all_runs(runs):
-        plan = Path(found.command().plan)
+        try:
+            plan = Path(found.command().plan)
+        except ProveoutError:
+            continue
         if plan == path.absolute() if path else plan.name.startswith(PREFIX):
             return found
     return None
