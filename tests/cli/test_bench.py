@@ -22,7 +22,7 @@ from whole_run import Done, proveout
 from proveout.agent.engines import adapter
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.postgres import installation
-from proveout.cli import own_workload, plan_writer, prove
+from proveout.cli import bench, own_workload, plan_writer, prove, run
 from proveout.cli.bench import Asked, clean_up, composed, last_run, per_second, prepared, rungs, timing_of
 from proveout.cli.database_address import Database, opened, parse
 from proveout.cli.options import Unusable
@@ -451,6 +451,21 @@ def test_a_schema_of_the_user_is_refused(database: str, tmp_path: Path) -> None:
         connection.execute("CREATE SCHEMA proveout_bench")
     done = proveout(tmp_path, "bench", database, "--workload", "tpcb", "--headless").ended(2)
     assert "has a schema proveout_bench that the bench did not make" in done.words
+
+
+def test_both_databases_are_cleaned_up_where_one_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def gone(side: object, _: Path) -> None:
+        asked.append(side)
+        raise Unusable("the server is gone")
+
+    monkeypatch.setattr(bench, "clean_up", gone)
+    monkeypatch.setattr(run, "run", lambda *_, **__: None)
+    sides = [Database(address=parse("sqlite"), place=place) for place in (0, 1)]
+    with pytest.raises(Unusable):
+        bench.carried_out(tmp_path / "x.yaml", sides, headless=True, runs=tmp_path, keep=False)
+    assert len(asked) == 2
 
 
 def test_the_last_bench_is_found_beside_a_run_without_its_command(tmp_path: Path) -> None:

@@ -567,9 +567,9 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
     finally:
         found = last_run(runs, path)
         continues = found is not None and is_driven(found.path)
-        if not keep and not continues:
-            for side in sides:
-                clean_up(side, path)
+        with ExitStack() as each:  # where one cannot be cleaned up, the other one is
+            for side in () if keep or continues else sides:
+                each.callback(clean_up, side, path)
     if continues:
         typer.echo("Its last stages remove the tables.")
     elif code == INTERRUPTED and not keep and any(side.session is not None for side in sides):
