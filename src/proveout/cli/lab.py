@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proveout.cli.options import Unusable, file_option, pki_folder, refuse, verb_group
+from proveout.cli.options import Pki, Unusable, file_option, pki_folder, refuse, verb_group
 from proveout.core.errors import INTERRUPTED
 from proveout.core.numbers import safe_lines
 
@@ -55,7 +55,7 @@ def deploy(
     authority: Annotated[
         str, typer.Option(help="The address of `pki serve`, as reached from the hosts, name:port.")
     ] = "",
-    pki: Annotated[Path | None, file_option("The coordinator's certificate [default: $PROVEOUT_PKI].", "DIR")] = None,
+    pki: Pki = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(

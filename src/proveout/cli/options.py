@@ -212,7 +212,9 @@ def file_option(help: str, metavar: str = "FILE") -> Any:
 
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
 
-RunName: TypeAlias = Annotated[str, typer.Argument(help="A run's name or directory, or `latest`.", autocompletion=runs)]
+RunName: TypeAlias = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's name or directory, or `latest`.", autocompletion=runs)
+]
 PlanFile: TypeAlias = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.", autocompletion=plan_files)]
 Overrides: TypeAlias = Annotated[
     list[str] | None,
@@ -255,12 +257,15 @@ def name_and_port(text: str) -> str:
 
 
 RUNS = Path("runs")
-runs_dir_option = partial(
-    typer.Option, envvar="PROVEOUT_RUNS_DIR", show_envvar=False, show_default=False, callback=_absolute
-)
-"""The option for the folder of runs; its value is absolute."""
 RunsDir: TypeAlias = Annotated[
-    Path, runs_dir_option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
+    Path,
+    typer.Option(
+        envvar="PROVEOUT_RUNS_DIR",
+        show_envvar=False,
+        show_default=False,
+        callback=_absolute,
+        help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].",
+    ),
 ]
 Pki: TypeAlias = Annotated[
     Path | None,

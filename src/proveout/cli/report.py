@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from proveout.cli import options, outputs
-from proveout.cli.options import RUNS, RunsDir, file_option
+from proveout.cli.options import RUNS, RunName, RunsDir, file_option
 
 if TYPE_CHECKING:
     from proveout.coordinator.report.document import Section
@@ -29,10 +29,7 @@ Format: TypeAlias = Literal["svg", "png"]
 
 
 def report(
-    run: Annotated[
-        str,
-        typer.Argument(metavar="RUN", help="A run's name, its directory, or `latest`.", autocompletion=options.runs),
-    ],
+    run: RunName,
     *,
     runs_dir: RunsDir = RUNS,
     html: Annotated[Path | None, file_option("Write one HTML file that needs no network.")] = None,
