@@ -45,8 +45,7 @@ def compare(
         typer.Option(
             metavar="NAMES",
             help="Differences to allow, by the names in a refusal, separated by commas: `kernel`, `db1:kernel`, "
-            "`sysctl.*`, "
-            "`plan.*`.",
+            "`sysctl.*`, `plan.*`.",
         ),
     ] = None,
     despite: Annotated[
