@@ -178,8 +178,8 @@ class Canvas:
 
     def put(self, column: int, row: int, sign: str, style: str, *, over: bool = True) -> None:
         """A sign in a cell; not `over` only where there is none, and no dot."""
-        taken = not over and ((column, row) in self._signs or self._bits[row][column])
-        if 0 <= column < self.width and 0 <= row < self.height and not taken:
+        inside = 0 <= column < self.width and 0 <= row < self.height
+        if inside and (over or not (self._bits[row][column] or (column, row) in self._signs)):
             self._signs[column, row] = (sign, style)
 
     def write(self, column: int, text: str, style: str, *, over: bool = True) -> None:

@@ -86,7 +86,7 @@ def timeline(view: RunView) -> Timeline | None:
         begins_s, ends_s = seconds[0].unix_s - 1.0, seconds[-1].unix_s
     else:
         ends_s = view.now_unix_s
-        recent = [moment for moment in seconds if moment.unix_s > ends_s - WINDOW_S]
+        recent = [moment for moment in seconds if ends_s - WINDOW_S < moment.unix_s <= ends_s + 1.0]
         if not recent:
             return None
         needed = ends_s - recent[0].unix_s + 1.0

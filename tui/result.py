@@ -55,7 +55,7 @@ def axis(numbers: Sequence[float], width: int) -> Callable[[float], int]:
 
 def interval_bar(claim: Claim, width: int, style: str = "") -> Text:
     """The claim as a line of `width` cells; blank where there is no value or no limit."""
-    if claim.mean is None or claim.bound is None or not math.isfinite(claim.mean):
+    if not width or claim.mean is None or claim.bound is None or not math.isfinite(claim.mean):
         return Text(" " * width)
     ends = (claim.mean, claim.lower, claim.upper, claim.bound)
     cell = axis([value for value in ends if value is not None and math.isfinite(value)], width)

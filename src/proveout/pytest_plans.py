@@ -5,10 +5,7 @@ Data flow: file -> `PlanFile.collect` (compiled) -> `RunItem` and `VerdictItem`s
 
 from __future__ import annotations
 
-import re
-import signal
 import tempfile
-import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pytest
 
-from proveout.coordinator.live.event_feed import RunProcess, last_lines
+from proveout.coordinator.live.event_feed import last_lines
 from proveout.coordinator.storage.journal import JournalFault, read
 from proveout.core.data_classes import record
 from proveout.proto.events import RunStarted, VerdictReached
@@ -51,8 +48,13 @@ def run(arguments: Sequence[str], cwd: Path) -> PlanRun:
 
     RunFailed when it reaches no verdicts, KeyboardInterrupt when it was interrupted.
     """
+    from proveout.cli.run import started  # noqa: PLC0415
+
     with tempfile.TemporaryFile() as output:
-        directory, exit_code = _child(["run", *arguments], cwd, output)
+        with started("run", *arguments, output=output, cwd=cwd) as (child, signals):
+            directory, exit_code = child.directory(), child.wait()
+        if signals:
+            raise KeyboardInterrupt
         output.seek(0)
         early = output.read().decode(errors="replace").strip()
     if directory is None:
@@ -68,33 +70,6 @@ def run(arguments: Sequence[str], cwd: Path) -> PlanRun:
     return PlanRun(directory=directory, plan=plan, verdicts=verdicts)
 
 
-def _child(arguments: Sequence[str], cwd: Path, output: Any) -> tuple[Path | None, int]:
-    """The directory and the exit code of a child that gets SIGINT and SIGTERM of this process as SIGINT, also those
-    that come while it is started: a child that misses the signal would run for ever."""
-    running: list[RunProcess] = []
-    seen: list[bool] = []  # of each signal, whether the child had started
-
-    def forward(*_: object) -> None:
-        seen.append(bool(running))
-        for child in running:
-            child.stop()
-
-    is_main = threading.current_thread() is threading.main_thread()  # the only one that may, and is interrupted
-    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM) if is_main}
-    try:
-        child = RunProcess(*arguments, output=output, cwd=cwd)
-        running.append(child)
-        if False in seen:
-            child.stop()
-        directory, exit_code = child.directory(), child.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if seen:
-        raise KeyboardInterrupt
-    return directory, exit_code
-
-
 # | verdict | item |
 # |---|---|
 # | PASS | passes |
@@ -102,18 +77,17 @@ def _child(arguments: Sequence[str], cwd: Path, output: Any) -> tuple[Path | Non
 # | INCONCLUSIVE | fails, or is skipped (`--proveout-inconclusive skip`) |
 # | FAIL or INCONCLUSIVE of severity `warn` | is skipped, with the evidence |
 
-HEAD_BYTES = 1 << 16
 RUN_ITEM = "run"
-_PLAN = re.compile(rb"^(\{\s*)?[\"']?proveout[\"']?\s*:", re.MULTILINE)
 _WORST_FIRST = ("FAIL", "INCONCLUSIVE", "PASS")
 Answer: TypeAlias = Literal["passed", "failed", "skipped"]
 
 
 def is_plan(path: Path) -> bool:
     """Whether the YAML file is marked as a plan; fragments, inventories and other files are not."""
+    from proveout.cli.options import has_key  # noqa: PLC0415
+
     try:
-        with path.open("rb") as file:
-            return _PLAN.search(file.read(HEAD_BYTES)) is not None
+        return has_key(path, "proveout")
     except OSError:
         return False
 

@@ -12,16 +12,18 @@ from pathlib import Path
 import duckdb
 import psycopg
 import pytest
+import recorded_runs
 import typer
 from distribution_postgres import distribution_postgres
 from psycopg.conninfo import make_conninfo
+from recorded_runs import record
 from whole_run import Done, proveout
 
 from proveout.agent.engines import adapter
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.postgres import installation
-from proveout.cli import own_workload, plan_writer, prove
-from proveout.cli.bench import Asked, clean_up, composed, per_second, prepared, rungs, timing_of
+from proveout.cli import bench, own_workload, plan_writer, prove, run
+from proveout.cli.bench import Asked, clean_up, composed, last_run, per_second, prepared, rungs, timing_of
 from proveout.cli.database_address import Database, opened, parse
 from proveout.cli.options import Unusable
 from proveout.cli.own_workload import Script
@@ -400,6 +402,7 @@ MISTAKES: dict[str, tuple[Callable[[str], tuple[str, ...]], str, str]] = {
     "no password": (lambda shop: (_of(shop, password=""),), "the server requires a password", "DB_PASSWORD"),
     "a closed port": (lambda _: ("postgresql://u:p@127.0.0.1:1/shop",), "cannot be reached", "is the server running"),
     "an unknown scheme": (lambda _: ("mongodb://db1/shop",), "there is no engine 'mongodb'", "postgresql://user@host"),
+    "an open bracket": (lambda _: ("mysql://[::1/shop",), "the address is not one of MySQL", "mysql://user@host"),
     "no address": (lambda _: ("shop",), "'shop' is not the address of a database", "postgresql://user@host"),
     "no database": (lambda shop: (_of(shop, dbname="absent"),), 'database "absent" does not exist', "check user"),
     "no file": (lambda _: ("absent.db",), "there is no file absent.db", "proveout bench sqlite"),
@@ -448,6 +451,28 @@ def test_a_schema_of_the_user_is_refused(database: str, tmp_path: Path) -> None:
         connection.execute("CREATE SCHEMA proveout_bench")
     done = proveout(tmp_path, "bench", database, "--workload", "tpcb", "--headless").ended(2)
     assert "has a schema proveout_bench that the bench did not make" in done.words
+
+
+def test_both_databases_are_cleaned_up_where_one_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def gone(side: object, _: Path) -> None:
+        asked.append(side)
+        raise Unusable("the server is gone")
+
+    monkeypatch.setattr(bench, "clean_up", gone)
+    monkeypatch.setattr(run, "run", lambda *_, **__: None)
+    sides = [Database(address=parse("sqlite"), place=place) for place in (0, 1)]
+    with pytest.raises(Unusable):
+        bench.carried_out(tmp_path / "x.yaml", sides, headless=True, runs=tmp_path, keep=False)
+    assert len(asked) == 2
+
+
+def test_the_last_bench_is_found_beside_a_run_without_its_command(tmp_path: Path) -> None:
+    older, newer = (tmp_path / record(tmp_path, {1: [9.0, 9.1]}, day=day) for day in (0.0, 1.0))
+    (newer / "command.json").unlink()
+    found = last_run(tmp_path, recorded_runs.SMOKE)
+    assert found is not None and found.path == older
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -213,7 +213,9 @@ def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], capsys: pyt
     "report latest --format png", "report latest --csv a.csv --with b.html", "watch --port 80",
     "runs --parquet a --environment latest", "bench --again --time 5m", "bench --again --sql x", "new ladder --write",
     "ceiling absent.yaml --engine mysql", "ceiling nothing -p a=1", "doctor --pki x", "prove sqlite a.db --sink b",
-    "versus a b --plan a.yaml --scale 3",
+    "versus a b --plan a.yaml --scale 3", "agent --check-policy a --print-unit", "compare a b --quiet --full",
+    "deploy -i a --remove --no-service", "pki init a --days nan", "pki invite a db1 --minutes nan",
+    "pki serve a --listen 127.0.0.1:99999", "agent --pki a --listen nonsense",
 ])  # fmt: skip
 def test_an_option_that_would_mean_nothing_is_refused(
     arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -240,7 +242,13 @@ def test_a_plan_whose_path_is_not_utf_8_is_refused_before_a_run(
     plan.write_text(PAUSES)
     assert execute(["run", str(plan), "--headless", "--runs-dir", str(runs)]) == 2
     assert "the path is not UTF-8\n  Rename the file" in capsys.readouterr().err
-    assert not runs.exists()
+    other = plan.rename(tmp_path / "cafe.yaml")
+    assert execute(["run", str(other), "--headless", "--runs-dir", os.fsdecode(bytes(runs) + b"\xe9")]) == 2
+    assert "the path is not UTF-8\n  Rename the file" in capsys.readouterr().err
+    for option in ("--label", "-p"):
+        assert execute(["run", str(other), "--headless", "--runs-dir", str(runs), option, os.fsdecode(b"a=\xe9")]) == 2
+        assert "'a=\\udce9' is not UTF-8" in capsys.readouterr().err
+    assert not [*tmp_path.glob("runs*")]
 
 
 def test_an_expected_failure_is_one_message(

@@ -29,7 +29,7 @@ def line_of_the_verdict() -> int:
 
 def test_each_requested_file_is_written(directory: run_directory.RunDirectory, tmp_path: Path) -> None:
     outputs = {name: str(tmp_path / name) for name in result_files.OUTPUTS}
-    result_files.report(directory, outputs, Annotations.none)
+    result_files.report(directory, outputs, "none")
     (failure,) = ET.parse(tmp_path / "junit").getroot().iter("failure")
     assert failure.attrib["message"] == "too slow"
     assert json.loads((tmp_path / "json").read_text())["format"] == "proveout.result/1"
@@ -48,13 +48,13 @@ def test_a_github_job_has_annotations_in_its_log(
     directory: run_directory.RunDirectory,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    option: str,
+    option: Annotations,
     in_github: bool,
     marked: bool,
 ) -> None:
     monkeypatch.setenv("GITHUB_WORKSPACE", str(ROOT))
     monkeypatch.setenv("GITHUB_ACTIONS", "true" if in_github else "")
-    result_files.report(directory, {}, Annotations(option))
+    result_files.report(directory, {}, option)
     found = [line for line in capsys.readouterr().out.splitlines() if line.startswith("::")]
     mark = f"::error file=plans/smoke.yaml,line={line_of_the_verdict()},title=FAIL answers::"
     assert [line.startswith(mark) for line in found] == ([True] if marked else [])

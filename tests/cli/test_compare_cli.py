@@ -34,6 +34,14 @@ def test_a_regression_fails_the_job(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert compare(tmp_path, before, after, "--fail-if", "response.p95_us.change.lower > 0") == 3
 
 
+def test_repeats_that_differ_by_a_factor_of_thousands_are_undecided(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, after = record(tmp_path, {4: [1.0, 900.0]}), record(tmp_path, {4: [800.0, 2.0]}, day=1)
+    assert compare(tmp_path, before, after, "--quiet", "--fail-if", "tps.ratio.upper < 0.95") == 3
+    assert "(no interval, n = 2): undecided, these repeats decide nothing" in unwrapped(capsys)
+
+
 def test_the_short_form_names_the_command_that_prints_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

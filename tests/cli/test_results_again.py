@@ -50,7 +50,6 @@ _REPORT_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
 from proveout.cli import outputs as result_files
-from proveout.cli.options import Annotations
 from proveout.coordinator.report import ci_reports, html, json_documents, markdown, run_document, terminal
 from proveout.coordinator.storage import run_directory
 
@@ -68,7 +67,7 @@ def report(folder, at):
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(boundary)
-    result_files.report(directory, outputs, Annotations.none)
+    result_files.report(directory, outputs, "none")
     return seen
 
 for argument in sys.argv[1:]:
@@ -169,6 +168,17 @@ def test_a_command_ends_with_its_exit_code_whatever_becomes_of_its_output(
     )
     os.close(stream)
     assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (expected, True, False)
+
+
+def test_a_pipe_and_a_link_are_written_to_and_not_replaced(tmp_path: Path) -> None:
+    directory, pipe, link = finished(tmp_path), tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to("linked")
+    (tmp_path / "linked").touch()
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert execute(["report", str(directory.path), "--csv", str(pipe), "--benchstat", str(link)]) == 0
+    assert os.read(reader, 100).startswith(b"run,") and link.is_symlink() and (tmp_path / "linked").read_text()
+    os.close(reader)
 
 
 def test_report_writes_the_missing_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,6 +52,9 @@ def test_a_plan_is_written_with_its_schema(tmp_path: Path, capsys: pytest.Captur
     assert execute(["new", "sql", str(path)]) == 0
     assert schema.read_text() == "{}"
     assert "the schema of another version" in capsys.readouterr().out
+    (tmp_path / "folder" / schema.name).mkdir(parents=True)
+    assert execute(["new", "sql", str(tmp_path / "folder" / "mine.yaml")]) == 0
+    assert "editors cannot check the plan" in capsys.readouterr().err
 
 
 def test_a_name_that_no_plan_may_have_leaves_the_starters_own() -> None:
@@ -71,7 +74,7 @@ def test_existing_files_are_not_overwritten(
     assert execute(["new", "sql", "link.yaml"]) == 2
     assert not Path("elsewhere.yaml").exists()
     assert execute(["new", "sql", "sql.yaml/x.yaml"]) == 2
-    assert "sql.yaml/x.yaml cannot be written" in capsys.readouterr().err
+    assert "sql.yaml/x.yaml cannot be written: Not a directory" in capsys.readouterr().err
     assert execute(["new", "sql", "plans/x.yaml"]) == 0
     assert Path("plans/x.yaml").is_file(), "the folder is made"
 
@@ -84,6 +87,7 @@ def test_a_full_file_system_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Path, "open", on_a_full_one)
     with pytest.raises(Unusable, match="cannot be written: No space left on device"):
         write(tmp_path / "x.yaml", "text")
+    assert not (tmp_path / "x.yaml").exists(), "once there is room, its name is free"
 
 
 def test_kinds_are_listed_and_an_unknown_one_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

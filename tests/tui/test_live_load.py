@@ -59,6 +59,7 @@ def test_the_timeline_goes_over_iterations_and_has_two_minutes() -> None:
     assert [span.name for span in shown.iterations] == ["4 thr #1", "4 thr #2"]
     assert len(shown.seconds) == 15
     assert timeline(dataclasses.replace(both, now_unix_s=both.now_unix_s + 300.0)) is None
+    assert timeline(at(first, -5.0)) is None, "all of its seconds are yet to come"
 
 
 def test_a_picture_has_exactly_its_size_and_the_names_outside_of_the_plot() -> None:
@@ -69,6 +70,7 @@ def test_a_picture_has_exactly_its_size_and_the_names_outside_of_the_plot() -> N
         assert max(map(len, rows)) <= width
     text = "\n".join(lines(view))
     assert all(re.search(rf"[⠀-⣿▁-█ ] {name} \d", text) for name in ("p50", "p95", "p99"))
+    assert lines(at(going(*histories.ticks(4, 1, 4)), 4.0)), "before the second phase, which begins beyond the edge"
     assert "target 800" in text
     assert "calm" in text and "spike" in text
     assert text.splitlines()[-1].rstrip().endswith("now")

@@ -171,6 +171,7 @@ def test_numbers_are_whole_at_every_width(width: int) -> None:
     for line, claim in zip(lines, claims, strict=True):
         assert cell_len(line) <= width
         assert claim is None or (claim.value in line and claim.limit in line)
+    assert len(tui_result.verdict_texts(made.VERDICTS, width // 6)) == len(made.VERDICTS), "a bar has no room there"
     headline = str(tui_result.headline_text(made.HEADLINE, width))
     assert all(cell_len(line) <= width for line in headline.splitlines())
     assert all(one.value in headline for one in made.HEADLINE)

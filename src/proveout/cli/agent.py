@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli.options import file_option
+from proveout.cli.options import file_option, name_and_port, refuse
 
 if TYPE_CHECKING:
     from proveout.agent.daemon.servicer import Options
@@ -29,7 +29,9 @@ def agent(
     pki: Annotated[
         Path | None, typer.Option(help="Directory with ca.pem, agent.pem and agent.key (0600).", show_default=False)
     ] = None,
-    listen: Annotated[str, typer.Option(help="Address to listen at, name:port.")] = "0.0.0.0:7443",
+    listen: Annotated[
+        str, typer.Option(help="Address to listen at, name:port.", callback=name_and_port)
+    ] = "0.0.0.0:7443",
     name: Annotated[str, typer.Option(help="This host's name in plans; another one is refused. Empty: any.")] = "",
     state_dir: Annotated[
         Path | None,
@@ -49,6 +51,7 @@ def agent(
     Every client must show a certificate of the authority in ca.pem, and only a coordinator's opens a session.
     """
     if check_policy is not None:
+        refuse("not together with --check-policy", name=name, policy=policy, print_unit=print_unit)
         _check_policy(check_policy, [folder for folder in (pki, state_dir) if folder is not None])
         return
     if pki is None:

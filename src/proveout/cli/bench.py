@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
@@ -27,7 +27,7 @@ from proveout.cli.options import RUNS, Headless, RunsDir, Unusable, refuse
 from proveout.cli.plan_writer import SCHEMA, Draft, Load, Timing, plan_name, write, write_schema
 from proveout.core import units
 from proveout.core.data_classes import record
-from proveout.core.errors import INTERRUPTED
+from proveout.core.errors import INTERRUPTED, ProveoutError
 from proveout.core.numbers import count_of, threads_by_rung
 from proveout.core.numbers import seconds as seconds_text
 from proveout.core.numbers import size as size_text
@@ -46,7 +46,6 @@ EPILOG = """
   proveout bench --again
 """
 
-WORKLOADS = ("tpcb", "hlr", "tprocc", "own")
 PREFIX = "bench-"
 TIME = "2m"
 
@@ -94,9 +93,10 @@ Dsn: TypeAlias = Annotated[
     ),
 ]
 WorkloadName: TypeAlias = Annotated[
-    str | None,
+    Literal["tpcb", "hlr", "tprocc", "own"] | None,
     typer.Option(
         "--workload",
+        metavar="NAME",
         help="tpcb, hlr, tprocc: tables of their own; own: reads of your tables [default: own where DSN has tables "
         "with keys, else tpcb].",
     ),
@@ -162,7 +162,7 @@ def bench(
         refuse("--again runs the plan of the last bench as it is", **chosen_load, **rest)
         raise typer.Exit(_again(runs_dir, headless=headless))
     asked = Asked(
-        workload=known(workload),
+        workload=workload,
         scale=scale,
         rungs=rungs(threads) if threads else (),
         budget_s=unit("--time", units.duration_s, time or TIME),
@@ -190,13 +190,6 @@ def measured(
         path = written(plan_writer.text(draft), draft.name)
         typer.echo(announcement(sides, draft, rows))
     return carried_out(path, sides, headless=headless, runs=folder, keep=asked.keep or not load.populates)
-
-
-def known(workload: str | None) -> str | None:
-    """The name of a workload, as it is. typer.BadParameter."""
-    if workload is not None and workload not in WORKLOADS:
-        raise typer.BadParameter(f"{workload!r} is none of {', '.join(WORKLOADS)}", param_hint="--workload")
-    return workload
 
 
 def rungs(text: str) -> tuple[int, ...]:
@@ -566,9 +559,9 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
     finally:
         found = last_run(runs, path)
         continues = found is not None and is_driven(found.path)
-        if not keep and not continues:
-            for side in sides:
-                clean_up(side, path)
+        with ExitStack() as each:  # where one cannot be cleaned up, the other one is
+            for side in () if keep or continues else sides:
+                each.callback(clean_up, side, path)
     if continues:
         typer.echo("Its last stages remove the tables.")
     elif code == INTERRUPTED and not keep and any(side.session is not None for side in sides):
@@ -578,11 +571,15 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
 
 
 def last_run(runs: Path, path: Path | None = None) -> RunDirectory | None:
-    """The newest run of a plan that a bench has written, of this one where a path is given."""
+    """The newest run of a plan that a bench has written, of this one where a path is given. Others may be damaged, or
+    begin just now."""
     from proveout.coordinator.storage import run_directory
 
     for found in run_directory.all_runs(runs):
-        plan = Path(found.command().plan)
+        try:
+            plan = Path(found.command().plan)
+        except ProveoutError:
+            continue
         if plan == path.absolute() if path else plan.name.startswith(PREFIX):
             return found
     return None

@@ -14,7 +14,6 @@ from proveout.cli import outputs as output_files
 from proveout.cli.options import (
     RUNS,
     Access,
-    Annotations,
     AnnotationsOption,
     CodeQuality,
     ForPrograms,
@@ -67,7 +66,7 @@ def check(
     as_json: ForPrograms = False,
     junit: Annotated[Path | None, file_option("Write a case for each plan, with its problems, as JUnit XML.")] = None,
     codequality: CodeQuality = None,
-    annotations: AnnotationsOption = Annotations.auto,
+    annotations: AnnotationsOption = "auto",
     quiet: Quiet = False,
 ) -> int:
     """Validate plans: every problem at once, with its line and what was expected.

@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 
 from proveout.cli import options
 from proveout.cli import outputs as output_files
-from proveout.cli.options import RUNS, Annotations, AnnotationsOption, Quiet, RunsDir, file_option
+from proveout.cli.options import RUNS, AnnotationsOption, Quiet, RunsDir, file_option
 
 if TYPE_CHECKING:
     from proveout.coordinator.comparison import ComparedRuns, Condition, Judgement
@@ -45,8 +45,7 @@ def compare(
         typer.Option(
             metavar="NAMES",
             help="Differences to allow, by the names in a refusal, separated by commas: `kernel`, `db1:kernel`, "
-            "`sysctl.*`, "
-            "`plan.*`.",
+            "`sysctl.*`, `plan.*`.",
         ),
     ] = None,
     despite: Annotated[
@@ -70,7 +69,7 @@ def compare(
     json: Annotated[Path | None, file_option("Write the comparison as JSON.")] = None,
     markdown: Annotated[Path | None, file_option("Write the comparison in Markdown.")] = None,
     html: Annotated[Path | None, file_option("Write one HTML file with the figures.")] = None,
-    annotations: AnnotationsOption = Annotations.auto,
+    annotations: AnnotationsOption = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Show the ratio of each run to the first one, with confidence intervals.
@@ -85,6 +84,8 @@ def compare(
     from proveout.coordinator.history.runs import earlier_runs
     from proveout.coordinator.report import ci_reports
 
+    if quiet:
+        options.refuse("not together with --quiet", full=full)
     outputs = output_files.check_outputs({"json": json, "markdown": markdown, "html": html})
     named, allowed = _sides(runs, runs_dir), options.names(allow)
     sides = [[_results(runs_dir, name) for name in side] for side in named]

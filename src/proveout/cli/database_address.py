@@ -136,7 +136,10 @@ def _postgres(text: str) -> Address:
 
 def _mysql(text: str) -> Address:
     _need("mysql")
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError:  # a bracket of IPv6 that is not closed
+        raise Unusable("the address is not one of MySQL", way_out=_forms()) from None
     database = parts.path.strip("/")
     user = parts.username or quote(_user())
     if not database:

@@ -21,9 +21,9 @@ from proveout.cli.options import (
     ForPrograms,
     Inventory,
     Overrides,
+    Pki,
     PolicyFile,
     RunsDir,
-    file_option,
     parse_overrides,
 )
 from proveout.core.errors import PlanProblem, ProveoutError, Where
@@ -123,7 +123,7 @@ def doctor(
     parameters: Overrides = None,
     inventory: Inventory = None,
     runs_dir: RunsDir = RUNS,
-    pki: Annotated[Path | None, file_option("The coordinator's certificate [default: $PROVEOUT_PKI].", "DIR")] = None,
+    pki: Pki = None,
     policy: PolicyFile = None,
     as_json: ForPrograms = False,
 ) -> None:

@@ -13,11 +13,11 @@ from proveout.cli.options import (
     ForPrograms,
     Inventory,
     Overrides,
+    Pki,
     PlanFile,
     PolicyFile,
-    file_option,
+    RunsDir,
     parse_overrides,
-    runs_dir_option,
 )
 from proveout.core.numbers import number, safe_lines
 
@@ -42,17 +42,9 @@ def explain(
     facts: Annotated[
         bool, typer.Option("--facts", help="Ask the hosts' agents what tunings would change, and whether faults could.")
     ] = False,
-    pki: Annotated[
-        Path | None,
-        file_option("With --facts: ca.pem, coordinator.pem, coordinator.key [default: $PROVEOUT_PKI].", "DIR"),
-    ] = None,
+    pki: Pki = None,
     policy: PolicyFile = None,
-    runs_dir: Annotated[
-        Path,
-        runs_dir_option(
-            help="The folder with earlier runs and noise records [default: $PROVEOUT_RUNS_DIR, or ./runs]."
-        ),
-    ] = RUNS,
+    runs_dir: RunsDir = RUNS,
 ) -> None:
     """Show what would run: stages, rungs, repeats and hosts, tasks and privileges, settings, estimated time, digest.
 

@@ -9,7 +9,7 @@ Colour only on a terminal and without NO_COLOR. Text from outside cannot act on 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
 from proveout.coordinator.report.summary import untold
@@ -149,12 +149,12 @@ class QuietPrinter(HeadlessPrinter):
 
 
 class LiveLinePrinter(HeadlessPrinter):
-    """As `HeadlessPrinter` for a terminal of `size` (columns, lines): load and progress are one line that is rewritten,
-    below a table of the ladders under way, which stands for the lines of their iterations."""
+    """As `HeadlessPrinter` for a terminal of `size()` (columns, lines): load and progress are one line that is
+    rewritten, below a table of the ladders under way, which stands for the lines of their iterations."""
 
-    def __init__(self, stream: TextIO, *, size: tuple[int, int], colour: bool | None = None) -> None:
+    def __init__(self, stream: TextIO, *, size: Callable[[], tuple[int, int]], colour: bool | None = None) -> None:
         super().__init__(stream, colour=colour)
-        self._width, self._height = size
+        self._size = size
         self._above = 0  # lines of what moves, above the one with the cursor
 
     def __call__(self, stamped: Stamped) -> None:
@@ -188,11 +188,12 @@ class LiveLinePrinter(HeadlessPrinter):
         """The table with the line `text` after the clock, None for no line."""
         table = [line for stage in _ladders(self.view) for line in _rung_table(stage)]
         lines = [*table, *([] if text is None else [f"{self._clock()} {text}".rstrip()])]
-        if len(lines) >= self._height:
+        width, height = self._size()
+        if len(lines) >= height:
             lines = lines[-1:] if text is not None else []
         cleared = self._cleared()
         self._above = max(len(lines) - 1, 0)
-        self._put(cleared + "\n".join(line[: max(1, self._width - 1)] for line in lines))
+        self._put(cleared + "\n".join(line[: max(1, width - 1)] for line in lines))
 
     def _cleared(self) -> str:
         """The sequence that clears the lines that move, and leaves the cursor at their start."""
@@ -215,8 +216,7 @@ def _rung_table(stage: StageView) -> Iterator[str]:
         for name in ("p50_us", "p99_us")
     ]
     titles = ("I/O depth" if stage.kind == "tool" else "threads", rate_unit(stage.kind))
-    interval = f"{100 * stage.confidence:g} %"
-    rows = [(*titles, interval, "p50", "p99", "repeats")]
+    rows = [(*titles, percent(stage.confidence), "p50", "p99", "repeats")]
     for place, (rung, rate) in enumerate(found.items()):
         of = f"{rate.n} of {stage.repeats}" if stage.repeats else f"{rate.n}"
         rows.append((f"{rung}", *rate.cells, times[0][place], times[1][place], of))
@@ -371,21 +371,22 @@ def _iteration_line(view: RunView, stamped: Stamped) -> str:
                 windows = f"{begun.passes} pass{'es' * (begun.passes > 1)} within {seconds(begun.measure_s)}"
             return f"  {_name(view, begun.id)}{rate}: {windows}"
         case IterationFinished() as ended:
-            return f"  {_name(view, ended.id)}: {_numbers(ended, view.unit(ended.id.stage))}{_so_far(view, ended.id)}"
+            return f"  {_name(view, ended.id)}: {_numbers(ended, view.unit(ended.id.stage))}{_so_far(view, ended)}"
         case IterationVoided() as voided:
             again = "; it is run again" if voided.rerun else ""
             return f"warning: {_name(view, voided.id)} is void: {safe(voided.reason)}{again}"
     return ""
 
 
-def _so_far(view: RunView, iteration: IterationId) -> str:
-    """The throughput over the repeats of the rung, from the second one on."""
-    stage = view.stage(iteration.stage)
-    rate = stage.throughput.get(iteration.rung) if stage is not None else None
-    if stage is None or rate is None or rate.n < 2:
+def _so_far(view: RunView, ended: IterationFinished) -> str:
+    """The throughput over the repeats of the rung, from the second one on; probes of a search are not repeats."""
+    stage = view.stage(ended.id.stage)
+    rate = stage.throughput.get(ended.id.rung) if stage is not None and ended.valid else None
+    if stage is None or stage.kind not in _LADDERS or rate is None or rate.n < 2:
         return ""
     mean, ends = rate.cells
-    return f"; {rate.n} repeats: {mean} {rate_unit(stage.kind)} ({100 * stage.confidence:g} % CI {ends})"
+    interval = f" ({percent(stage.confidence)} CI {ends})" if ends else ""
+    return f"; {rate.n} repeats: {mean} {rate_unit(stage.kind)}{interval}"
 
 
 def _numbers(ended: IterationFinished, unit: str) -> str:

@@ -8,9 +8,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -138,13 +137,6 @@ TREND_EPILOG = """
 """
 
 
-class FailIf(StrEnum):
-    """The condition that fails a job."""
-
-    change = "change"
-    worse = "worse"
-
-
 def trend(
     plan: Annotated[
         str,
@@ -171,7 +163,8 @@ def trend(
         typer.Option(metavar="NAMES", help="Take runs that differ in these too, as in `compare`: `version,kernel`."),
     ] = None,
     fail_if: Annotated[
-        FailIf | None, typer.Option(help="Exit 1 when a change (one for the worse) is shown and not acknowledged.")
+        Literal["change", "worse"] | None,
+        typer.Option(help="Exit 1 when a change (one for the worse) is shown and not acknowledged."),
     ] = None,
     acknowledge: Annotated[
         str | None,
@@ -202,7 +195,7 @@ def trend(
     histories = metric_history.histories(
         selection, metric or metric_history.METRICS, metric_history.read_acknowledgements(runs_dir)
     )
-    shown = Trend(selection=selection, histories=histories, label=by, condition=fail_if.value if fail_if else None)
+    shown = Trend(selection=selection, histories=histories, label=by, condition=fail_if)
     terminal.show(trend_document(shown), sys.stdout)
     _write(shown, outputs)
     raise typer.Exit(metric_history.exit_code(selection, histories, shown.condition))
@@ -301,7 +294,8 @@ def noise(
     from proveout.cli import run_session
     from proveout.coordinator.storage.journal import Journal
 
-    checked = output_files.check_outputs({output_files.NOISE: json})
+    asked = output_files.check_outputs({"json": json})
+    checked = {output_files.NOISE: asked["json"]} if asked else {}
     named = options.Access(pki=pki, policy=policy, runs_dir=runs_dir)
     begun = run_session.begin(derived, plan, inventory, named, overrides=overrides, outputs=checked, noise=arms)
     with Journal(begun.directory.path) as journal:

@@ -5,18 +5,18 @@ programs.
 from __future__ import annotations
 
 import asyncio
-import functools
 import signal
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proveout.cli.options import Unusable, file_option, pki_folder, refuse, verb_group
+from proveout.cli.options import Pki, Unusable, file_option, pki_folder, refuse, verb_group
 from proveout.core.errors import INTERRUPTED
 from proveout.core.numbers import safe_lines
 
@@ -55,7 +55,7 @@ def deploy(
     authority: Annotated[
         str, typer.Option(help="The address of `pki serve`, as reached from the hosts, name:port.")
     ] = "",
-    pki: Annotated[Path | None, file_option("The coordinator's certificate [default: $PROVEOUT_PKI].", "DIR")] = None,
+    pki: Pki = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -89,6 +89,9 @@ def deploy(
     from proveout.coordinator.deploy import deployment, inventories
     from proveout.coordinator.deploy.deployment import Access
 
+    if remove:
+        no_meaning = {"policy": policy, "extra": extra, "wheelhouse": wheelhouse, "no_service": no_service}
+        refuse("it has no meaning with --remove", authority=authority, **no_meaning)
     found = inventories.read(inventory, host or ())
     given = pki_folder(pki)
     ledger = Ledger.open(ca) if ca is not None else None
@@ -100,11 +103,9 @@ def deploy(
             dry_run=dry_run,
         )
         if remove:
-            no_meaning = {"authority": authority, "policy": policy, "extra": extra, "wheelhouse": wheelhouse}
-            refuse("it has no meaning with --remove", **no_meaning)
             return _each(found, lambda target, tell: deployment.remove(target, access, tell), dry_run=dry_run)
         with tempfile.TemporaryDirectory(prefix="proveout-wheels-") as made:
-            house = _house(extra, wheelhouse, Path(made))
+            house = partial(_house, extra, wheelhouse, Path(made))
             order = _order(found, access, authority, house, policy, service=not no_service)
             return _each(found, lambda target, tell: deployment.deploy(target, access, order, tell), dry_run=dry_run)
     finally:
@@ -136,7 +137,7 @@ def _order(
     targets: Sequence[Target],
     access: Access,
     authority: str,
-    house: Wheelhouse,
+    house: Callable[[], Wheelhouse],
     policy: list[str] | None,
     *,
     service: bool,
@@ -158,12 +159,12 @@ def _order(
     if access.ledger.authority.pem.strip() != access.credentials.ca.strip():
         raise Unusable("the coordinator's certificate is of another authority than --ca")
     return Order(
-        wheelhouse=house,
+        policies=_policies(policy or (), targets),
+        wheelhouse=house(),  # last: it downloads
         ledger=access.ledger,
         authority=authority,
         credentials=access.credentials,
         service=service,
-        policies=_policies(policy or (), targets),
         examples={role: (TEMPLATES_FOLDER / f"{name}.yaml").read_text() for role, name in TEMPLATES.items()},
     )
 
@@ -216,7 +217,7 @@ async def _together(
 
     async def one(target: Target) -> Outcome:
         async with limit:
-            outcome = await do(target, functools.partial(board.tell, target.name))
+            outcome = await do(target, partial(board.tell, target.name))
         board.end(outcome)
         return outcome
 

@@ -12,10 +12,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
@@ -148,6 +147,17 @@ def is_plan_file(word: str) -> bool:
     return Path(word).suffix in SUFFIXES or Path(word).is_file()
 
 
+HEAD_BYTES = 64 * 1024
+
+
+def has_key(path: Path, *names: str) -> bool:
+    """Whether the begin of a file has one of these keys at its top, in lines or in braces. OSError."""
+    with path.open("rb") as stream:
+        head = stream.read(HEAD_BYTES)
+    key = rf"""^(?:\{{(?s:(?:.*?[\s,{{])?))?["']?(?:{"|".join(names)})["']?\s*:"""
+    return re.search(key.encode(), head, re.MULTILINE) is not None
+
+
 def _files(incomplete: str) -> Iterator[str]:
     typed = os.path.dirname(incomplete)  # noqa: PTH120 - what was typed stays as it was typed: `./`, `~/`
     stem = incomplete[len(typed) + 1 if typed not in ("", "/") else len(typed) :]
@@ -202,7 +212,9 @@ def file_option(help: str, metavar: str = "FILE") -> Any:
 
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
 
-RunName: TypeAlias = Annotated[str, typer.Argument(help="A run's name or directory, or `latest`.", autocompletion=runs)]
+RunName: TypeAlias = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's name or directory, or `latest`.", autocompletion=runs)
+]
 PlanFile: TypeAlias = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.", autocompletion=plan_files)]
 Overrides: TypeAlias = Annotated[
     list[str] | None,
@@ -236,13 +248,24 @@ def _absolute(path: Path) -> Path:
     return path.absolute()
 
 
+def name_and_port(text: str) -> str:
+    """The value of --listen. typer.BadParameter; gRPC would take port 99999 for 34463."""
+    name, colon, port = text.rpartition(":")
+    if not (name and colon and port.isdecimal() and int(port) < 1 << 16):
+        raise typer.BadParameter(f"{text!r} is not name:port", param_hint="--listen")
+    return text
+
+
 RUNS = Path("runs")
-runs_dir_option = partial(
-    typer.Option, envvar="PROVEOUT_RUNS_DIR", show_envvar=False, show_default=False, callback=_absolute
-)
-"""The option for the folder of runs; its value is absolute."""
 RunsDir: TypeAlias = Annotated[
-    Path, runs_dir_option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
+    Path,
+    typer.Option(
+        envvar="PROVEOUT_RUNS_DIR",
+        show_envvar=False,
+        show_default=False,
+        callback=_absolute,
+        help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].",
+    ),
 ]
 Pki: TypeAlias = Annotated[
     Path | None,
@@ -258,14 +281,8 @@ PolicyFile: TypeAlias = Annotated[
 ]
 
 
-class Annotations(StrEnum):
-    """Annotations of failed verdicts and of errors of the plan, in the log; `auto`: those of GitHub in a GitHub job."""
-
-    auto = "auto"
-    github = "github"
-    none = "none"
-
-
+Annotations: TypeAlias = Literal["auto", "github", "none"]
+"""Annotations of failed verdicts and of errors of the plan, in the log; `auto`: those of GitHub in a GitHub job."""
 AnnotationsOption: TypeAlias = Annotated[
     Annotations,
     typer.Option(
@@ -332,12 +349,19 @@ def parse_labels(words: list[str] | None) -> dict[str, str]:
     return found
 
 
+def not_utf_8(text: str) -> bool:
+    """Whether a word of the command line has bytes that no journal, plan or message to an agent can have."""
+    return re.search("[\ud800-\udfff]", text) is not None
+
+
 def _pairs(words: list[str] | None, option: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for word in words or ():
         name, equals, value = word.partition("=")
         if not equals or not name.strip():
             raise typer.BadParameter(f"{word!r} is not NAME=VALUE", param_hint=option)
+        if not_utf_8(word):
+            raise typer.BadParameter(f"{word!r} is not UTF-8", param_hint=option)
         if name.strip() in found:
             raise typer.BadParameter(f"{name.strip()!r} is given twice", param_hint=option)
         found[name.strip()] = value
@@ -349,7 +373,7 @@ def refuse(reason: str, **options: object) -> None:
     for name, value in options.items():
         if not (value is None or value is False or value in ("", [])):
             dashes = "" if name.isupper() else "-" if len(name) == 1 else "--"
-            raise typer.BadParameter(reason, param_hint=f"{dashes}{name}")
+            raise typer.BadParameter(reason, param_hint=f"{dashes}{name.replace('_', '-')}")
 
 
 def words(

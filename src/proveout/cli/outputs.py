@@ -45,8 +45,7 @@ def check_outputs(outputs: Mapping[str, Path | None]) -> dict[str, str]:
 
 def wants_github(annotations: Annotations) -> bool:
     """Whether the log gets GitHub's workflow commands: on request, or automatically in a GitHub job."""
-    asked = annotations is Annotations.github
-    return asked or (annotations is Annotations.auto and os.environ.get("GITHUB_ACTIONS") == "true")
+    return annotations == "github" or (annotations == "auto" and os.environ.get("GITHUB_ACTIONS") == "true")
 
 
 def annotate(remarks: Iterable[Remark], annotations: Annotations, stream: TextIO | None = None) -> None:
@@ -62,14 +61,23 @@ def checkout() -> Path:
     return Path(os.environ.get("GITHUB_WORKSPACE") or os.environ.get("CI_PROJECT_DIR") or Path.cwd())
 
 
-def write_document(path: Path, content: str | bytes, *, parents: bool = False) -> None:
-    """Write a file that a command line asks for, with `parents` also the directories above it. Unusable."""
+def put(path: Path, content: str | bytes) -> None:
+    """Write a file atomically; into what is there where that is a device, a pipe or a link, such as `/dev/stdout`,
+    which a new file would replace. OSError."""
     from proveout.coordinator.storage.run_directory import write_whole
 
-    try:
-        if parents:
-            path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and (path.is_symlink() or not path.is_file()):
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    else:
         write_whole(path, content)
+
+
+def write_document(path: Path, content: str | bytes, *, parents: bool = False) -> None:
+    """Write a file that a command line asks for, with `parents` also the directories above it. Unusable."""
+    try:
+        if parents and not path.parent.exists():
+            path.parent.mkdir(parents=True)
+        put(path, content)
     except OSError as fault:
         what = f"{path} cannot be written: {fault.strerror or fault}"
         raise Unusable(what, way_out="Name a file in a directory that you can write.") from fault
@@ -98,7 +106,6 @@ def write(results: RunResults, directory: RunDirectory, files: Mapping[str, str]
     """Write all files that can be made and written; return the error of the first that cannot."""
     from proveout.coordinator.noise import TooFewPairs
     from proveout.coordinator.storage.journal import storage_failed
-    from proveout.coordinator.storage.run_directory import write_whole
     from proveout.core.directories import is_full
 
     made = renderers(directory)
@@ -112,7 +119,7 @@ def write(results: RunResults, directory: RunDirectory, files: Mapping[str, str]
             failed = failed or fault
             continue
         try:
-            write_whole(Path(path), content)
+            put(Path(path), content)
         except OSError as fault:
             then = f"`proveout resume {directory.name}` makes the missing files"
             what = f"{Path(path).name} cannot be written"

@@ -7,13 +7,12 @@ import signal
 import socket
 from contextlib import closing
 from datetime import timedelta
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-from proveout.cli.options import columns, verb_group
+from proveout.cli.options import columns, name_and_port, verb_group
 
 PKI_EPILOG = """
   proveout pki init ~/lab-authority
@@ -24,24 +23,18 @@ PKI_EPILOG = """
   proveout pki revoke ~/lab-authority db1
 """
 
-HOURS_MAX = 24 * 400
+HOURS_MAX, MINUTES_MAX = 24 * 400, 10
 
 pki = verb_group(help="The certificates of a lab: an authority, its members, revoked certificates.")
-
-
-class Role(StrEnum):
-    """The role of a certificate: agent (serve runs), coordinator (run plans), or viewer."""
-
-    agent = "agent"
-    coordinator = "coordinator"
-    operator = "operator"
 
 
 Authority: TypeAlias = Annotated[
     Path, typer.Argument(metavar="DIR", help="The authority's directory.", show_default=False)
 ]
 Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="The member's name, db1.", show_default=False)]
-RoleOption: TypeAlias = Annotated[Role, typer.Option("--role", help="The member's role.")]
+RoleOption: TypeAlias = Annotated[
+    Literal["agent", "coordinator", "operator"], typer.Option("--role", help="The member's role.")
+]
 Addresses: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--address", help="A name or IP address that an agent is dialled at; may be repeated."),
@@ -67,7 +60,7 @@ def issue(
     directory: Authority,
     name: Name,
     out: Annotated[Path, typer.Option(metavar="PKI", help="Directory for keys and certificates.", show_default=False)],
-    role: RoleOption = Role.agent,
+    role: RoleOption = "agent",
     address: Addresses = None,
 ) -> None:
     """Create keys and certificates of a member here, to copy to its host by hand: without enrolment and renewal."""
@@ -83,7 +76,7 @@ def invite(
     directory: Authority,
     name: Name,
     *,
-    role: RoleOption = Role.agent,
+    role: RoleOption = "agent",
     address: Addresses = None,
     authority: Annotated[str, typer.Option(help="The address of `pki serve`, as reached from the host.")] = "",
     minutes: Annotated[float, typer.Option(help="Minutes that the token is valid; 10 at most.")] = 10.0,
@@ -91,6 +84,8 @@ def invite(
     """Print the command that enrols one host, once, within ten minutes. The host creates its own key."""
     from proveout.coordinator.certificates import Ledger, Member
 
+    if not 0 < minutes <= MINUTES_MAX:
+        raise typer.BadParameter(f"a token is valid for up to {MINUTES_MAX} minutes", param_hint="--minutes")
     member = Member(role=role, name=name, addresses=tuple(address or ()))
     with closing(Ledger.open(directory)) as ledger:
         valid = timedelta(minutes=minutes if 0.0 < minutes <= 10.0 else 0.0)  # and refused; `nan` is a number too
@@ -168,7 +163,9 @@ def list_(directory: Authority) -> None:
 @pki.command()
 def serve(
     directory: Authority,
-    listen: Annotated[str, typer.Option(help="Address to listen at, name:port.")] = "0.0.0.0:7444",
+    listen: Annotated[
+        str, typer.Option(help="Address to listen at, name:port.", callback=name_and_port)
+    ] = "0.0.0.0:7444",
     address: Annotated[
         list[str] | None,
         typer.Option("--address", help="A name or IP address that hosts reach it at [default: this host's name]."),

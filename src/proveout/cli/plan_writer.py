@@ -165,23 +165,27 @@ def write_schema(path: Path) -> None:
     """Write the schema for editors where there is none. A plan does not need it, so that a failure is a message."""
     from proveout.dsl.compile.json_schema import schema_json
 
-    if path.exists():
-        if path.read_bytes() != schema_json().encode():
-            typer.echo(f"kept {path}, the schema of another version; `proveout schema > {path}` renews it")
-        return
     try:
-        write(path, schema_json())
-    except Unusable as fault:
-        typer.echo(f"warning: {fault.what}: editors cannot check the plan", err=True)
+        if not path.exists():
+            write(path, schema_json())
+        elif path.read_bytes() != schema_json().encode():
+            typer.echo(f"kept {path}, the schema of another version; `proveout schema > {path}` renews it")
+    except (Unusable, OSError) as fault:
+        typer.echo(f"warning: {getattr(fault, 'what', fault)}: editors cannot check the plan", err=True)
 
 
 def write(path: Path, text: str, way_out: str = "Name another file: proveout new KIND FILE.") -> None:
-    """Write a new file, and make its folder. Unusable when it exists, with the `way_out`."""
+    """Write a new file, and make its folder. Unusable when it exists, with the `way_out`; a part of it is removed."""
+    made = False
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.parent.exists():
+            path.parent.mkdir(parents=True)
         with path.open("x", encoding="utf-8") as stream:
+            made = True
             stream.write(text)
     except OSError as fault:
+        if made:
+            path.unlink(missing_ok=True)
         if isinstance(fault, FileExistsError) and path.exists():
             raise Unusable(f"{path} exists already", way_out=way_out) from fault
         raise Unusable(f"{path} cannot be written: {fault.strerror}") from fault

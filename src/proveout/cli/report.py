@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
 from proveout.cli import options, outputs
-from proveout.cli.options import RUNS, RunsDir, file_option
+from proveout.cli.options import RUNS, RunName, RunsDir, file_option
 
 if TYPE_CHECKING:
     from proveout.coordinator.report.document import Section
@@ -26,18 +25,11 @@ EPILOG = """
 """
 
 
-class Format(StrEnum):
-    """Format of exported figures."""
-
-    SVG = "svg"
-    PNG = "png"
+Format: TypeAlias = Literal["svg", "png"]
 
 
 def report(
-    run: Annotated[
-        str,
-        typer.Argument(metavar="RUN", help="A run's name, its directory, or `latest`.", autocompletion=options.runs),
-    ],
+    run: RunName,
     *,
     runs_dir: RunsDir = RUNS,
     html: Annotated[Path | None, file_option("Write one HTML file that needs no network.")] = None,
@@ -98,7 +90,7 @@ def report(
             outputs.write_document(path, outputs.renderers(directory, more)[kind](results))
             typer.echo(str(path))
     if figures is not None:
-        _export(results, directory, figures, form or Format.SVG)
+        _export(results, directory, figures, form or "svg")
 
 
 def _show_text(path: Path, results: RunResults, directory: RunDirectory, more: tuple[Section, ...]) -> None:
@@ -123,8 +115,8 @@ def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Fo
 
     drawn, missing = draw(results, read_timeline(results, directory.samples))
     for figure in drawn:
-        path = folder / f"{figure.slug}.{form.value}"
-        outputs.write_document(path, picture(figure, form.value), parents=True)
+        path = folder / f"{figure.slug}.{form}"
+        outputs.write_document(path, picture(figure, form), parents=True)
         typer.echo(str(path))
     for name, why in missing.items():
         typer.echo(f"no {name}: {why}", err=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 
@@ -19,7 +20,6 @@ from proveout.cli import outputs as output_files
 from proveout.cli.options import (
     RUNS,
     Access,
-    Annotations,
     AnnotationsOption,
     CodeQuality,
     GitlabMetrics,
@@ -99,22 +99,41 @@ def show(source: Source, services: RunServices, *, read_only: bool = False) -> s
     return left or "detached"
 
 
+@contextmanager
+def started(
+    *arguments: str, output: IO[bytes] | None = None, cwd: Path | None = None
+) -> Iterator[tuple[RunProcess, Sequence[bool]]]:
+    """The process of a run, which gets SIGINT and SIGTERM of this process as SIGINT, also those that come while it is
+    started: a run that misses the signal would go on unseen. With it an element for each of these signals."""
+    running: list[RunProcess] = []
+    seen: list[bool] = []  # whether the child had started
+
+    def forward(*_: object) -> None:
+        seen.append(bool(running))
+        for child in running:
+            child.stop()
+
+    is_main = threading.current_thread() is threading.main_thread()  # the only one that may, and is interrupted
+    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM) if is_main}
+    try:
+        running.append(RunProcess(*arguments, output=output, cwd=cwd))
+        if False in seen:
+            running[0].stop()
+        yield running[0], seen
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def run_with_screen(arguments: Sequence[str], output: IO[bytes] | None = None) -> int:
     """Start the run, show it, and return its exit code; 0 when the screen is detached.
 
     Output of the run before it has a directory goes to `output`, the terminal by default: above all the error when it
     does not start.
     """
-    child = RunProcess(*arguments, output=output)
-    before = {number: signal.signal(number, lambda *_: child.stop()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with started(*arguments, output=output) as (child, _):
         directory = child.directory()
-        if directory is None:  # it has printed the error
-            return child.wait()
-        return _watched(child, directory)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        return child.wait() if directory is None else _watched(child, directory)  # without one it has printed the error
 
 
 def tell(fd: int | None, directory: Path) -> None:
@@ -187,7 +206,7 @@ def run(
     summary: Annotated[Path | None, file_option("Write a summary in Markdown.")] = None,
     codequality: CodeQuality = None,
     gitlab_metrics: GitlabMetrics = None,
-    annotations: AnnotationsOption = Annotations.auto,
+    annotations: AnnotationsOption = "auto",
     quiet: Quiet = False,
     metrics: MetricsAddress = None,
     pki: Pki = None,
@@ -203,7 +222,7 @@ def run(
     the plan or command line is wrong, 3 inconclusive, 4 the infrastructure failed, 130 interrupted.
     """
     outputs = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
-    if wanted(headless=headless or quiet or annotations is Annotations.github):
+    if wanted(headless=headless or quiet or annotations == "github"):
         files = {"inventory": inventory, "runs_dir": runs_dir, "pki": pki, "policy": policy, **outputs}
         arguments = words(parameters, files, labels)
         arguments += [] if metrics is None else [f"--metrics={metrics}"]
@@ -256,7 +275,7 @@ def resume(
     summary: Instead = None,
     codequality: CodeQuality = None,
     gitlab_metrics: GitlabMetrics = None,
-    annotations: AnnotationsOption = Annotations.auto,
+    annotations: AnnotationsOption = "auto",
     quiet: Quiet = False,
     metrics: MetricsAddress = None,
     tell_fd: TellFd = None,
@@ -267,7 +286,7 @@ def resume(
     written. Exit codes as of `run`.
     """
     chosen = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
-    if wanted(headless=headless or quiet or annotations is Annotations.github):
+    if wanted(headless=headless or quiet or annotations == "github"):
         arguments = words((), {"runs_dir": runs_dir, **chosen})
         arguments += [] if metrics is None else [f"--metrics={metrics}"]
         raise typer.Exit(run_with_screen(["resume", run, *arguments]))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import resource
 import shutil
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 from proveout import __version__
 from proveout.cli import outputs as files
 from proveout.cli.headless import HeadlessPrinter, LiveLinePrinter, QuietPrinter
-from proveout.cli.options import PKI_VARIABLE, Access, Annotations, Unusable, pki_folder
+from proveout.cli.options import PKI_VARIABLE, Access, Annotations, Unusable, not_utf_8, pki_folder
 from proveout.coordinator import exporter
 from proveout.coordinator.agents.endpoints import external_endpoints
 from proveout.coordinator.certificates import Credentials
@@ -86,7 +85,7 @@ def printer(*, headless: bool, quiet: bool = False, earlier: Sequence[Stamped] =
     if quiet:
         made = QuietPrinter(sys.stdout)
     elif moving:
-        made = LiveLinePrinter(sys.stdout, size=shutil.get_terminal_size())
+        made = LiveLinePrinter(sys.stdout, size=shutil.get_terminal_size)
     for stamped in earlier:
         made.view = reduce(made.view, stamped)
     return made
@@ -108,10 +107,10 @@ def begin(
 
     Nothing is written before the command line has passed: PkiError, Unusable, ProveoutError.
     """
-    for path in (file, inventory):
-        if path is not None and re.search("[\ud800-\udfff]", str(path.absolute())):  # the journal is UTF-8
-            raise Unusable(f"{path}: the path is not UTF-8", way_out="Rename the file, or the folder that it is in.")
     pki = pki_folder(named.pki)
+    for path in (file, inventory, named.runs_dir):
+        if path is not None and not_utf_8(str(path.absolute())):
+            raise Unusable(f"{path}: the path is not UTF-8", way_out="Rename the file, or the folder that it is in.")
     options, policy = _options(plan, pki), checked_policy(named.policy)
     brought_in.section([file.parent / name for name in plan.brought_in])
     command = run_directory.Command(
@@ -163,7 +162,7 @@ def execute(
     journal: Journal,
     show: HeadlessPrinter,
     outputs: Mapping[str, str],
-    annotations: Annotations = Annotations.auto,
+    annotations: Annotations = "auto",
     *,
     metrics: Listening | None = None,
 ) -> int:

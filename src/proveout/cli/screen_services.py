@@ -6,14 +6,13 @@ Data flow: folders -> `compile_plan` or a journal -> the cards and the result of
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proveout.cli.options import STARTERS, SUFFIXES, describe
+from proveout.cli.options import STARTERS, SUFFIXES, describe, has_key
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.tui import services as shown
 from proveout.tui.services import Replay
@@ -96,11 +95,6 @@ def _rows(rows: Sequence[Row], other: str) -> Iterator[shown.ComparedRow]:
         yield shown.ComparedRow(cells=cells(row, other), tone=row.direction)
 
 
-HEAD_BYTES = 64 * 1024
-_IS_PLAN = re.compile(rb"^[\"']?proveout[\"']?[ \t]*:", re.MULTILINE)
-_HAS_STAGES = re.compile(rb"^[\"']?(stages|extends|name)[\"']?[ \t]*:", re.MULTILINE)
-
-
 def plan_files(places: Sequence[Path]) -> list[Path]:
     """The plan files among `places` and in those that are folders, each once, by name.
 
@@ -118,11 +112,9 @@ def plan_files(places: Sequence[Path]) -> list[Path]:
 def _is_plan(path: Path) -> bool:
     """Whether a file looks like a plan; one that cannot be read counts, so that its error is shown."""
     try:
-        with path.open("rb") as stream:
-            head = stream.read(HEAD_BYTES)
+        return has_key(path, "proveout") and has_key(path, "stages", "extends", "name")
     except OSError:
         return True
-    return _IS_PLAN.search(head) is not None and _HAS_STAGES.search(head) is not None
 
 
 class LocalServices:

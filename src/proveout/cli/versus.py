@@ -78,7 +78,7 @@ def versus(
     rungs = bench.rungs(threads) if threads else ()
     if plan is None:
         asked = bench.Asked(
-            workload=bench.known(workload),
+            workload=workload,
             scale=scale,
             rungs=rungs or THREADS,
             budget_s=bench.unit("--time", units.duration_s, time or bench.TIME),

@@ -207,8 +207,8 @@ class Notation:
         if estimate.get("method") == SEARCH:
             count = "confirmed once" if repeats == 1 else f"confirmed {repeats} times"
         if lower is None and upper is None:
-            why = estimate["reason"] if estimate.get("method") == "no information" else f"no interval, {count}"
-            return f"{centre} ({why})"
+            why = estimate.get("reason") if estimate.get("method") == "no information" else None  # a ratio has none
+            return f"{centre} ({why or f'no interval, {count}'})"
         rivals = round(float(estimate.get("chosen_from", 1)))
         chosen = f", wider as {rivals} rungs could be it" if rivals > 1 else ""
         shown = f"median {centre}" if of == "median" else centre

@@ -85,11 +85,18 @@ def test_the_second_repeat_has_the_throughput_over_the_repeats_and_a_verdict_no_
     assert "repeats" not in found[1]
     assert "; 2 repeats: 1,015 TPS (95 % CI 953 … 1,081)" in found[2]
     assert found[3].endswith("FAIL quick: 9 ms <= 5 ms")
+    probes = [(float(n), histories.ended(4, n, 1000.0 * n, stage="cap")) for n in (1, 2)]
+    void = (3.0, histories.ended(4, 3, 9.0, valid=False))
+    wide = [(float(n), histories.ended(1, n, 12.5 if n == 1 else 12_345.0)) for n in (1, 2)]
+    found = lines(STARTED, *probes, *repeats, void, *wide)
+    assert not any("repeats" in found[place] for place in (2, 5))
+    assert found[-1].endswith("; 2 repeats: 6,179 TPS")
 
 
 def test_on_a_terminal_a_table_of_the_ladder_stands_for_the_lines_of_its_iterations() -> None:
     stream = io.StringIO()
-    printer = LiveLinePrinter(stream, size=(80, 24), colour=False)
+    sizes = [(80, 24)]
+    printer = LiveLinePrinter(stream, size=lambda: sizes[-1], colour=False)
     stage = histories.stage("base", iterations=6)
     repeats = [(float(n), histories.ended(rung, n, 1000.0 * rung)) for n in (1, 2) for rung in (1, 4)]
     printed(printer, STARTED, (0.1, stage), *repeats, (9.0, tick(5)))
@@ -99,6 +106,9 @@ def test_on_a_terminal_a_table_of_the_ladder_stands_for_the_lines_of_its_iterati
     assert rows[2][-3:] == ["2", "of", "3"]
     assert len(rows) == 4
     assert "measure 5 s" in " ".join(rows[3])
+    sizes.append((30, 24))
+    printed(printer, (9.5, tick(6)), (11.0, tick(7)))
+    assert max(map(len, stream.getvalue().rpartition("\x1b[J")[2].split("\n"))) == 29, "the terminal is narrower now"
     printed(printer, (10.0, histories.done("base")))
     kept = stream.getvalue().split("\n")[-6:]
     assert [line.split()[-3:] for line in kept[1:4]] == [["p50", "p99", "repeats"], *[["2", "of", "3"]] * 2]

@@ -57,7 +57,9 @@ def test_plans_are_found_and_other_files_are_not(tmp_path: Path) -> None:
     (tmp_path / "fragments" / "c.yaml").write_text(plan)
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "again.yaml").symlink_to("b.yaml")
-    assert [path.name for path in plan_files([tmp_path])] == ["a.yml", "again.yaml"]
+    (tmp_path / "json.yaml").write_text('{"name": "a", "proveout": 1}')
+    (tmp_path / "lines.yaml").write_text('{\n "hosts": {},\n "proveout": 1,\n "stages": []\n}\n')
+    assert [path.name for path in plan_files([tmp_path])] == ["a.yml", "again.yaml", "json.yaml", "lines.yaml"]
     named = tmp_path / "compose.yaml"
     assert plan_files([named]) == [named]  # a file that is named explicitly is always a plan
     assert services(tmp_path / "nowhere").plans() == []

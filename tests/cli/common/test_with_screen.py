@@ -112,6 +112,18 @@ def test_the_exit_code_is_that_of_the_run(
         assert capsys.readouterr().out.count(told) == 1
 
 
+def test_an_interrupt_while_the_run_is_started_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[str] = []
+    child = SimpleNamespace(directory=lambda: None, wait=lambda: 130, stop=lambda: stopped.append("once"))
+
+    def start(*_: object, **__: object) -> SimpleNamespace:
+        os.kill(os.getpid(), signal.SIGINT)
+        return child
+
+    monkeypatch.setattr(run, "RunProcess", start)
+    assert (run.run_with_screen(["run", "plan.yaml"]), stopped) == (130, ["once"])
+
+
 def test_errors_of_a_plan_are_printed_as_without_a_screen(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("proveout: 1\nnam: x\n")
     with proveout("run", "bad.yaml", "--runs-dir", "runs", folder=tmp_path) as terminal:
