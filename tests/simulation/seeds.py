@@ -60,7 +60,7 @@ def play(seed: int, *, faults: tuple[Fault, ...] | None = None) -> Outcome:
         faults=tuple(str(fault) for fault in history.faults),
         kinds=tuple(f"{'agent' if fault.host else 'coordinator'} {fault.kind}" for fault in history.faults),
         wrongs=tuple(history.world.wrongs),
-        history=tuple(history.world.history),
+        history=tuple(line.replace(folder, "…") for line in history.world.history),  # errors name files in it
         true_s=history.loop.now_s,
     )
 
