@@ -623,6 +623,8 @@ def _points(runs: Sequence[RunSummary], rung: RungSummary, metric: str) -> Itera
 
 
 def _point(rung: RungSummary, metric: str) -> Point | None:
+    if metric == "threads" and rung.kind != "search":
+        return None  # those of a ladder are its rungs
     estimate = rung.numbers.get(metric, {})
     values = [float(value) for value in estimate.get("values") or ()]
     if not values and rung.kind == "search" and "mean" in estimate:

@@ -15,6 +15,7 @@ from proveout.coordinator.schedule.preflight import offered_rates
 from proveout.core.numbers import number
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.topology import System
+from proveout.proto.wire.tasks import Endpoint
 
 pytestmark = pytest.mark.server
 
@@ -49,6 +50,18 @@ def test_of_a_plan_its_only_system_is_measured_and_the_best_rate_is_stored(monke
     monkeypatch.setattr(measuring, "measure", measured)
     assert execute(["ceiling", "plans/hlr-sqlite.yaml"]) == 0
     assert known("sqlite").shared_per_s == 300.0
+
+
+def test_a_file_is_a_dsn_where_its_engine_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def measured(found: Endpoint, *_: object, **__: object) -> list[measuring.Step]:
+        assert (found.engine, found.dsn) == ("sqlite", str(file))
+        return [measuring.Step(connections=1, per_s=7.0, cpu_us=1.0, p50_us=1.0, p99_us=1.0)]
+
+    file = tmp_path / "own.db"
+    file.touch()
+    monkeypatch.setattr(measuring, "measure", measured)
+    assert execute(["ceiling", str(file), "--engine", "sqlite"]) == 0
+    assert known("sqlite").shared_per_s == 7.0
 
 
 def test_a_dsn_is_measured_and_no_objects_are_left_there(capsys: pytest.CaptureFixture[str], database: str) -> None:

@@ -69,6 +69,7 @@ def test_a_change_fails_the_job_until_it_is_acknowledged(stepped: Path, capsys: 
     assert "(c12)" in shown
     found = json.loads(file.read_text())
     tps = next(one for one in found["histories"] if one["metric"] == "tps")
+    assert "threads" not in [one["metric"] for one in found["histories"]], "those of a ladder are its rungs"
     (change,) = tps["changes"]
     assert (found["format"], found["exit_code"], change["direction"]) == ("proveout.trend/1", 1, "worse")
     assert change["change_when_shown"] == pytest.approx(-0.1, abs=0.02)

@@ -27,7 +27,7 @@ def plan(repeats: int = 3, measure: str = "1s") -> Plan:
 
 def iteration(rung: int, repeat: int, tps: float, stage: str = "ladder") -> e.IterationFinished:
     response = {"avg_us": 1e6 * rung / tps, "p50_us": 0.9e6 * rung / tps, "p99_us": 3e6 * rung / tps}
-    return records.iteration(stage, rung, repeat, {"tps": tps, "response": response}, measure_s=1.0)
+    return records.iteration(stage, rung, repeat, {"tps": tps, "threads": rung, "response": response}, measure_s=1.0)
 
 
 def record(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli.options import Inventory, Overrides, is_plan_file, parse_overrides, refuse
+from proveout.cli.options import SUFFIXES, Inventory, Overrides, is_plan_file, parse_overrides, refuse
 from proveout.core.numbers import number
 from proveout.dsl import engines
 
@@ -63,7 +63,8 @@ def ceiling(
     from proveout.agent.load import ceiling_store
 
     counts = sorted(set(connections or CONNECTIONS))
-    if is_plan := target not in PROVISIONED and is_plan_file(target):
+    is_file_of_engine = engine and Path(target).suffix not in SUFFIXES
+    if is_plan := target not in PROVISIONED and is_plan_file(target) and not is_file_of_engine:
         refuse("of a DSN, not of a plan", engine=engine)
     else:
         refuse("only of a plan", system=system, p=parameters, inventory=inventory)
