@@ -16,7 +16,6 @@ from pydantic import Field
 
 from proveout.dsl.compile.symbols import Entry, Scope, StageNames
 from proveout.dsl.operations.operation import Line, Misfit, Operation, UnitName
-from proveout.dsl.operations.table import FAULT_KEYS, OPERATIONS, TUNING_KEYS, fault_key, operation_of
 from proveout.dsl.plan.keys import made
 from proveout.dsl.plan.model_values import Strict, to_values
 from proveout.dsl.plan.plan import Plan
@@ -73,6 +72,8 @@ def _operations(
     one: Entry, known: Collection[str], operations: Mapping[str, str], what: str, instead: str
 ) -> tuple[list[tuple[Scalar, Node]], Map, bool]:
     """(the operations of an entry, its other keys, whether every key that is not `known` is an operation)."""
+    from proveout.dsl.operations.table import FAULT_KEYS, TUNING_KEYS  # noqa: PLC0415 - not for every plan
+
     others = [
         (key, node)
         for key, node in one.body.entries
@@ -99,6 +100,8 @@ def _operations(
 def _tuning(scope: Scope, node: Node, path: str, *, fault: bool = False) -> Tuning | None:
     """The tuning that `node` is; None, and problems noted, when it is not valid. Of a fault the consent is not looked
     at: `ladder_rules` has its own rules for what can be lost or not be undone."""
+    from proveout.dsl.operations.table import FAULT_KEYS, OPERATIONS, TUNING_KEYS  # noqa: PLC0415 - not for every plan
+
     one = _entry(scope, node, path, "tuning", "- {name: …, on: …, sysctl: {…}}")
     if one is None:
         return None
@@ -210,6 +213,8 @@ def _check_conflicts(scope: Scope, together: Sequence[Tuning]) -> None:
 
 def _settings(scope: Scope, tuning: Tuning) -> Iterator[tuple[str, str, str, str]]:
     """(host, machine, target, value) of all that a tuning sets."""
+    from proveout.dsl.operations.table import operation_of  # noqa: PLC0415 - not for every plan
+
     targets = operation_of(tuning).targets()
     for name in tuning.hosts:
         for target, value in targets.items():
@@ -261,6 +266,8 @@ def compile_faults(names: StageNames, windows: Windows) -> tuple[Fault, ...] | N
 
 
 def _fault(scope: Scope, node: Node, path: str, windows: Windows) -> Fault | None:
+    from proveout.dsl.operations.table import FAULT_KEYS, fault_key, operation_of  # noqa: PLC0415 - not for every plan
+
     one = _entry(scope, node, path, "fault", EXAMPLE)
     if one is None:
         return None
