@@ -16,7 +16,7 @@ def collect_less_garbage() -> None:
     Most of it goes into imports, and into the last passes when a process ends, which frees all memory anyway. For
     processes of proveout only.
     """
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
     atexit.register(gc.freeze)
 
 
