@@ -325,8 +325,10 @@ def command_line(command: str, part: str, size: int, folder: Path) -> list[str]:
 
 
 def exponent(found: Sequence[tuple[float, float]], empty: float) -> float:
-    """Of growth between the last two of (size, number), without what there is at size 0."""
+    """Of growth between the last two of (size, number), without what there is at size 0; 0 for a twentieth of that."""
     (less, before), (more, after) = found[-2:]
+    if after < 1.05 * empty:
+        return 0.0
     return math.log(max(after - empty, 1e-9) / max(before - empty, 1e-9)) / math.log(more / less)
 
 
