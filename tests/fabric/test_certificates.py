@@ -60,18 +60,9 @@ def test_an_agents_certificate_names_its_addresses_and_is_valid_for_7_days(tmp_p
     assert (certificate.not_valid_after_utc - certificate.not_valid_before_utc).days <= 7
 
 
-def test_an_invitation_is_valid_for_ten_minutes_at_most(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Ledger.create(tmp_path / "authority").close()
-    for minutes in ("nan", "inf", "10.1", "0"):
-        argv = ["pki", "invite", str(tmp_path / "authority"), "db1", "--address", "db1.lab", "--minutes", minutes]
-        assert execute(argv) != 0
-        assert "at most 10 minutes" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--listen", "127.0.0.1:99999"], "127.0.0.1:99999: cannot listen there"),
         (["--address", "[::1]"], "'[::1]' is neither an IP address nor a name of DNS"),
         (["--address", "lab é"], "'lab é' is neither an IP address nor a name of DNS"),
     ],

@@ -88,8 +88,7 @@ def invite(
         raise typer.BadParameter(f"a token is valid for up to {MINUTES_MAX} minutes", param_hint="--minutes")
     member = Member(role=role, name=name, addresses=tuple(address or ()))
     with closing(Ledger.open(directory)) as ledger:
-        valid = timedelta(minutes=minutes if 0.0 < minutes <= 10.0 else 0.0)  # and refused; `nan` is a number too
-        token, ca_hash = ledger.invite(member, valid), ledger.fingerprint
+        token, ca_hash = ledger.invite(member, timedelta(minutes=minutes)), ledger.fingerprint
     where = authority or f"{socket.gethostname()}:7444"
     # Not as an option: every user of that host could read it there, and be let in first.
     command = f"proveout pki enrol {where} --ca-hash {ca_hash} --pki /etc/proveout/pki"
