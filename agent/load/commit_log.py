@@ -172,8 +172,8 @@ def server_start_ms(session: Any, waits: Waits, dialect: Dialect) -> int | None:
 
 
 def last_start_ms(connect: Connect, waits: Waits, dialect: Dialect) -> int | None:
-    """The same on a connection of its own; None too when there is no answer within START_S: a server that hangs, or a
-    pooler in front of one, may accept a connection and never prepare a statement."""
+    """As `server_start_ms`, on a connection of its own. None also without an answer within START_S: a server that
+    hangs, or a pooler in front of one, may accept a connection and never prepare a statement."""
     answers: list[int | None] = []
 
     def ask() -> None:

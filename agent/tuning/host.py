@@ -304,12 +304,12 @@ class Attributes:
     root: Path = Path("/")
 
     def read(self, path: str) -> str | None:
-        """The text, stripped; None if there is no such attribute."""
+        """The stripped text, or None where the attribute does not exist."""
         found = self.octets(path)
         return None if found is None else found.decode("utf-8", errors="replace").strip()
 
     def octets(self, path: str) -> bytes | None:
-        """The bytes; None if there is no such attribute."""
+        """The bytes, or None where the attribute does not exist."""
         found = b""
         try:
             with Path(self._real(path)).open("rb", buffering=0) as stream:  # /proc/sys refuses a read of MiBs

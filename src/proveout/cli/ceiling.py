@@ -63,8 +63,8 @@ def ceiling(
     from proveout.agent.load import ceiling_store
 
     counts = sorted(set(connections or CONNECTIONS))
-    is_file_of_engine = engine and Path(target).suffix not in SUFFIXES
-    if is_plan := target not in PROVISIONED and is_plan_file(target) and not is_file_of_engine:
+    is_file = Path(target).suffix in SUFFIXES if engine else is_plan_file(target)  # an engine may have a file as its DSN
+    if is_plan := is_file and target not in PROVISIONED:
         refuse("of a DSN, not of a plan", engine=engine)
     else:
         refuse("only of a plan", system=system, p=parameters, inventory=inventory)
