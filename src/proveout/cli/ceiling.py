@@ -63,7 +63,7 @@ def ceiling(
     from proveout.agent.load import ceiling_store
 
     counts = sorted(set(connections or CONNECTIONS))
-    is_file = Path(target).suffix in SUFFIXES if engine else is_plan_file(target)  # an engine may have a file as its DSN
+    is_file = Path(target).suffix in SUFFIXES if engine else is_plan_file(target)
     if is_plan := is_file and target not in PROVISIONED:
         refuse("of a DSN, not of a plan", engine=engine)
     else:
