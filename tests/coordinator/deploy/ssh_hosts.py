@@ -42,11 +42,14 @@ SHARED = ("/run/checkout/src", "/run/packages")
 
 MOUNTS = """
 set -e
+mkdir -p "$1/upper/opt" "$1/upper/etc" "$1/upper/var/lib"
+for own in opt etc var/lib; do
+  mknod "$1/upper/$own/proveout" c 0 0  # hides what agents of this machine keep there, and change meanwhile
+done
 for place in {overlays}; do
   mkdir -p "$1/upper/$place" "$1/work/$place"
   mount -t overlay overlay -o "lowerdir=/$place,upperdir=$1/upper/$place,workdir=$1/work/$place" "/$place"
 done
-rm -rf /opt/proveout /etc/proveout /var/lib/proveout  # of agents of this machine
 mount -t tmpfs tmpfs /run
 mkdir -p /run/sshd /run/checkout /run/packages
 mount -o bind,ro "{checkout}" /run/checkout
@@ -125,7 +128,12 @@ def started(argv: Sequence[str], log: Path, ready: str) -> subprocess.Popen[byte
     """A program that has written a word into its log."""
     with log.open("wb") as stream:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True)
-    eventually(lambda: ready in log.read_text(), log.read_text)
+    try:
+        eventually(lambda: ready in log.read_text(), log.read_text)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
     return process
 
 
