@@ -104,7 +104,7 @@ class RunOptions:
     estimates_s: Mapping[str, float] = field(default_factory=dict)
     timing: Timing = field(default_factory=Timing)
     lease_s: float = 10.0
-    beat_s: float = 2.0
+    beat_s: float = 3.0
     crashed: bool = False
     policy: Path | None = None
     gather_hosts: int = 50
@@ -536,6 +536,7 @@ class _Loop:
             command.captures,
             faults=command.faults,
         )
+        await asyncio.to_thread(release_memory)
         try:
             await asyncio.to_thread(samples.write, gathering, folder)
         except OSError as fault:

@@ -85,8 +85,8 @@ def _down(seen: Observed, window_s: float) -> tuple[Sequence[SpanOfSeconds], str
     if isinstance(seen.stage, Tool):
         spans, what = _silent_seconds(seen), "no I/O ended"
     else:
-        usual = _Usual.of(seen)
         shared = common(load.stalls for load in seen.loads.values())
+        usual = _Usual.of(seen, stalled=bool(shared))
         ours = [stall for stall in shared if _is_of_the_system(stall, usual, window_s)]
         slow, what = _trickle(seen, usual), "no transaction ended"
         spans = [*((stall.start_ns / 1e9, stall.end_ns / 1e9) for stall in ours), *slow]
@@ -104,7 +104,8 @@ def _down(seen: Observed, window_s: float) -> tuple[Sequence[SpanOfSeconds], str
 
 @record
 class _Usual:
-    """The usual behaviour of the system: from this load and the valid earlier iterations of the same rung."""
+    """The usual behaviour of the system: from this load and the valid earlier iterations of the same rung. `services`
+    are of loads that stalled: to add them up is much work."""
 
     loaded_s: float
     services: Mapping[str, Histogram]
@@ -112,10 +113,11 @@ class _Usual:
     per_second: float
 
     @classmethod
-    def of(cls, seen: Observed) -> _Usual:
+    def of(cls, seen: Observed, *, stalled: bool) -> _Usual:
         parts = [seen.seconds.get(host, ()) for host in seen.loads]
         # By end time, so that each transaction counts once: those of a window's result may have ended after it.
-        merged = merge_loads(second.transactions for second in chain.from_iterable(parts))
+        kept = chain.from_iterable(parts) if stalled else ()
+        merged = merge_loads(second.transactions for second in kept)
         # Threads begin one after the other in the first half of the ramp-up.
         ramps_s = (sum(second.duration_s for second in part if second.window == "ramp_up") for part in parts)
         settled_s = -max(ramps_s, default=0.0) / 2
@@ -287,8 +289,8 @@ OTHER_CPU_MAX = 0.10
 STEAL_MAX = 0.05
 MEMORY_STALL_MAX = 0.05
 CLIENT_STALL_MAX = 0.20
-SILENCE_TOLD_S = 4.5
-"""Two beats and what a busy machine may add: without any pause an answer comes every 2 s."""
+SILENCE_TOLD_S = 5.5
+"""A beat, and 2.5 s that a busy machine may add: without any pause an answer comes every 3 s."""
 
 
 def judge_machines(seen: Observed) -> Iterator[ValidityFinding]:

@@ -45,6 +45,7 @@ from proveout.dsl.expr.evaluation import (
     comparisons,
     evaluate,
     metric_of,
+    value_at,
 )
 from proveout.dsl.expr.syntax import (
     COMPARISONS,
@@ -412,7 +413,7 @@ def _missing_in(text: str, tree: Mapping[str, Any]) -> Iterator[str]:
         if not isinstance(node, Member | Name):
             continue
         written = text[node.start : node.end]
-        value = value_of(written, tree)
+        value = value_at(node, tree) or value_of(written, tree)
         if is_estimate(value) and value.get("missing"):
             missing = int(value["missing"])
             yield f"`{written}` is missing in {missing} of {int(value['n']) + missing} repeats"

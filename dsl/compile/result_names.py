@@ -221,7 +221,8 @@ def _add_captured(names: _Names, plan: Plan, stage: Measuring, leaf: Leaf) -> No
     is, and `cpu` for that of the target."""
     captures = _captures(plan, stage)
     captured, target = _captured(captures), target_host(plan, stage)
-    trees = {name: _group(metrics.OS_HOST, leaf, f"hosts.{name}") for name in captured}
+    tree = _group(metrics.OS_HOST, leaf, "a host")
+    trees = {name: replace(tree, what=f"hosts.{name}") for name in captured}  # a thousand have one tree
     rest = [host.name for host in plan.hosts if host.name not in captured]
     uncaptured = dict.fromkeys(rest, (f"no os capture of stage `{stage.id}` covers it", _ADD))
     missing = _no_capture(stage, captures, "os")

@@ -350,8 +350,13 @@ def _metric(node: Syntax) -> str:
 def _is_estimate(node: Syntax, environment: Mapping[str, Any]) -> bool:
     if isinstance(node, Call) and node.function == "ratio":
         return True
+    return is_estimate(value_at(node, environment))
+
+
+def value_at(node: Syntax, environment: Mapping[str, Any]) -> Any:
+    """What the environment holds where a path leads; None for what is not a path, or leads nowhere."""
     steps = _steps(node)
-    return steps is not None and is_estimate(_reach(steps, environment))
+    return None if steps is None else _reach(steps, environment)
 
 
 def as_data(value: Any) -> Any:

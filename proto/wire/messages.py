@@ -50,7 +50,7 @@ class Hello:
     run_id: str  # name of the run, at least one character
     epoch: int  # fencing epoch, from 1: one higher for each coordinator that takes the run up
     host: str  # name of the host in the plan; an agent that was started with --name has no other
-    beat_s: float = 2.0  # time between two beats, s; above 0 and below the lease
+    beat_s: float = 3.0  # time between two beats, s; above 0 and below the lease
     lease_s: float = 10.0  # without a beat for so long the agent ends all tasks and undoes changes, s; at most 3,600
     protocol: int = PROTOCOL_VERSION  # version of this protocol; an agent of another one answers Refused
     version: str = ""  # release of proveout, for messages

@@ -20,13 +20,15 @@ def collect_less_garbage() -> None:
     atexit.register(gc.freeze)
 
 
-def use_one_blas_thread() -> None:
+def restrain_libraries() -> None:
     """Keep the linear algebra of numpy from making a pool of threads, unless the user has set its size: nothing uses
-    it, and its start takes some 50 ms of CPU time. Before numpy is imported.
+    it, and its start takes some 50 ms of CPU time; and pydantic from looking for plugins among the installed packages.
+    Before both are imported.
 
     For processes of proveout only; `child_process.ALWAYS` is the same for agents, workers and helpers.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
 def forget_working_directory() -> None:

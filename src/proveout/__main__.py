@@ -6,7 +6,7 @@ traceback.
 
 import sys
 
-from proveout import collect_less_garbage, forget_working_directory, use_one_blas_thread
+from proveout import collect_less_garbage, forget_working_directory, restrain_libraries
 
 INTERRUPTED = 130
 
@@ -15,7 +15,7 @@ def main() -> None:
     """Run the command line and exit with its code."""
     forget_working_directory()  # an empty entry of PYTHONPATH means it, too
     collect_less_garbage()
-    use_one_blas_thread()
+    restrain_libraries()
     try:
         from proveout.cli import main as run  # noqa: PLC0415
 
