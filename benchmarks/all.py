@@ -131,6 +131,7 @@ def _by_size(found: list[dict[str, Any]]) -> list[Line]:
 RATE, CPU_US = Figure("rate", ">= 1.00"), Figure("CPU, µs", "", ".2f")
 PGBENCH = {
     "tps_ratio": RATE,
+    "tps_ratios.C": Figure("rate beside C"),
     "held": Figure("rate of an open load"),
     "cpu_ratio": Figure("client CPU", "<= 0.95"),
     "cpu_ratios.C": Figure("client CPU beside C", "<= 1.15"),

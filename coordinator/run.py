@@ -536,7 +536,6 @@ class _Loop:
             command.captures,
             faults=command.faults,
         )
-        await asyncio.to_thread(release_memory)
         try:
             await asyncio.to_thread(samples.write, gathering, folder)
         except OSError as fault:

@@ -34,6 +34,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from proveout.coordinator.live import ticks
 from proveout.coordinator.measure import samples
 from proveout.coordinator.schedule import state as s
@@ -43,7 +45,9 @@ from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.coordinator.verdict.verdicts import PlanEvaluator
 from proveout.core.child_process import rare_garbage_collection
 from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.workloads.hlr import HLR_WEIGHTS
 from proveout.proto import events as e
+from proveout.proto.wire import histogram
 from proveout.proto.wire import messages as m
 from proveout.proto.wire import results as r
 from proveout.proto.wire import tasks as t
@@ -101,7 +105,7 @@ def plan_of(
 
 
 class Recorded:
-    """The run that is repeated: its events, and the samples of its first iteration."""
+    """The run that is repeated."""
 
     def __init__(self, runs: Path) -> None:
         (self.directory,) = run_directory.all_runs(runs)
@@ -112,15 +116,13 @@ class Recorded:
         (self.up,) = (one for one in self.events if isinstance(one, e.AgentUp))
         (self.populated,) = (one.populated for one in self.events if isinstance(one, e.PopulateFinished))
 
-    def rows(self, what: str) -> list[dict[str, Any]]:
-        """The samples of the first iteration: `load` or `captures`."""
-        return samples.read_rows(self.directory.samples / f"ladder1-1-1-1.{what}.parquet")
-
 
 # ---- a run without agents ----------------------------------------------------------------------------------------
 
 Finish = Callable[[s.Summarise, s.GatherSamples], e.IterationFinished]
 CPU_S = 0.1
+TIME_NS, SPREAD = 100_000, 0.5
+"""Median, and standard deviation of the logarithm, of the response times of a drawn second."""
 
 
 def run_simulated(file: Path, runs: Path, recorded: Recorded, finish: Finish) -> None:
@@ -200,16 +202,29 @@ def load_result(transactions: Sequence[r.TransactionLoad] = (), seconds: int = 1
     )  # fmt: skip
 
 
+def drawn_second() -> r.LoadSecond:
+    """10,000 transactions of HLR, their times drawn: how widely times are spread decides what there is to keep, and a
+    measured second has others each time."""
+    random = np.random.default_rng(1)
+    transactions = []
+    for name, weight in HLR_WEIGHTS.items():
+        times = random.lognormal(np.log(TIME_NS), SPREAD, round(10_000 * weight / sum(HLR_WEIGHTS.values())))
+        counts = r.TransactionCounts(name=name, ok=len(times))
+        transactions.append(r.TransactionLoad(counts=counts, response=histogram.bin_ns(times.astype(np.int64))))
+    return r.LoadSecond(second=0, window="measure", start_ns=0, duration_s=1.0, transactions=tuple(transactions))
+
+
 def repeated(recorded: Recorded) -> Finish:
     """The numbers of a recorded iteration."""
     return lambda of, _: replace(recorded.iterations[2 - of.id.rung % 2], id=of.id)
 
 
 def sampled(recorded: Recorded, file: Path, runs: Path, seconds: int) -> Finish:
-    """The numbers of so many seconds of samples: the recorded ones, again and again, from all hosts."""
-    plan = compile_plan(file)
-    load = ticks._second(recorded.rows("load")[:7])
-    looks = recorded.rows("captures")[:READINGS]
+    """The numbers of so many seconds of samples, from all hosts: the recorded readings, and the same second of a
+    load."""
+    plan, load = compile_plan(file), drawn_second()
+    path = recorded.directory.samples / "ladder1-1-1-1.captures.parquet"
+    looks = samples.read_rows(path)[:READINGS]
     names = tuple((one["metric"], one["label"]) for one in looks)
     values = [float(one["value"]) for one in looks]
 

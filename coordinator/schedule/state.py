@@ -400,7 +400,7 @@ class Timing:
     dial_per_host_s: float = 0.1
     arm_s: float = 120.0
     capture_patience_s: float = 3.0
-    start_margin_s: float = 0.2
+    start_margin_s: float = 0.15
     start_per_load_s: float = 0.001
     answer_grace_s: float = 15.0
     drain_s: float = 15.0
