@@ -120,3 +120,5 @@ def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Fo
         typer.echo(str(path))
     for name, why in missing.items():
         typer.echo(f"no {name}: {why}", err=True)
+    if not drawn and not missing:
+        typer.echo("no figures: the run has no numbers to draw", err=True)

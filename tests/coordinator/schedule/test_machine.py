@@ -62,7 +62,7 @@ def test_an_iteration_from_arming_to_summary() -> None:
     (start,) = driver.all(state.StartLoads)
     assert set(start.loads) == {("c1", load1), ("c2", load2)}
     assert start.captures == (("s1", capture),)
-    assert state_machine.wake_s(driver.state) == pytest.approx(3.2 + 0.2 + 1 + 3 + 0.2)
+    assert state_machine.wake_s(driver.state) == pytest.approx(3.2 + 0.15 + 1 + 3 + 0.2)
     driver.put(state.Tick(at_s=7.7))
     assert finishes(driver) == [("capture:waits", "s1")]
     driver.done("load", "c1", 8.5, LOAD)
