@@ -128,7 +128,8 @@ def _make_room(directory: Path) -> bool:
 async def renew(directory: Path, role: str, now: datetime.datetime | None = None) -> bool:
     """Renew the certificates in `directory` when they are due; True when they were. The keys stay.
 
-    False as well when the directory names no authority. EnrolmentError when it cannot be reached or refuses.
+    False as well when the directory names no authority. EnrolmentError when it cannot be reached or refuses, or they
+    cannot be written.
     """
     address = authority_of(directory)
     moment = now or datetime.datetime.now(datetime.UTC)
@@ -138,8 +139,15 @@ async def renew(directory: Path, role: str, now: datetime.datetime | None = None
         return False
     csr = {use: _csr(_read_key(directory / f"{part}.key")) for use, part in parts.items()}
     answer = await _ask(address, _context(directory, role), {"do": "renew", "csr": csr})
-    for use, part in parts.items():
-        replace_file(directory / f"{part}.pem", str(answer["certificates"][use]).encode(), 0o644)
+    try:
+        for use, part in parts.items():
+            replace_file(directory / f"{part}.pem", str(answer["certificates"][use]).encode(), 0o644)
+    except OSError as error:
+        raise EnrolmentError(
+            f"the renewed certificates cannot be written: {error.strerror}",
+            where=str(directory),
+            way_out="Make room there and renew them again; those of before are valid until they end.",
+        ) from error
     return True
 
 

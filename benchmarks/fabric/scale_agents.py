@@ -249,10 +249,11 @@ async def _run(sitting: loop.RunOptions, journal: Journal, watcher: Watcher, cou
 
     async def written(self: dial.Stream, message: CoordinatorMessage | bytes) -> None:
         await write(self, message)
-        if sent.written < count and message in loads:
+        if message in loads:
             sent.written += 1
             if sent.written == count:
                 sent.last = watcher.mark()
+                dial.Stream.write = write  # type: ignore[method-assign] - what follows is not watched
 
     session.AgentSession.send = noting  # type: ignore[method-assign]
     dial.Stream.write = written  # type: ignore[method-assign]

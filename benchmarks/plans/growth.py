@@ -36,6 +36,7 @@ from typing import Any
 
 import numpy as np
 
+from proveout import collect_less_garbage
 from proveout.coordinator.live import ticks
 from proveout.coordinator.measure import samples
 from proveout.coordinator.schedule import state as s
@@ -356,6 +357,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.one:
         command, part, size, folder = options.one
+        collect_less_garbage()
         one_command(command, part, int(size), Path(folder))
         return
     lines: list[dict[str, Any]] = []

@@ -148,21 +148,21 @@ class StageResult:
         return statistics.repeats_confidence(self.repeat, self.repeat_min, ran)
 
     @cached_property
-    def rungs(self) -> tuple[RungResult, ...]:
-        """The rungs that were run, fewest threads first (for a search of a rate: its probes as one rung; for one with a
-        ladder around its answer: that ladder)."""
+    def repeats(self) -> dict[int, tuple[tuple[IterationFinished, ...], tuple[IterationFinished, ...]]]:
+        """Of each rung that was run, by its threads, fewest first: the valid iterations, and those left out (for a
+        search of a rate: its probes as one rung; for one with a ladder around its answer: that ladder)."""
         by_rung: dict[int, list[IterationFinished]] = {}
         for iteration in self.counted:
             by_rung.setdefault(iteration.id.rung, []).append(iteration)
-        return tuple(self._rung(threads, by_rung[threads]) for threads in sorted(by_rung))
+        return {threads: _valid_and_others(by_rung[threads]) for threads in sorted(by_rung)}
 
-    def _rung(self, threads: int, iterations: Sequence[IterationFinished]) -> RungResult:
-        last = {item.id.repeat: item for item in iterations}
-        valid = {item.id.repeat: item for item in iterations if item.valid}
-        counted = tuple(valid[repeat] for repeat in sorted(valid))
-        excluded = tuple(last[repeat] for repeat in sorted(last) if repeat not in valid)
-        tree = self.tree_of(threads, counted)
-        return RungResult(threads=threads, tree=tree, iterations=counted, excluded=excluded)
+    @cached_property
+    def rungs(self) -> tuple[RungResult, ...]:
+        """The rungs of `repeats`, with their trees."""
+        return tuple(
+            RungResult(threads=threads, tree=self.tree_of(threads, valid), iterations=valid, excluded=others)
+            for threads, (valid, others) in self.repeats.items()
+        )
 
     def tree_of(self, threads: int, iterations: Sequence[IterationFinished], chosen_from: int = 1) -> Metrics:
         """The tree of a rung, as of `rung_tree`, with the ratios of its loads to each load alone."""
@@ -193,7 +193,7 @@ class StageResult:
     def other_loads(self) -> tuple[str, ...]:
         """`the load of get was not the workload in 3 of 3 iterations: …`: each load of which more (or fewer)
         transactions failed logically than its workload expects."""
-        counted = [item for rung in self.rungs for item in rung.iterations]
+        counted = [item for valid, _ in self.repeats.values() for item in valid]
         broken: dict[str, list[str]] = {}
         for one in (one for item in counted for one in item.findings):
             if one.check == LOGICAL_FAILURES and one.breach and not one.ok:
@@ -207,7 +207,9 @@ class StageResult:
     @cached_property
     def restarts(self) -> dict[int, str]:
         """The rungs, by threads, in which the server was started again by nothing of the plan, with the evidence."""
-        found = ((rung.threads, one) for rung in self.rungs for item in rung.iterations for one in item.findings)
+        found = (
+            (threads, one) for threads, (valid, _) in self.repeats.items() for item in valid for one in item.findings
+        )
         return {threads: one.evidence for threads, one in reversed([*found]) if one.is_restart}
 
     @property
@@ -218,6 +220,16 @@ class StageResult:
             return self.other_loads
         at, first = ", ".join(map(str, sorted(self.restarts))), self.restarts[min(self.restarts)]
         return (*self.other_loads, f"{self.id}, at {at} threads: {first}")
+
+
+def _valid_and_others(
+    iterations: Sequence[IterationFinished],
+) -> tuple[tuple[IterationFinished, ...], tuple[IterationFinished, ...]]:
+    """By repeat: the valid iterations, and the last attempts where none is valid."""
+    last = {item.id.repeat: item for item in iterations}
+    valid = {item.id.repeat: item for item in iterations if item.valid}
+    others = tuple(last[repeat] for repeat in sorted(last) if repeat not in valid)
+    return tuple(valid[repeat] for repeat in sorted(valid)), others
 
 
 @record

@@ -282,10 +282,11 @@ def _established(turn: Turn) -> Iterator[tuple[str, tuple[Tuning, ...]]]:
     reverts = [one for one in stages if isinstance(one, Revert)]
     back = {one.tune for one in reverts if progress.has_run(one.id) or part_of(one, "revert") in done}
     for stage in stages:
-        step = isinstance(stage, Tune) and ladder_of_step(turn.state.plan, stage) is not None
-        if isinstance(stage, Tune) and progress.has_run(stage.id) and stage.id not in back and not step:
-            yield stage.id, stage.tunings
-        if isinstance(stage, Populate) and progress.finished(stage.id):  # or left out
+        if isinstance(stage, Tune):
+            step = ladder_of_step(turn.state.plan, stage) is not None
+            if progress.has_run(stage.id) and stage.id not in back and not step:
+                yield stage.id, stage.tunings
+        elif isinstance(stage, Populate) and progress.finished(stage.id):  # or left out
             yield stage.id, database_copies(turn.state.plan, stage)
 
 

@@ -341,7 +341,8 @@ class RunProgress:
     def tries(self, stage: str, rung: int, repeat: int) -> tuple[tuple[IterationFinished, ...], int]:
         """The finished iterations of one rung in one repeat, and the number the next attempt has."""
         finished = self.attempts.get((stage, rung, repeat), ())
-        voided = sum((v.id.stage, v.id.rung, v.id.repeat) == (stage, rung, repeat) for v in self.voided)
+        of_stage = self.folded.stages[stage].voided if stage in self.folded.stages else ()
+        voided = sum((one.id.rung, one.id.repeat) == (rung, repeat) for one in of_stage)
         return finished, len(finished) + voided + 1
 
 

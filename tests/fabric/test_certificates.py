@@ -157,7 +157,7 @@ async def test_a_renewal_and_an_enrolment_that_a_full_disk_ended_can_be_repeated
         write(path, *what)
 
     monkeypatch.setattr(enrolment, "replace_file", until_full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(enrolment.EnrolmentError, match="No space"):
         await enrolment.renew(home, "coordinator")
     assert certificates._is_due(home), "a warning where the authority cannot be reached"
     full = ""
