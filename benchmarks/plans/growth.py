@@ -12,9 +12,10 @@ One short run of an embedded SQLite is recorded. Its numbers are then repeated t
 | `readings`   | one iteration of 8 hours on 64 hosts, each with 20 readings a second       |
 | `history`    | 5,000 runs of the same plan in a folder                                    |
 
-Each command is a process: its CPU time, and the most memory that it had. `record` is the run itself: decisions, journal
-and, of `readings`, the summary and the files of samples. The exponent is that of growth between a third and the whole,
-with what the command takes without any data left out of the times: 1 is linear. All folders are removed at the end.
+Each command is a process: its CPU time at the same speed of the machine (`measured`), and the most memory that it had.
+`record` is the run itself: decisions, journal and, of `readings`, the summary and the files of samples. The exponent is
+that of growth between a third and the whole, with what the command takes without any data left out of the times: 1 is
+linear. All folders are removed at the end.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -66,6 +68,8 @@ COMMANDS = {
     "readings": ("record", "report", "watch"),
     "history": ("runs", "trend"),
 }
+PACE: dict[str, float] = {}
+"""What the fixed piece of work took at first, s."""
 SHARES = (0.1, 1 / 3, 1.0)
 PLAN = """
 proveout: 1
@@ -317,15 +321,31 @@ def only(runs: Path) -> RunDirectory:
     return run_directory.all_runs(runs)[0]
 
 
+def pace() -> float:
+    """The CPU time that a fixed piece of work takes now, s; the least of three."""
+    spent = []
+    for _ in range(3):
+        began_s = time.process_time()
+        json.loads(json.dumps({str(number): [number] * 20 for number in range(20_000)}))
+        spent.append(time.process_time() - began_s)
+    return min(spent)
+
+
 def measured(argv: Sequence[str], folder: Path) -> tuple[float, float]:
-    """The CPU time of a command, s, and the most memory that it had, MB. SystemExit when it fails."""
+    """The CPU time of a command, s, and the most memory that it had, MB. SystemExit when it fails.
+
+    The speed of a shared machine changes by a quarter within minutes: the time is given for the speed that the machine
+    had at first, by what a fixed piece of work takes before and after the command.
+    """
+    before_s = pace()
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
     with (folder / "output").open("wb") as output:
         process = subprocess.Popen(argv, env=environment, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
         _, status, used = os.wait4(process.pid, 0)
     if os.waitstatus_to_exitcode(status) not in (0, 3):
         sys.exit(f"{' '.join(argv)}:\n{(folder / 'output').read_text()[-4000:]}")
-    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    now_s = (before_s + pace()) / 2
+    return (used.ru_utime + used.ru_stime) * PACE.setdefault("first", now_s) / now_s, used.ru_maxrss / 1024
 
 
 def command_line(command: str, part: str, size: int, folder: Path) -> list[str]:
