@@ -69,7 +69,7 @@ COMMANDS = {
     "history": ("runs", "trend"),
 }
 PACE: dict[str, float] = {}
-"""What the fixed piece of work took at first, s."""
+"""The time of the fixed piece of work at first, s."""
 SHARES = (0.1, 1 / 3, 1.0)
 PLAN = """
 proveout: 1

@@ -354,7 +354,7 @@ def _is_estimate(node: Syntax, environment: Mapping[str, Any]) -> bool:
 
 
 def value_at(node: Syntax, environment: Mapping[str, Any]) -> Any:
-    """What the environment holds where a path leads; None for what is not a path, or leads nowhere."""
+    """The part of the environment to which a path leads; None for what is not a path, or leads nowhere."""
     steps = _steps(node)
     return None if steps is None else _reach(steps, environment)
 
