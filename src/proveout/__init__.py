@@ -25,7 +25,7 @@ def restrain_libraries() -> None:
     it, and its start takes some 50 ms of CPU time; and pydantic from looking for plugins among the installed packages.
     Before both are imported.
 
-    For processes of proveout only; `child_process.ALWAYS` is the same for agents, workers and helpers.
+    For processes of proveout only; `child_process.ALWAYS` does the former for agents, workers and helpers.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -252,6 +252,14 @@ def test_report_refuses_what_it_cannot_do(
     assert "Traceback" not in said
 
 
+def test_report_says_where_there_is_nothing_to_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = run_directory(tmp_path)
+    with Journal(directory.path) as journal:
+        journal.append(run_started({}))
+    assert execute(["report", str(directory.path), "--figures", str(tmp_path / "pictures")]) == 0
+    assert capsys.readouterr() == ("", "no figures: the run has no numbers to draw\n")
+
+
 def test_an_incomplete_run_has_a_report(tmp_path: Path) -> None:
     directory = run_directory(tmp_path)
     events = history("scaling")
