@@ -4,6 +4,9 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 
+cdef void none_is_held() noexcept
+
+
 cdef class Prepared:
     cdef readonly object statement
 
@@ -21,11 +24,14 @@ cdef class Layout:
 cdef class Wire:
     cdef int fd
     cdef bint encrypted
+    cdef bint shares  # the buffers of the loop, see `share`
     cdef bint held  # the next message is not sent before `release`
     cdef uint8_t* data
     cdef size_t size, filled, at, end
+    cdef uint8_t* kept
+    cdef size_t kept_size
     cdef uint8_t* out
-    cdef size_t out_size, length
+    cdef size_t out_size, place, length
     cdef public long count
     cdef readonly Prepared sent
     cdef void* tls  # OpenSSL's SSL; NULL for a socket without encryption
@@ -44,6 +50,9 @@ cdef class Wire:
     cdef bint fill_encrypted(self) except -1
     cdef bint push(self, Prepared prepared, size_t length) except -1
     cdef bint release(self) except -1
+    cdef bint transmit(self) except -1
+    cdef void share(self) noexcept
+    cdef int keep(self) except -1
     cdef bint push_encrypted(self, size_t length) except -1
     cdef int reserve(self, size_t need) except -1
     cdef int grow(self) except -1

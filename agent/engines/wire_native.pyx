@@ -4,17 +4,21 @@
 Flow: the load loop calls `put` or `put_row` -> the engine's class writes a message into `out` and sends it (`push`) -> the
 loop calls `get` -> what is there is read into `data`, and the engine's `walk` says whether the answer is complete. All of
 these are calls in C. The socket is non-blocking, so the GIL is kept.
+
+The connections of a load loop `share` one buffer for messages and one for answers: with hundreds of connections, buffers of
+their own are in no cache of the processor when their turn comes.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memmove, strerror
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
 cdef enum:
     OUT_BYTES = 512
     IN_BYTES = 4096
+    SHARED_IN_BYTES = 1 << 16
     SSL_ERROR_WANT_READ = 2
     SSL_ERROR_WANT_WRITE = 3
 
@@ -47,6 +51,17 @@ def use_tls(size_t read, size_t write, size_t has_pending, size_t get_error, siz
     tls_read, tls_write = <TlsRead>read, <TlsWrite>write
     tls_has_pending, tls_get_error = <TlsHasPending>has_pending, <TlsGetError>get_error
     tls_clear_error, tls_set_read_ahead = <TlsClearError>clear_error, <TlsSetReadAhead>set_read_ahead
+
+
+cdef uint8_t* shared_out = NULL
+cdef size_t shared_out_size = 0, held_bytes = 0  # the messages that are held stand at its beginning
+cdef uint8_t shared_in[SHARED_IN_BYTES]
+
+
+cdef void none_is_held() noexcept:
+    """All messages that were held are sent, or are not to be sent."""
+    global held_bytes
+    held_bytes = 0
 
 
 cdef class Prepared:
@@ -100,23 +115,28 @@ cdef class Wire:
     """The socket of an idle connection: statements out, answers in. The descriptor stays its owner's.
 
     `room(fd, rest)` sends what the kernel's buffer did not take. An engine overrides `put`, `put_row`, `walk`, `first`,
-    `broken` and `rows`. An answer begins at `data`, and ends at `end` (0 while it is not complete).
+    `broken` and `rows`. An answer begins at `data`, and ends at `end` (0 while it is not complete). `reserve` makes room for a
+    message at `out`, which is valid until it is sent or held.
 
     After `encrypt` the stream is that of a TLS session; `room(fd, b"")` then waits until the kernel's buffer takes more. An engine
     with another library for TLS sets `encrypted`, and overrides `push_encrypted` and `fill_encrypted`.
     """
 
     def __cinit__(self):
-        self.out = <uint8_t*>malloc(OUT_BYTES)
-        self.data = <uint8_t*>malloc(IN_BYTES)
-        self.out_size, self.size = OUT_BYTES, IN_BYTES
-        if self.out == NULL or self.data == NULL:
-            raise MemoryError
-        self.tls, self.encrypted, self.ahead, self.held = NULL, False, False, False
+        self.out = self.data = self.kept = NULL
+        self.tls, self.encrypted, self.ahead, self.held, self.shares = NULL, False, False, False, False
 
     def __dealloc__(self):
-        free(self.out)
-        free(self.data)
+        free(self.kept)
+        if not self.shares:
+            free(self.out)
+
+    cdef void share(self) noexcept:
+        """Use the buffers that all connections of the load loop share, whose thread alone uses this connection from now on: a
+        whole answer is valid until the next one of any of them is read."""
+        if not self.shares:
+            free(self.out)
+            self.out, self.out_size, self.shares = NULL, 0, True
 
     def send(self, Prepared prepared not None, object arguments):
         """Send one statement."""
@@ -205,13 +225,22 @@ cdef class Wire:
 
     cdef bint push(self, Prepared prepared, size_t length) except -1:
         """Send what `out` has, or keep it for `release` if it is `held`."""
-        self.sent, self.length = prepared, length
-        return True if self.held else self.release()
+        global held_bytes
+        self.sent, self.length, self.place = prepared, length, held_bytes
+        if self.held:
+            held_bytes += length
+            return True
+        return self.transmit()
 
     cdef bint release(self) except -1:
-        """Send the message that `out` has."""
-        cdef size_t length = self.length
+        """Send the message that is held."""
         self.held = False
+        return self.transmit()
+
+    cdef bint transmit(self) except -1:
+        cdef size_t length = self.length
+        if self.shares:
+            self.out = shared_out + self.place
         if self.encrypted:
             return self.push_encrypted(length)
         cdef ssize_t written = c_send(self.fd, self.out, length, MSG_DONTWAIT | MSG_NOSIGNAL)
@@ -230,10 +259,32 @@ cdef class Wire:
 
     def take_in(self):
         """Read what is there, and look at it later: a server that cannot send its answers does not read either."""
-        self.fill()
+        if self.fill():
+            self.keep()
 
     cdef bint get(self) except -1:
-        return self.walk() if self.fill() else False
+        if not self.fill():
+            return False
+        try:
+            return self.walk()
+        finally:
+            if self.filled != self.end:
+                self.keep()
+
+    cdef int keep(self) except -1:
+        """Move what was read to a buffer of this connection."""
+        cdef uint8_t* larger
+        cdef size_t size = max(self.filled, IN_BYTES)
+        if self.data == self.kept:
+            return 0
+        if size > self.kept_size:
+            larger = <uint8_t*>realloc(self.kept, size)
+            if larger == NULL:
+                raise MemoryError
+            self.kept, self.kept_size = larger, size
+        memcpy(self.kept, self.data, self.filled)
+        self.data, self.size = self.kept, self.kept_size
+        return 0
 
     cdef bint fill(self) except -1:
         """Read what is there into `data`; False if that is nothing."""
@@ -243,10 +294,12 @@ cdef class Wire:
                 memmove(self.data, self.data + self.end, self.filled - self.end)
             self.filled -= self.end
             self.at = self.end = 0
-        if self.encrypted:
-            return self.fill_encrypted()
+        if self.shares and not self.filled:
+            self.data, self.size = shared_in, SHARED_IN_BYTES
         if self.filled == self.size:
             self.grow()
+        if self.encrypted:
+            return self.fill_encrypted()
         while True:
             got = recv(self.fd, self.data + self.filled, self.size - self.filled, MSG_DONTWAIT)
             if got > 0:
@@ -261,19 +314,31 @@ cdef class Wire:
         return True
 
     cdef int grow(self) except -1:
-        cdef uint8_t* larger = <uint8_t*>realloc(self.data, self.size * 2)
+        cdef uint8_t* larger
+        cdef size_t size = max(self.size * 2, IN_BYTES)
+        self.keep()
+        larger = <uint8_t*>realloc(self.kept, size)
         if larger == NULL:
             raise MemoryError
-        self.data = larger
-        self.size *= 2
+        self.data = self.kept = larger
+        self.size = self.kept_size = size
         return 0
 
     cdef int reserve(self, size_t need) except -1:
         """Make `out` at least so long."""
+        global shared_out, shared_out_size
         cdef uint8_t* larger
-        if need > self.out_size:
-            larger = <uint8_t*>realloc(self.out, need * 2)
+        if self.shares:
+            need += held_bytes
+        if need > (shared_out_size if self.shares else self.out_size):
+            need = max(need * 2, OUT_BYTES)
+            larger = <uint8_t*>realloc(shared_out if self.shares else self.out, need)
             if larger == NULL:
                 raise MemoryError
-            self.out, self.out_size = larger, need * 2
+            if self.shares:
+                shared_out, shared_out_size = larger, need
+            else:
+                self.out, self.out_size = larger, need
+        if self.shares:
+            self.out = shared_out + held_bytes
         return 0

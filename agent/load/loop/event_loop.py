@@ -181,7 +181,8 @@ class PolledLoop(LoadLoop):
         super().__init__(**common)
         self._pausing: dict[int, Terminal] = {}
         """Terminals that wait before the next attempt to connect, by number."""
-        self._terminals: dict[int, Terminal] = {}
+        self._terminals: list[Terminal | None] = []
+        """By descriptor."""
         self._reconnector = reconnector
         self.sampler = self._recorder.sampler
         self.schedule, self.t0_ns = Schedule(), self._timeline.t0_ns
@@ -482,7 +483,7 @@ class PolledLoop(LoadLoop):
 
     def _drop(self, terminal: Terminal) -> None:
         """Close the lost connection."""
-        self._terminals.pop(terminal.fd, None)
+        self._place(terminal.fd, None)
         with contextlib.suppress(OSError, ValueError):  # libpq may have closed it already
             self._epoll.unregister(terminal.fd)
         terminal.session.close()
@@ -534,9 +535,14 @@ class PolledLoop(LoadLoop):
             if terminal.session is not None:
                 terminal.session.close()
 
+    def _place(self, fd: int, terminal: Terminal | None) -> None:
+        """Give the answers on a descriptor to a terminal."""
+        self._terminals.extend([None] * (fd + 1 - len(self._terminals)))
+        self._terminals[fd] = terminal
+
     def _watch(self, terminal: Terminal) -> None:
         terminal.fd = terminal.session.fileno()
-        self._terminals[terminal.fd] = terminal
+        self._place(terminal.fd, terminal)
         self._epoll.register(terminal.fd, select.EPOLLIN)
         self.sampler.watch(terminal.fd)
 
@@ -604,7 +610,7 @@ class SessionLoop(PolledLoop):
         self._idle.pop(connection.fd, None)
         terminal.session, terminal.prepared, terminal.fd = connection.session, connection.prepared, connection.fd
         terminal.kind.bind(connection.prepared)
-        self._terminals[connection.fd] = terminal
+        self._place(connection.fd, terminal)
         self._settling[connection.fd] = terminal
         begun = terminal.inputs is not None
         terminal.session.send(*(again(terminal) if begun else first(terminal)))
@@ -623,7 +629,7 @@ class SessionLoop(PolledLoop):
         terminal.session, connection.borrower = None, None
         connection.used += 1
         if connection.session is not None:
-            self._terminals.pop(connection.fd, None)
+            self._place(connection.fd, None)
             self._settling.pop(connection.fd, None)
             if 0 < self._sessions.connect_every <= connection.used:
                 self._forget(connection)
@@ -684,7 +690,7 @@ class SessionLoop(PolledLoop):
 
     def _drop(self, terminal: Terminal) -> None:
         connection = self._borrowed[terminal.number]
-        self._terminals.pop(connection.fd, None)
+        self._place(connection.fd, None)
         self._settling.pop(connection.fd, None)
         terminal.session = None
         self._forget(connection)

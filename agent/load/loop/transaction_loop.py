@@ -11,7 +11,7 @@ in a row. Results:
 - HELD, of the compiled one: the next transaction is drawn, and its first message written, but not sent.
 Raises StatementFailure.
 
-`serve(epoll, terminals, loop)` waits for readable connections and gives each terminal (by its descriptor) its turn,
+`serve(epoll, terminals, loop)` waits for readable connections and gives each terminal (a list by descriptor) its turn,
 until the load is over. Before each wait it sets the timer of `loop.schedule`; the compiled one also starts the due
 transactions of `timed` terminals without a call of the loop, and ends them so. It samples how late answers are handled
 (`handling`).
@@ -30,6 +30,10 @@ sent at once.
 After a send, the loop reads the same connection again before it waits: on one machine the server has often answered by
 then, which saves half of the epoll calls. pgbench does the same without a bound. While fewer than a quarter of such
 reads find an answer, the compiled loop tries after one send of 64 only.
+
+In such a batch the compiled loop also loads what later turns need into the processor's caches: the state of hundreds of
+connections is in none of them, because their servers, and the kernel for them, ran in between. For the same reason its
+connections share one buffer for messages and one for answers (`wire_native`).
 
 Inputs that are rows of arrays (`dsl.workloads.random_streams.RowSource`) go from there into the messages of a compiled
 session, without a Python object for a value.

@@ -14,7 +14,7 @@ from posix.fcntl cimport O_CLOEXEC, O_RDONLY, open as c_open
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.unistd cimport close as c_close, pread
 
-from proveout.agent.engines.wire_native cimport Layout, Prepared, Wire
+from proveout.agent.engines.wire_native cimport Layout, Prepared, Wire, none_is_held
 from proveout.agent.load.loop.arrival_schedule_native cimport Schedule
 
 from functools import lru_cache
@@ -59,6 +59,15 @@ cdef extern from "sys/socket.h" nogil:
     cmsghdr* CMSG_NXTHDR(msghdr* message, cmsghdr* header)
     unsigned char* CMSG_DATA(cmsghdr* header)
     int MSG_DONTWAIT, MSG_PEEK, SOL_SOCKET
+
+cdef extern from *:
+    """
+    static void prefetch(const void *at, int lines) {
+        for (int i = 0; i < lines; i++)
+            __builtin_prefetch((const char *)at + 64 * i);
+    }
+    """
+    void prefetch(const void* at, int lines) noexcept nogil
 
 cdef enum:
     EVENTS_MAX = 256
@@ -213,8 +222,7 @@ cdef class Script:
 cdef class KindState:
     """The fields of a `Kind` that the hot loop reads.
 
-    `layouts`: of inputs that are rows of arrays, those of each statement; None if they are Python values. Such inputs are
-    copied into the terminal, where they stay for a retry.
+    `layouts`: of inputs that are rows of arrays, those of each statement; None if they are Python values.
     """
 
     cdef const uint8_t* row  # the next one, of `left` ones of `batch`
@@ -272,8 +280,7 @@ cdef class KindState:
             return 0
         if not self.left:
             self.fill()
-        terminal.keep(self.row, self.size)
-        terminal.inputs = self
+        terminal.row, terminal.inputs = self.row, self  # its batch stays until the next draw
         self.row += self.size
         self.left -= 1
         return 0
@@ -296,11 +303,14 @@ cdef class Mix:
     cdef const uint16_t* index  # the next one, of `left` ones of `batch`
     cdef Py_ssize_t left
     cdef list kinds
+    cdef KindState only
     cdef object batches, batch
 
     def __init__(self, kinds, batches):
         self.kinds, self.batches = [<KindState?>kind for kind in kinds], batches
-        self.fill()
+        self.only = self.kinds[0] if len(self.kinds) == 1 else None
+        if self.only is None:
+            self.fill()
 
     def __iter__(self):
         return self
@@ -309,6 +319,8 @@ cdef class Mix:
         return self.next()
 
     cdef KindState next(self):
+        if self.only is not None:
+            return self.only
         if not self.left:
             self.fill()
         self.left -= 1
@@ -332,17 +344,13 @@ cdef class TerminalState:
     cdef public Py_ssize_t at
     cdef public int outcome
     cdef public bint restless, timed, busy, rolling_back
-    cdef uint8_t* row  # the inputs, where they are a row of an array
-    cdef Py_ssize_t row_size
+    cdef const uint8_t* row  # the inputs, where they are a row of the kind's batch
     cdef public object inputs
     cdef public list kept
     cdef public dict prepared
     cdef public int64_t pending_ns, until_ns, number
     cdef public object fires, pauses
     cdef object held, drawn
-
-    def __cinit__(self):
-        self.row, self.row_size = NULL, 0
 
     def __init__(self):
         self.session = self.body = self.kind = self.inputs = self.fires = self.pauses = None
@@ -353,9 +361,6 @@ cdef class TerminalState:
         self.restless = self.timed = self.busy = self.rolling_back = False
         self.kept, self.at = [], 0
 
-    def __dealloc__(self):
-        free(self.row)
-
     @property
     def session(self):
         """The connection; None without one."""
@@ -364,6 +369,8 @@ cdef class TerminalState:
     @session.setter
     def session(self, session):
         self.held, self.wire = session, session if isinstance(session, Wire) else None
+        if self.wire is not None:
+            self.wire.share()
 
     @property
     def draw(self):
@@ -376,16 +383,6 @@ cdef class TerminalState:
 
     cdef KindState next(self):
         return <KindState?>next(self.drawn) if self.mix is None else self.mix.next()
-
-    cdef int keep(self, const uint8_t* row, Py_ssize_t size) except -1:
-        cdef uint8_t* larger
-        if size > self.row_size:
-            larger = <uint8_t*>realloc(self.row, size)
-            if larger == NULL:
-                raise MemoryError
-            self.row, self.row_size = larger, size
-        memcpy(self.row, row, size)
-        return 0
 
     cpdef object restart(self, Script script):
         """Prepare for the first statement of a script; returns that statement, BEGIN."""
@@ -707,9 +704,15 @@ cdef int turn(TerminalState terminal, int64_t limit_ns, Sampler sampler, bint ho
 cdef int64_t release(list held, object loop, int64_t limit_ns) except -1:
     """Begin the transactions that the turns of a batch have drawn, unless the load is over; returns the limit."""
     cdef int64_t now
+    cdef Py_ssize_t i, count = len(held)
     cdef TerminalState terminal
-    for each in held:
-        terminal = <TerminalState>each
+    for i in range(count):
+        if i + 2 < count:
+            terminal = <TerminalState>held[i + 2]
+            prefetch(<void*>terminal.wire, 4)
+        if i + 4 < count:
+            prefetch(<void*>held[i + 4], 3)
+        terminal = <TerminalState>held[i]
         now = monotonic_ns()
         if now >= limit_ns > 0:
             loop.tick(now)
@@ -723,6 +726,7 @@ cdef int64_t release(list held, object loop, int64_t limit_ns) except -1:
         except StatementFailure as failure:
             failed(loop, terminal, failure)
             limit_ns = loop.limit_ns
+    none_is_held()
     held.clear()
     return limit_ns
 
@@ -815,7 +819,34 @@ cdef int fire(object loop, Schedule schedule) except -1:
                 return 0
 
 
-def serve(object epoll, dict terminals, object loop):
+cdef inline TerminalState terminal_of(list terminals, Py_ssize_t fd):
+    """None if the descriptor is not that of a terminal."""
+    found = terminals[fd] if fd < len(terminals) else None
+    return None if found is None else <TerminalState?>found
+
+
+cdef int load_ahead(list terminals, const epoll_event* events, int ready) except -1:
+    """Load what later turns of the batch need into the processor's caches: the terminals, what they refer to, and so on."""
+    cdef TerminalState terminal
+    if ready > 6:
+        terminal = terminal_of(terminals, events[6].data.fd)
+        prefetch(<void*>terminal, 4)
+    if ready > 4:
+        terminal = terminal_of(terminals, events[4].data.fd)
+        if terminal is not None:
+            prefetch(<void*>terminal.wire, 5)
+            prefetch(<void*>terminal.kind, 4)
+            prefetch(<void*>terminal.mix, 2)
+    if ready > 2:
+        terminal = terminal_of(terminals, events[2].data.fd)
+        if terminal is not None:
+            prefetch(terminal.kind.row, 1)
+            if terminal.mix is not None:
+                prefetch(terminal.mix.index, 1)
+    return 0
+
+
+def serve(object epoll, list terminals, object loop):
     """See `transaction_loop`."""
     cdef epoll_event events[EVENTS_MAX]
     cdef int descriptor = epoll.fileno(), ready, i, end
@@ -826,6 +857,7 @@ def serve(object epoll, dict terminals, object loop):
     cdef void* interpreter = PyInterpreterState_Get()
     cdef int64_t t0_ns = loop.t0_ns
     cdef bint sampled, holds
+    cdef TerminalState terminal
     cdef list held = []
     while limit_ns:
         if limit_ns != paced_ns:
@@ -852,27 +884,29 @@ def serve(object epoll, dict terminals, object loop):
             sampler.thin(ready)
         holds = ready >= HELD_FROM
         for i in range(ready):
+            if holds:
+                load_ahead(terminals, events + i, ready - i)
             if events[i].data.fd == timer:
                 fire(loop, schedule)
                 limit_ns = loop.limit_ns
                 continue
-            terminal = terminals.get(events[i].data.fd)
+            terminal = terminal_of(terminals, events[i].data.fd)
             if terminal is None:
                 loop.woken(events[i].data.fd)
                 limit_ns = loop.limit_ns
                 continue
             try:
                 if sampled and i % sampler.every == sampler.first:
-                    end = sampled_turn(<TerminalState?>terminal, limit_ns, sampler, events[i].data.fd, i, ready, holds)
+                    end = sampled_turn(terminal, limit_ns, sampler, events[i].data.fd, i, ready, holds)
                 else:
-                    end = turn(<TerminalState?>terminal, limit_ns, sampler, holds)
+                    end = turn(terminal, limit_ns, sampler, holds)
                 if end == WAIT:
                     continue
                 if end == HELD:
                     held.append(terminal)
                     continue
-                if end == NEXT and (<TerminalState>terminal).timed:
-                    follow(<TerminalState>terminal, schedule, t0_ns)
+                if end == NEXT and terminal.timed:
+                    follow(terminal, schedule, t0_ns)
                     continue
                 if not loop.ended(terminal, end):
                     limit_ns = 0

@@ -295,7 +295,7 @@ def turns(terminal: TerminalState, limit_ns: int, sampler: Sampler = _UNUSED) ->
     return WAIT
 
 
-def serve(epoll: select.epoll, terminals: dict[int, Any], loop: Any) -> None:
+def serve(epoll: select.epoll, terminals: list[Any], loop: Any) -> None:
     """Wait for readable connections of an `event_loop.PolledLoop` and give each its turn, see `transaction_loop`."""
     sampler, paced_ns = loop.sampler, loop.limit_ns
     while loop.limit_ns:
@@ -319,7 +319,7 @@ def _batch(epoll: select.epoll, terminals: dict[int, Any], loop: Any, sampler: S
     if sampled:
         sampler.thin(len(ready))
     for index, (fd, _) in enumerate(ready):
-        terminal = terminals.get(fd)
+        terminal = terminals[fd] if fd < len(terminals) else None
         if terminal is None:
             loop.woken(fd)
             continue

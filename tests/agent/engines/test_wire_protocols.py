@@ -9,7 +9,7 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -32,6 +32,7 @@ from proveout.agent.engines.mysql.protocol import execution, lenenc, length, pla
 from proveout.agent.engines.postgres import protocol as postgres
 from proveout.agent.engines.postgres.driver import PostgresPrepared, PostgresSession, binary_integer
 from proveout.agent.engines.postgres.driver import failure_of as postgres_failure
+from proveout.agent.load.loop.transaction_loop import TerminalState
 from proveout.coordinator.certificates import Authority
 from proveout.dsl.workloads.base import Statement
 
@@ -186,12 +187,14 @@ class Peer:
     def ask(self) -> bytes:
         return self.sent(self.prepared, (7,))
 
-    def answer(self, whole: bytes, cuts: Sequence[int] = ()) -> None:
+    def answer(self, whole: bytes, cuts: Sequence[int] = (), between: Callable[[], None] = lambda: None) -> None:
         """In pieces; only the last one ends the answer."""
         edges = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
         for begin, end in pairwise(edges):
             self.there.sendall(whole[begin:end])
             assert self.session.receive() is (end == len(whole))
+            if end < len(whole):
+                between()
 
     def close(self) -> None:
         self.here.close()
@@ -229,6 +232,26 @@ def test_an_answer_split_at_any_byte_is_the_same_answer(way: Any, cuts: list[int
         peer.ask()
         peer.answer(way.answer(*rows), cuts)
         assert (peer.session.count, peer.session.rows()) == (len(rows), rows)
+
+
+@given(CUTS, ROWS)
+@at_any_byte
+def test_sessions_of_a_loop_do_not_take_parts_of_each_other(way: Any, cuts: list[int], rows: list[Row]) -> None:
+    """Their buffers are one, also where a part of a notice has come with the end of an answer."""
+    notice = part(b"N", b"SNOTICE\0\0") if way is Postgres else b""
+    with closing(Peer(way)) as peer, closing(Peer(way)) as other:
+        for one in (peer, other):
+            TerminalState().session = one.session
+
+        def between() -> None:
+            other.ask()
+            other.answer(way.answer(("other", 1)))
+
+        for sent, found in ((way.answer() + notice[:5], []), (notice[5:] + way.answer(*rows), rows)):
+            peer.ask()
+            peer.answer(sent, cuts if found else (), between)
+            assert (peer.session.count, peer.session.rows()) == (len(found), found)
+            between()
 
 
 def test_expected_errors_collect_no_tracebacks(peer: Peer) -> None:

@@ -26,6 +26,7 @@ from proveout.agent.load.loop.arrival_schedule import Schedule
 from proveout.dsl.workloads.base import Statement
 
 CONNECTIONS = 8
+DESCRIPTORS = 1_024
 
 
 class Session:
@@ -96,7 +97,7 @@ def connections(family: str, sampler: Any) -> Iterator[list[tuple[Session, socke
 @pytest.mark.parametrize("family", ["AF_INET", "AF_UNIX"])
 def test_samples_are_the_time_from_the_arrival_to_the_turn(turns: ModuleType, family: str) -> None:
     sampler = getattr(turns, "Sampler", client_delays.Sampler)()
-    terminals: dict[int, Any] = {}
+    terminals: list[Any] = [None] * DESCRIPTORS
     with connections(family, sampler) as found, contextlib.closing(select.epoll()) as epoll:
         for session, _ in found:
             terminal = turns.TerminalState()
@@ -134,11 +135,13 @@ STATEMENT = Statement(name="one", text={"postgres": "SELECT 7"}, arguments=())
 def test_transactions_begin_after_all_answers_of_a_batch(native: ModuleType, is_over: bool) -> None:
     """No answer waits for the sends before it, and a start is that of its send. After the load nothing begins."""
     protocol = pytest.importorskip("proveout.agent.engines.postgres.protocol_native", reason="not compiled here")
-    head, tail = around(b"one", (), 1)
-    prepared = protocol.Prepared(STATEMENT, head, (), tail, (None,))
+    head, tail = around(b"one", (None,), 1)
+    prepared = protocol.Prepared(STATEMENT, head, (None,), tail, (None,))
     state = native.KindState((native.Times(), native.Times()))
-    state.bare, state.inputs, state.prepared = True, lambda: (STATEMENT, ()), prepared
-    terminals: dict[int, Any] = {}
+    texts = [f"{number}," * 500 for number in range(CONNECTIONS)]  # more than the first buffer of a loop takes
+    drawn, received = iter(texts), list[bytes]()
+    state.bare, state.inputs, state.prepared = True, lambda: (STATEMENT, (next(drawn),)), prepared
+    terminals: list[Any] = [None] * DESCRIPTORS
     reader, writer = os.pipe()
     with connections("AF_UNIX", client_delays.Sampler()) as found, contextlib.closing(select.epoll()) as epoll:
         for session, server in found:
@@ -146,14 +149,13 @@ def test_transactions_begin_after_all_answers_of_a_batch(native: ModuleType, is_
             wire = protocol.Wire(session.connection.fileno(), None, connection_lost, send_rest)
             terminal.session, terminal.kind, terminal.restless, terminal.busy = wire, state, True, True
             terminal.draw = native.Mix([state], iter(lambda: memoryview(bytes(32)).cast("H"), None))
-            wire.send(prepared, ())
+            wire.send(prepared, ("",))
             server.recv(1_000)
             server.send(ANSWER)
             epoll.register(session.connection.fileno(), select.EPOLLIN)
 
         def end() -> None:
-            for _, server in found:
-                server.recv(1_000)
+            received.extend(server.recv(10_000) for _, server in found)
             os.write(writer, b"!")
 
         epoll.register(reader, select.EPOLLIN)
@@ -163,12 +165,13 @@ def test_transactions_begin_after_all_answers_of_a_batch(native: ModuleType, is_
         else:
             ends.start()
         native.serve(epoll, terminals, Load(native.Sampler()))
-    each = terminals.values()
+    each = [terminal for terminal in terminals if terminal is not None]
     assert len(state.times[0]) == 3 * CONNECTIONS
     assert [terminal.busy for terminal in each] == [not is_over] * CONNECTIONS
     if not is_over:
         assert max(terminal.ended_ns for terminal in each) <= min(terminal.started_ns for terminal in each)
         assert all(terminal.intended_ns == terminal.started_ns for terminal in each)
+        assert sorted(text for text in texts for message in received if text.encode() in message) == texts
     os.close(reader)
     os.close(writer)
 
