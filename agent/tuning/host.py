@@ -86,7 +86,7 @@ class Files:
     def fact(self, path: str) -> FileFact:
         """The file at `path`; absent also if its folder is missing."""
         try:
-            with self._folder(path) as (folder, name):
+            with self.folder(path) as (folder, name):
                 kind = _kind(folder, name)
                 if kind != "file":
                     return FileFact(kind=kind)
@@ -99,7 +99,7 @@ class Files:
     def original(self, path: str) -> Original:
         """The whole file as it is now; `NONE` if there is none."""
         try:
-            with self._folder(path) as (folder, name):
+            with self.folder(path) as (folder, name):
                 return NONE if _kind(folder, name) == "absent" else _read(folder, name, path)
         except FileNotFoundError:
             return NONE
@@ -119,7 +119,7 @@ class Files:
 
     def _put(self, path: str, wanted: Original, *, inherits: bool = False) -> None:
         try:
-            with self._folder(path) as (folder, name):
+            with self.folder(path) as (folder, name):
                 if wanted.exists:
                     _replace(folder, name, path, wanted, inherits=inherits)
                 else:
@@ -133,7 +133,7 @@ class Files:
     def sweep(self, path: str) -> None:
         """Remove temporary files beside `path` that an agent left when it was killed during `put`."""
         try:
-            with self._folder(path) as (folder, name):
+            with self.folder(path) as (folder, name):
                 prefix = _temporary_prefix(name)
                 names = os.listdir(folder)  # noqa: PTH208 - a descriptor has no `iterdir`
                 left = [one for one in names if one.startswith(prefix) and _LEFT.search(one)]
@@ -147,7 +147,7 @@ class Files:
             raise _fault(path, error) from error
 
     @contextlib.contextmanager
-    def _folder(self, path: str) -> Iterator[tuple[int, str]]:
+    def folder(self, path: str) -> Iterator[tuple[int, str]]:
         """(descriptor of the folder, name in it). FileNotFoundError if a folder on the way is missing."""
         *folders, name = path.strip("/").split("/")
         if {"", ".", ".."} & {*folders, name}:

@@ -161,6 +161,8 @@ def test_the_threads_of_searches_are_compared_and_open_ends_and_no_answer_are_sa
     assert (row.path, row.base, row.other, row.direction) == (("threads",), 40.0, 20.0, "worse")
     assert "threads (80 % CI)" in written(compare(one, two))
     assert "The number of threads of cap is 0.500 × (" in answer([compare(one, two)]).text
+    alone = [number for number in main_numbers(compare(one, two)) if number.place == "search"]
+    assert sentence("B", alone).startswith("The number of threads of B is 0.500 × (")
     found = searched(results(), 1_000.0, 1_100.0)
     assert "| upper end | 1,100 | open |" in written(compare(found, searched(results(), 900.0, None)))
     none = compare(found, searched(results(), None, None, reason="1,000/s was refused"))
