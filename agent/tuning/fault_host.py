@@ -23,7 +23,7 @@ from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.embedded.server import Embedded, EmbeddedServer
 from proveout.agent.engines.handlers import resource_name
 from proveout.agent.errors import TaskFault
-from proveout.agent.tuning.host import Files
+from proveout.agent.tuning.files import Files
 from proveout.agent.tuning.programs import Processes
 from proveout.core import child_process
 from proveout.core.data_classes import dataclass, field

@@ -19,7 +19,8 @@ from tuning_bench import StubTools, full, put
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import host as host_module
-from proveout.agent.tuning.host import Attributes, Files, Systemd
+from proveout.agent.tuning.files import Files
+from proveout.agent.tuning.host import Attributes, Systemd
 from proveout.agent.tuning.programs import OUTPUT_MAX, Processes, must
 from proveout.dsl.operations.facts import NONE, Facts, Original, Output, RowsQuery, UnitFact
 from proveout.dsl.operations.host import edit

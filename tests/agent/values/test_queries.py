@@ -144,7 +144,9 @@ async def test_a_query_of_a_cancelled_stage_ends_in_its_server(end: Endpoint, ta
     def sleeping() -> int:
         return int(asking.rows(SLEEPING[end.engine], 1)[1][0][0])
 
-    stage = asyncio.ensure_future(run_sql(task_context, RunSql(endpoint=end, statements=(), query=query, values=(value("a"),))))
+    stage = asyncio.ensure_future(
+        run_sql(task_context, RunSql(endpoint=end, statements=(), query=query, values=(value("a"),)))
+    )
     await eventually_async(lambda: sleeping() == 1, "the query runs")
     stage.cancel()
     with pytest.raises(asyncio.CancelledError):
