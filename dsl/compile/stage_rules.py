@@ -16,7 +16,7 @@ from proveout.dsl.compile.symbols import Draft, Scope
 from proveout.dsl.compile.topology import leads_back
 from proveout.dsl.expr.evaluation import ExpressionFault, evaluate
 from proveout.dsl.plan.iteration_order import groups
-from proveout.dsl.plan.loads import highest, parts, threads_most
+from proveout.dsl.plan.loads import connections, highest, parts, targets
 from proveout.dsl.plan.stages import (
     OWN_SESSIONS,
     Closed,
@@ -142,6 +142,7 @@ CONNECTIONS = 300
 """`max_connections` of an embedded server without such a setting (agents have the same number; a test compares)."""
 CONNECTIONS_KEPT = 20
 """Connections that are not for the load: captures, checks, replication, and those that the server reserves."""
+_BESIDE = f"{CONNECTIONS_KEPT} are kept for what is not load"
 
 
 POOLER_DEFAULTS = {"max_client_conn": "1000", "default_pool_size": "20"}
@@ -412,31 +413,31 @@ class _Walk:
             self.written[system.name] = stage.id
 
     def connections(self, stage: Ladder | Search) -> None:
-        """A thread is a connection; a server that is full fails in the middle of the run."""
-        for name, threads in threads_most(stage).items():
-            system = self.scope.systems[name]
+        """A server that is full fails in the middle of the run."""
+        for name in targets(stage):
+            system, kept = self.scope.systems[name], max(connections(stage, name))
             if system.provision is None or engines.of(system.engine).embedded != "server":
                 continue
             if self.scope.unsettled & {name, system.in_front_of}:
                 continue
             if system.in_front_of is not None:
-                self.pooled(stage, system, threads)
+                self.pooled(stage, system, kept)
                 continue
             setting = dict(system.settings).get("max_connections", str(CONNECTIONS))
-            if setting.isdigit() and threads > int(setting) - CONNECTIONS_KEPT:
-                hint = f"settings: {{max_connections: {threads + 100}}} of `{system.name}`"
-                message = f"stage `{stage.id}` needs {threads} connections, but `{system.name}` has {setting}"
+            if setting.isdigit() and kept > int(setting) - CONNECTIONS_KEPT:
+                hint = f"settings: {{max_connections: {kept + 100}}} of `{system.name}`"
+                message = f"stage `{stage.id}` needs {kept} connections, but `{system.name}` has {setting}: {_BESIDE}"
                 self.problem(stage, message, hint)
 
-    def pooled(self, stage: Ladder | Search, system: System, threads: int) -> None:
+    def pooled(self, stage: Ladder | Search, system: System, made: int) -> None:
         """The clients of a PgBouncer, and the server's connections that they get."""
         clients, size = (int(dict(system.settings).get(name, default)) for name, default in POOLER_DEFAULTS.items())
-        if threads > clients:
-            hint = f"settings: {{max_client_conn: {threads + 100}}} of `{system.name}`"
-            message = f"stage `{stage.id}` needs {threads} clients, but `{system.name}` takes {clients}"
+        if made > clients:
+            hint = f"settings: {{max_client_conn: {made + 100}}} of `{system.name}`"
+            message = f"stage `{stage.id}` needs {made} clients, but `{system.name}` takes {clients}"
             self.problem(stage, message, hint)
         kept = sum(
-            part.stage.sessions.pool or part.threads(highest(stage))
+            part.connections(highest(stage))
             for part in parts(stage)
             if part.stage.target == system.name and not part.stage.sessions.connect_every
         )
@@ -451,7 +452,7 @@ class _Walk:
         most = dict(behind.settings).get("max_connections", str(CONNECTIONS)) if behind is not None else ""
         if behind is not None and most.isdigit() and size > int(most) - CONNECTIONS_KEPT:
             hint = f"settings: {{max_connections: {size + 100}}} of `{behind.name}`"
-            message = f"`{system.name}` keeps up to {size} connections, but `{behind.name}` has {most}"
+            message = f"`{system.name}` keeps up to {size} connections, but `{behind.name}` has {most}: {_BESIDE}"
             self.problem(stage, message, hint)
 
     def conflict(self, stage: Ladder | Search, source: System, before: str) -> None:

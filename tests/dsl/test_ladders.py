@@ -18,7 +18,7 @@ from plan_documents import Entry, compiled, document, embedded, ladder, made, po
 from proveout.dsl.explain.text import _span, render
 from proveout.dsl.explain.timetable import timetable
 from proveout.dsl.plan.iteration_order import groups, rungs, slots
-from proveout.dsl.plan.loads import alone_ladders, named, part, parts, targets, threads_most, workloads
+from proveout.dsl.plan.loads import alone_ladders, connections, named, part, parts, targets, workloads
 from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import (
@@ -30,6 +30,7 @@ from proveout.dsl.plan.stages import (
     Phased,
     Restart,
     Search,
+    Sessions,
     Sql,
     Stage,
     Think,
@@ -158,9 +159,10 @@ def test_each_part_is_a_stage_of_that_load_alone() -> None:
 
 def test_targets_workloads_and_connections_are_those_of_all_loads_that_run() -> None:
     assert targets(of_loads()) == ("one", "two") and workloads(of_loads()) == ("w", "v", "q")
-    assert threads_most(of_loads()) == {"one": 11 + 3, "two": 21 + 32}
+    assert [max(connections(of_loads(), name)) for name in ("one", "two")] == [11 + 3, 21 + 32]
     assert targets(of_loads(alone="c")) == ("two",) and workloads(of_loads(alone="nightly")) == ("q",)
-    assert threads_most(of_loads(alone="nightly")) == {"one": 3}
+    assert max(connections(of_loads(alone="nightly"), "one")) == 3
+    assert connections(replace(BASE, sessions=Sessions(pool=3)), "t") == (1, 2, 3, 3)
     data = {"id": "l", "workload": "", "loads": [{"workload": one.workload, "target": one.target} for one in LOADS]}
     assert (named(data)["workload"], named(data)["target"]) == ("w + v + q", "one + two")
     data = {"id": "x", "alone": "b", "loads": [{"name": n, "workload": n, "target": n} for n in "ab"]}
@@ -277,6 +279,13 @@ def test_steps_belong_to_a_ladder_without_a_matrix_too(tmp_path: Path) -> None:
     names = ["plain__before_1", "plain", "plain__after_1", "plain__after_2"]
     assert [stage.id for stage in plan.stages] == ["load", *names]
     assert {one.stage for one in plan.conditions if one.needs == ("load",)} == set(names)
+
+
+def test_a_pool_needs_no_connection_for_each_thread(tmp_path: Path) -> None:
+    systems = {"db": embedded("postgres")}
+    assert compiled(tmp_path, ladder("l", threads=1_000, sessions={"pool": 280}), systems=systems)
+    found = refused(tmp_path, ladder("l", threads=1_000, sessions={"pool": 281}), systems=systems)
+    assert found == ["stage `l` needs 281 connections, but `db` has 300: 20 are kept for what is not load"]
 
 
 # ---- turns with their steps
