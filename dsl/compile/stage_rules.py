@@ -67,8 +67,9 @@ def needs_of(draft: Draft) -> tuple[Scalar, ...]:
 
 
 def in_order(drafts: list[Draft], named: Collection[str], problems: Problems) -> list[Draft]:
-    """The stages with those first that others need; as listed where that leaves a choice. Problems: ids that are not
-    among the names of all stages, cycles."""
+    """The stages with those first that others need; as listed where that leaves a choice. Side by side stay the stages
+    of one entry (cells of a matrix, steps of a ladder), and of the one behind it that takes turns with it. Problems:
+    ids that are not among the names of all stages, cycles."""
     ids = [draft.id for draft in drafts if draft.id]
     wanted = {id(draft): {item.text for item in needs_of(draft)} & set(ids) for draft in drafts}
     for draft in drafts:
@@ -76,16 +77,23 @@ def in_order(drafts: list[Draft], named: Collection[str], problems: Problems) ->
             if item.text not in ids and item.text not in named:
                 hint = did_you_mean(item.text, ids)
                 problems.add(item.where, f"there is no stage `{item.text}`", key="needs", hint=hint)
+    at, first = {draft.id: draft.index for draft in drafts}, {draft.index: draft.index for draft in drafts}
+    for draft in drafts:
+        before = at.get(draft.stage.interleaved_with or "") if isinstance(draft.stage, Ladder) else None
+        if before is not None and before == draft.index - 1:
+            first[draft.index] = first[before]
     placed: list[Draft] = []
-    left = list(drafts)
+    left, done, entry = list(drafts), set[str](), -1
     while left:
-        done = {draft.id for draft in placed}
-        ready = next((draft for draft in left if wanted[id(draft)] <= done), None)
+        beside = [draft for draft in left if first[draft.index] == entry]
+        ready = next((draft for draft in (*beside, *left) if wanted[id(draft)] <= done), None)
         if ready is None:
             _tell_cycle(left, problems)
             return drafts
         placed.append(ready)
         left.remove(ready)
+        done.add(ready.id)
+        entry = first[ready.index]
     return placed
 
 

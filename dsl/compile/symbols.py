@@ -267,12 +267,13 @@ class StageNames(Entry):
 class Draft:
     """A stage entry of the document: body and the id it has or gets; `stage` is None when it did not compile.
 
-    `step_of` and `side` as in `matrix.Place`.
+    `index`, `step_of` and `side` as in `matrix.Place`.
     """
 
     id: str
     body: Map
     stage: Stage | None
+    index: int
     cell: Cell | None = None
     step_of: str = ""
     side: str = ""

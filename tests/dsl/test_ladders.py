@@ -281,6 +281,23 @@ def test_steps_belong_to_a_ladder_without_a_matrix_too(tmp_path: Path) -> None:
     assert {one.stage for one in plan.conditions if one.needs == ("load",)} == set(names)
 
 
+def test_a_stage_that_needs_a_ladder_runs_after_its_steps_and_after_those_that_take_turns_with_it(
+    tmp_path: Path,
+) -> None:
+    """It ran before the steps after the ladder, which take its changes back."""
+    needy = {"pause": {"id": "p", "duration": "1s", "needs": "l"}}
+    more = {"before": [sql("ANALYZE")], "after": [sql("SELECT 1")]}
+    loads = {name: {"workload": "hlr", "target": "db", "share": "1/2"} for name in "ab"}
+    together = {"id": "l", "loads": loads, "interference": True, "threads": 2, "measure": "1s"}
+    for stages in (
+        [ladder("l", **more)],
+        [ladder("l", matrix=MODES, **more)],
+        [ladder("l"), ladder("k", order="interleaved", **{"with": "l"})],
+        [{"ladder": together}],
+    ):
+        assert compiled(tmp_path, needy, *stages).stages[-1].id == "p"
+
+
 def test_a_pool_needs_no_connection_for_each_thread(tmp_path: Path) -> None:
     systems = {"db": embedded("postgres")}
     assert compiled(tmp_path, ladder("l", threads=1_000, sessions={"pool": 280}), systems=systems)
