@@ -132,13 +132,14 @@ def check_conditions(
     stages: Sequence[Stage], conditions: Sequence[Condition], systems: Mapping[str, System], problems: Problems
 ) -> None:
     """Refuse a condition where a part could run alone: ladders that take turns, systems that propagate."""
-    partners = {stage.interleaved_with for stage in stages if isinstance(stage, Ladder)}
+    partners = {stage.interleaved_with for stage in stages if isinstance(stage, Ladder) and not stage.alone}
     ends = {name for s in systems.values() if s.propagates_to for name in (s.name, s.propagates_to)}
     never = left_out(conditions)
     for one in conditions:
         stage = next((stage for stage in stages if stage.id == one.stage), None)
-        # the cells of a matrix have one condition
-        if isinstance(stage, Ladder) and not stage.cell and (stage.interleaved_with or stage.id in partners):
+        # the cells of a matrix have one condition, and so have a ladder and those that run its loads alone
+        grouped = isinstance(stage, Ladder) and (stage.cell is not None or stage.alone)
+        if isinstance(stage, Ladder) and not grouped and (stage.interleaved_with or stage.id in partners):
             message = f"`{stage.id}` takes turns with another ladder, so it cannot be left out by itself"
             problems.add(stage.where, message, key="when", hint="leave out `when` and `needs`, or order: ladder")
         if isinstance(stage, Populate) and set(stage.into) & ends and stage.id not in never:

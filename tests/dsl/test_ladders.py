@@ -298,6 +298,13 @@ def test_a_stage_that_needs_a_ladder_runs_after_its_steps_and_after_those_that_t
         assert compiled(tmp_path, needy, *stages).stages[-1].id == "p"
 
 
+def test_a_ladder_and_those_that_run_its_loads_alone_have_one_condition(tmp_path: Path) -> None:
+    loads = {name: {"workload": "hlr", "target": "db", "share": "1/2"} for name in "ab"}
+    together = {"id": "l", "loads": loads, "interference": True, "threads": 2, "measure": "1s", "needs": "load"}
+    conditions = compiled(tmp_path, {"ladder": together}).conditions
+    assert [one.stage for one in conditions] == ["l", "l__a_alone", "l__b_alone"]
+
+
 def test_a_pool_needs_no_connection_for_each_thread(tmp_path: Path) -> None:
     systems = {"db": embedded("postgres")}
     assert compiled(tmp_path, ladder("l", threads=1_000, sessions={"pool": 280}), systems=systems)
