@@ -205,8 +205,17 @@ def test_the_matrices_of_a_plan_share_a_bound_and_are_refused_before_expansion(t
     assert messages == ["the matrix has 1,000,000 cells (1000 × 1000); a plan has at most 256"]
     many = ladder("one", matrix={"a": list(range(200))})
     messages = refused(tmp_path, many, ladder("two", matrix={"a": list(range(57))}))
-    assert messages == ["the matrix has 57 cells (57); a plan has at most 256, 56 of which are left"]
+    assert messages == ["the matrix has 57 cells; a plan has at most 256, 56 of which are left"]
     assert len(compiled(tmp_path, many, ladder("two", matrix={"a": list(range(56))})).stages) == 257
+
+
+def test_a_value_may_be_in_several_cells_of_zipped_axes_and_no_cell_twice(tmp_path: Path) -> None:
+    def zipped(modes: list[str]) -> Entry:
+        return ladder("m", matrix={"axes": {"mode": modes, "degree": [0, 2, 0]}, "combine": "zip"})
+
+    found = [stage.id for stage in compiled(tmp_path, zipped(["heap", "heap", "cover"])).stages]
+    assert found[1:] == ["m__heap__degree_0", "m__heap__degree_2", "m__cover__degree_0"]
+    assert refused(tmp_path, zipped(["heap", "cover", "heap"])) == ["two cells have the same values"]
 
 
 def test_ids_are_all_different_and_short_enough_for_a_stage_and_labels_are_compared_as_plans_write_them() -> None:
