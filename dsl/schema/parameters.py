@@ -382,11 +382,13 @@ class CellValues:
 
 @dataclass(slots=True)
 class Variants:
-    """The workloads of a plan with `${matrix.axis}` in them: node, axes, and the variants made so far by labels."""
+    """The workloads of a plan with `${matrix.axis}` in them: node, axes, the variants made so far by labels, and the
+    place of the first that is named where the matrix has no such axis."""
 
     section: Node | None
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     made: dict[tuple[str, tuple[tuple[str, Label], ...]], tuple[str, Node]] = field(default_factory=dict)
+    refused: dict[str, Where] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for key, node in self.section.entries if isinstance(self.section, Map) else ():
@@ -402,7 +404,8 @@ class Variants:
                 return one
             if missing := next((axis for axis in self.axes[one.text] if axis not in values.values), ""):
                 message = f"workload `{one.text}` has ${{matrix.{missing}}}, and the matrix has no axis `{missing}`"
-                values.problems.add(one.where, message, key=values.path, hint=did_you_mean(missing, values.values))
+                if self.refused.setdefault(one.text, one.where) == one.where:  # once for each workload
+                    values.problems.add(one.where, message, key=values.path, hint=did_you_mean(missing, values.values))
                 return one.broken
             return one.written(self.variant(one.text, cell, values))
 
@@ -432,7 +435,7 @@ class Variants:
             entries += [(dataclasses.replace(key, value=name, text=name), one) for name, one in mine]
             if key.text not in self.axes:
                 entries.append((key, node))
-            elif not mine:
+            elif not mine and key.text not in self.refused:
                 axis = self.axes[key.text][0]
                 message = f"workload `{key.text}` has ${{matrix.{axis}}}, but no ladder with such a matrix uses it"
                 problems.add(key.where, message, key=f"workloads.{key.text}", hint=f"matrix: {{{axis}: […]}}")

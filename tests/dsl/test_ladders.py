@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plan_documents import Entry, compiled, document, embedded, ladder, made, populate, refused, reset, sql
 
+from proveout.core.errors import PlanError
 from proveout.dsl.explain.text import _span, render
 from proveout.dsl.explain.timetable import timetable
 from proveout.dsl.plan.iteration_order import groups, rungs, slots
@@ -216,6 +217,18 @@ def test_a_value_may_be_in_several_cells_of_zipped_axes_and_no_cell_twice(tmp_pa
     found = [stage.id for stage in compiled(tmp_path, zipped(["heap", "heap", "cover"])).stages]
     assert found[1:] == ["m__heap__degree_0", "m__heap__degree_2", "m__cover__degree_0"]
     assert refused(tmp_path, zipped(["heap", "cover", "heap"])) == ["two cells have the same values"]
+
+
+def test_a_misspelt_name_of_a_matrix_or_an_axis_is_one_problem(tmp_path: Path) -> None:
+    check = {"verdicts": [{"id": "v", "check": 'mm.mode("a").at(1).tps.mean > 1'}]}
+    assert refused(tmp_path, ladder("m", matrix=MODES), **check) == ["the results have no `mm`"]
+    swept = ladder("m", matrix=MODES, before=[{"populate": {"workload": "hlr", "into": "db"}}])
+    plan = document(swept, workloads={"hlr": {"kind": "hlr", "population": "${matrix.rows}"}})
+    with pytest.raises(PlanError) as caught:
+        made(tmp_path, plan | {"stages": [swept]})
+    assert [one.message for one in caught.value.problems] == [
+        "workload `hlr` has ${matrix.rows}, and the matrix has no axis `rows`"
+    ]
 
 
 def test_ids_are_all_different_and_short_enough_for_a_stage_and_labels_are_compared_as_plans_write_them() -> None:
