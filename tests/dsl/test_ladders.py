@@ -254,6 +254,13 @@ def test_a_ladder_of_fixed_repeats_has_one_time(tmp_path: Path) -> None:
     assert [_span(*pair) for pair in ((66.1, 66.2), (60.0, 66.2))] == ["1m 6s", "1m to 1m 6s"]
 
 
+def test_a_phase_alone_is_no_ramp_of_the_rate(tmp_path: Path) -> None:
+    wave = {"name": "day", "for": "10s", "rate": {"mean": "100/s", "amplitude": "50/s", "period": "5s"}}
+    phased = ladder("l", phases=[wave])
+    del phased["ladder"]["measure"]
+    assert "3 times; constant arrival in phases" in render(timetable(compiled(tmp_path, phased)))
+
+
 def test_cells_are_shown_whose_labels_are_digits_and_no_numbers(tmp_path: Path) -> None:
     text = render(
         timetable(
