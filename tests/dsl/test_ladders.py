@@ -254,6 +254,13 @@ def test_a_ladder_of_fixed_repeats_has_one_time(tmp_path: Path) -> None:
     assert [_span(*pair) for pair in ((66.1, 66.2), (60.0, 66.2))] == ["1m 6s", "1m to 1m 6s"]
 
 
+def test_the_shortest_time_of_a_plan_is_without_what_the_run_may_leave_out(tmp_path: Path) -> None:
+    then = {"pause": {"id": "p", "duration": "1h", "when": "l.peak.tps.mean > 1"}}
+    after = {"pause": {"id": "q", "duration": "1h", "needs": "p"}}
+    table = timetable(compiled(tmp_path, ladder("l"), then, after))
+    assert table.seconds - table.seconds_min == pytest.approx(7200.0)
+
+
 def test_a_phase_alone_is_no_ramp_of_the_rate(tmp_path: Path) -> None:
     wave = {"name": "day", "for": "10s", "rate": {"mean": "100/s", "amplitude": "50/s", "period": "5s"}}
     phased = ladder("l", phases=[wave])
