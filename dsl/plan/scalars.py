@@ -37,6 +37,7 @@ FACTS_MAX, FACT_TEXT_MAX, EQUIPMENT_MAX = 200, 1000, 200
 
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 NAME_HINT = "names are made of ASCII letters, digits, _ and -, and begin with a letter"
+ID_HINT = "names are made of ASCII letters, digits and _, and begin with a letter or _"
 FACT_PATTERN = r"^[A-Za-z][A-Za-z0-9_.:-]{0,99}$"
 EXPECTED_FACT_PATTERN = r"^[A-Za-z*][A-Za-z0-9_.:*-]{0,99}$"
 ID_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"

@@ -12,7 +12,7 @@ from proveout.core import units
 from proveout.core.data_classes import dataclass, field, record
 from proveout.core.errors import Where
 from proveout.dsl.plan.plan import Field, Parameter
-from proveout.dsl.plan.scalars import ID_PATTERN
+from proveout.dsl.plan.scalars import ID_HINT, ID_PATTERN
 from proveout.dsl.plan.stages import Cell, Label, ids
 from proveout.dsl.plan.topology import Value
 from proveout.dsl.schema.models import Param
@@ -111,8 +111,7 @@ def read_parameter(key: Scalar, node: Node, override: str | None, problems: Prob
     """One parameter with the node that its value came from; None with its problems noted."""
     path = f"params.{key.text}"
     if not re.fullmatch(ID_PATTERN, key.text):  # `${params.a-b}` would be read as a difference
-        hint = "names are made of ASCII letters, digits and _, and begin with a letter or _"
-        problems.add(key.where, f"`{key.text}` is not a name that can be used here", key="params", hint=hint)
+        problems.add(key.where, f"`{key.text}` is not a name that can be used here", key="params", hint=ID_HINT)
         return None
     model = validate(Param, node, path, problems)
     if model is None:

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from proveout.core.units import plain_number
 from proveout.dsl.plan.keys import Element, model_of
-from proveout.dsl.plan.scalars import NAME_HINT, Form
+from proveout.dsl.plan.scalars import BROKEN, ID_HINT, ID_PATTERN, NAME_HINT, NAME_PATTERN, Form
 from proveout.dsl.source.loader import read_plain
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, plain, scalars
 
@@ -144,7 +144,10 @@ def _say(  # noqa: PLR0911 - one per kind
         return f"`{label}` cannot be {_shown(node)}", hint
     if kind == "string_pattern_mismatch":
         name = last if detail["loc"][-1] == "[key]" else node.text if isinstance(node, Scalar) else ""
-        return f"`{name}` is not a name that can be used here", f"{NAME_HINT}; stage ids have no -"
+        pattern, of_id = str(context.get("pattern")), ID_PATTERN.partition("{")[0]
+        hint = NAME_HINT if pattern == NAME_PATTERN else ID_HINT if pattern.startswith(of_id) else ""
+        words = "is not a name that can be used here" if hint else BROKEN["pattern"][1].format(pattern)
+        return f"`{name}` {words}", hint
     if kind in _BOUNDS:
         limit, words = _BOUNDS[kind]
         return f"`{label}` {words.format(context.get(limit))}", ""
