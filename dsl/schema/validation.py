@@ -158,7 +158,10 @@ def _say(  # noqa: PLR0911 - one per kind
             hint = f"each under its name, without `-`: {label}: {{NAME: …}}"
         if kind.startswith("model_") and isinstance(node, Scalar) and (keys := fields(_model_at(model, path))):
             hint = f"its keys are {', '.join(keys)}"
-        return f"`{label}` must be {_TYPE_WORDS[kind]}, not {_shown(node)}", hint
+        words = _TYPE_WORDS[kind]
+        if kind == "scalar_type" and isinstance(node, Scalar) and isinstance(node.value, bool):
+            words = "text or a number"
+        return f"`{label}` must be {words}, not {_shown(node)}", hint
     message = detail["msg"] if kind in _OWN_MESSAGES else detail["msg"].lower()
     return message.removeprefix("Value error, "), ""
 
