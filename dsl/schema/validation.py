@@ -128,8 +128,9 @@ def _say(  # noqa: PLR0911 - one per kind
     last = str(path[-1]) if path else "this"
     if kind == "extra_forbidden":
         known = fields(_model_at(model, path[:-1], without=last))
-        split = bool(SPLIT & set(last))
+        split, (name, equals, value) = bool(SPLIT & set(last)), last.partition("=")
         hint = "a comma ends a value inside { }: quote the expression" if split else did_you_mean(last, known)
+        hint = f"write {name}: {value}" if equals and name in known else hint
         return f"unknown key `{last}`", _after_comma(locate(root, path[:-1])[0], last) or hint
     if kind == "missing":
         is_item = path and isinstance(path[-1], int)
