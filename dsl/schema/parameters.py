@@ -425,9 +425,15 @@ class Variants:
         return self.made[workload, labels][0]
 
     def put_into(self, root: Map, problems: Problems) -> Map:
-        """The document with the variants; a problem for a workload that no cell uses."""
+        """The document with the variants; a problem for a workload that no cell uses, or that another stage names."""
         if not self.axes or not isinstance(self.section, Map):
             return root
+        stages = root.get("stages")
+        for path, one in scalars(stages) if stages is not None else ():
+            if last_key(path) == "workload" and one.text in self.axes and not one.faulty:
+                message = f"workload `{one.text}` has ${{matrix.{self.axes[one.text][0]}}}, and there is no matrix here"
+                problems.add(one.where, message, key="stages", hint="a step `before` a ladder with that matrix")
+                self.refused.setdefault(one.text, one.where)
         entries: list[tuple[Scalar, Node]] = []
         for key, node in self.section.entries:
             mine = [found for (workload, _), found in self.made.items() if workload == key.text]

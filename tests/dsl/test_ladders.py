@@ -229,6 +229,12 @@ def test_a_misspelt_name_of_a_matrix_or_an_axis_is_one_problem(tmp_path: Path) -
     assert [one.message for one in caught.value.problems] == [
         "workload `hlr` has ${matrix.rows}, and the matrix has no axis `rows`"
     ]
+    fine = ladder("m", matrix={"rows": [1, 2]}, before=swept["ladder"]["before"])
+    with pytest.raises(PlanError) as caught:
+        made(tmp_path, plan | {"stages": [populate("load"), fine]})
+    assert [one.message for one in caught.value.problems] == [
+        "workload `hlr` has ${matrix.rows}, and there is no matrix here"
+    ]
 
 
 def test_ids_are_all_different_and_short_enough_for_a_stage_and_labels_are_compared_as_plans_write_them() -> None:
