@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.units import written_duration
@@ -85,8 +86,8 @@ def in_order(drafts: list[Draft], named: Collection[str], problems: Problems) ->
     placed: list[Draft] = []
     left, done, entry = list(drafts), set[str](), -1
     while left:
-        beside = [draft for draft in left if first[draft.index] == entry]
-        ready = next((draft for draft in (*beside, *left) if wanted[id(draft)] <= done), None)
+        beside = (draft for draft in left if first[draft.index] == entry)
+        ready = next((draft for draft in chain(beside, left) if wanted[id(draft)] <= done), None)
         if ready is None:
             _tell_cycle(left, problems)
             return drafts
