@@ -80,9 +80,9 @@ def in_order(drafts: list[Draft], named: Collection[str], problems: Problems) ->
                 problems.add(item.where, f"there is no stage `{item.text}`", key="needs", hint=hint)
     at, first = {draft.id: draft.index for draft in drafts}, {draft.index: draft.index for draft in drafts}
     for draft in drafts:
-        before = at.get(draft.stage.interleaved_with or "") if isinstance(draft.stage, Ladder) else None
-        if before is not None and before == draft.index - 1:
-            first[draft.index] = first[before]
+        partner = draft.stage.interleaved_with if isinstance(draft.stage, Ladder) else None
+        if partner is not None and at.get(partner) == draft.index - 1:
+            first[draft.index] = first[at[partner]]
     placed: list[Draft] = []
     left, done, entry = list(drafts), set[str](), -1
     while left:
