@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 from records import iteration, load_result, verdict
 from run_simulator import Evaluator, Simulation, finished
-from scheduler_driver import LADDER, PLAN, Driver, database, facts
+from scheduler_driver import CANCELLED, LADDER, PLAN, Driver, database, facts
 
 from proveout.coordinator.schedule import state, state_machine
 from proveout.coordinator.schedule.next_step import outcome_text
@@ -195,6 +195,20 @@ def test_facts_are_collected_before_the_first_stage_and_a_host_without_an_answer
     }
     notices = [e for e in driver.state.progress.history if isinstance(e, events.Notice)]
     assert ["c2" in e.text and e.level == "warning" for e in notices] == [True]
+
+
+def test_a_preflight_that_loses_an_agent_is_made_again() -> None:
+    driver = Driver(preflight=True)
+    driver.up()
+    refused = results.CheckFinding(code="rights", subject="systems.db", message="it must not")
+    driver.done("check:db", "s1", 2.0, results.Checked(findings=(refused,)))
+    driver.put(state.AgentGone(at_s=2.0, host="c1", reason="cut"))
+    driver.hear("check:db", "c2", 2.0, TaskFailed, error=CANCELLED)
+    driver.up()
+    assert driver.names() == ["check:db/s1", "check:db/c1", "check:db/c2"] * 2
+    for host, found in (("s1", (refused,)), ("c1", ()), ("c2", ())):
+        driver.done("check:db", host, 3.0, results.Checked(findings=found))
+    assert driver.ending[0] == 4 and "it must not" in driver.ending[1]
 
 
 def test_an_agent_that_does_not_answer_at_the_start_ends_the_run_with_the_reason() -> None:
