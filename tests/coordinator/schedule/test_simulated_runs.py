@@ -849,6 +849,18 @@ def test_continue_has_a_host_with_a_system_back_and_does_not_go_on_without_the_l
     assert assert_ended(last).status == "failed"
 
 
+@pytest.mark.parametrize("kind", ["command", "reboot"])
+def test_continue_has_a_host_back_that_a_later_stage_is_about(kind: str) -> None:
+    stages: dict[str, st.Stage] = {
+        "command": st.CommandRun(id="last", host="client2", command=st.Command(argv=("sync",)), values=()),
+        "reboot": st.Reboot(id="last", hosts=("client2",)),
+    }
+    plan = of_ladders(FIRST, on_loss="continue")
+    plan = replace(plan, stages=(*plan.stages, stages[kind]))
+    world = completed(plan, None, Fault(at=simulate(plan).inputs // 2, kind="lose", host="client2"))
+    assert not any(lost.abandoned for lost in world.all(events.AgentLost))
+
+
 def test_a_resume_dials_a_host_again_that_the_last_sitting_went_without() -> None:
     plan = of_ladders(FIRST, on_loss="continue")
     inputs = simulate(plan).inputs
