@@ -129,7 +129,7 @@ def _receive(turn: Turn, event: MessageReceived) -> None:
     if isinstance(message, TaskDone) and key.split("/")[-2] == RebootHost.named:
         _reboots(turn, event.host, key.split("/")[1])
     step = turn.state.step
-    if isinstance(message, TaskDone) and not isinstance(step, Batch):
+    if isinstance(message, TaskDone) and not (isinstance(step, Batch) and key in step.pending):
         receive_late(turn, key, message.result)
     if isinstance(step, Iterating):
         iteration.receive(turn, step, message)

@@ -113,6 +113,25 @@ def test_statements_that_end_although_their_step_was_given_up_are_not_run_again(
     assert driver.names().count("sql:db/s1") == 1
 
 
+def test_statements_whose_end_is_known_while_the_run_ends_are_not_run_again_by_a_resume() -> None:
+    """Their agent was lost, and is back while the changes of another host are set back."""
+    tuned = replace(PLAN, tunings=(replace(SLOW, hosts=("c1",)),))
+    driver = Driver(replace(tuned, stages=(Sql(id="grow", system="db", statements=("INSERT …",)),)))
+    driver.up()
+    driver.done("tune", "c1", 2.0, results.TuningDone(states=()))
+    driver.done("inspect:db", "s1", 2.0, database())
+    for host in ("s1", "c1", "c2"):
+        driver.done("facts", host, 2.0, facts())
+    driver.done("inspect:db", "s1", 2.0, database())
+    driver.put(state.AgentGone(at_s=3.0, host="s1", reason="cut"))
+    driver.put(state.Interrupted(at_s=3.1))
+    up = events.AgentUp(host="s1", agent_version="", machine_id="", cores=2, offset_ns=0, uncertainty_ns=0)
+    driver.put(state.AgentReady(at_s=3.2, up=up))
+    assert isinstance(driver.state.step, state.Batch)
+    driver.done("sql:db", "s1", 3.3, results.SqlDone(counts=(1,)))
+    assert [event.rows for event in driver.events(events.ValuesTaken)] == [1]
+
+
 def test_a_permanent_error_is_not_retried() -> None:
     driver = Driver()
     driver.inspected()
