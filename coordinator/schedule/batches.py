@@ -493,17 +493,20 @@ def _started(turn: Turn, system: System, result: SystemStarted) -> None:
         turn.notice("info", text, system.host)
         turn.set(promoted=(*turn.state.promoted, result.superseded_by))
         return
-    known = system.name in turn.state.started
-    _up(turn, system, result.endpoint, result)
+    state, known = turn.state, system.name in turn.state.started
+    again = result.fresh and not known  # a running system answers a repeated start like the first
+    wiped = system.name in state.pristine and not state.redo  # by a populate, which replaces its data
+    newest = state.progress.folded.systems.get(system.name)
+    left = newest is not None and newest.emptied
+    made = _made_by(state.plan, state.progress, system.name)
+    lost = bool(made) and ((again and not wiped) or (left and not state.redo))  # the latter by an earlier process
+    _up(turn, system, result.endpoint, result, emptied=lost or left)
     _unlinked(turn, system.name)
     turn.set(started=turn.state.started | {system.name})
-    if known or not result.fresh:  # a running system answers a repeated start like the first
-        return
-    wiped = system.name in turn.state.pristine  # by a populate, which replaces its data
-    turn.set(pristine=turn.state.pristine | {system.name})
-    if not wiped and any(name == system.name for _, name in turn.state.progress.populated):
-        made = _made_by(turn.state.plan, turn.state.progress, system.name)
-        _redo(turn, made, f"the data of {system.name} is lost; it is populated again")
+    if again:
+        turn.set(pristine=turn.state.pristine | {system.name})
+    if lost:
+        _redo(turn, made, f"the data of {system.name} is lost; it is made again")
 
 
 def _inspect_followers(turn: Turn, primary: System) -> None:
@@ -560,7 +563,7 @@ def _copied(turn: Turn, system: str) -> None:
     _redo(turn, due, f"{system} is copied again, and what had changed its copy runs again")
 
 
-def _up(turn: Turn, system: System, endpoint: Endpoint, result: SystemStarted) -> None:
+def _up(turn: Turn, system: System, endpoint: Endpoint, result: SystemStarted, *, emptied: bool = False) -> None:
     turn.set(endpoints={**turn.state.endpoints, system.name: endpoint})
     up = SystemUp(
         system=system.name,
@@ -569,6 +572,7 @@ def _up(turn: Turn, system: System, endpoint: Endpoint, result: SystemStarted) -
         version=endpoint.version,
         provisioned=system.provision is not None,
         settings=dict(result.settings),
+        emptied=emptied,
     )
     earlier = [e for e in turn.state.progress.history if isinstance(e, SystemUp) and e.system == system.name]
     if system.name not in turn.state.started or earlier[-1:] != [up]:

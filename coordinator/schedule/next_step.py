@@ -303,6 +303,9 @@ def _populate_again(turn: Turn) -> bool:
         return True
     forget_parts(turn, stage)
     turn.set(redo=turn.state.redo[1:])
+    for up in () if turn.state.redo else turn.state.progress.folded.systems.values():
+        if up.emptied:
+            turn.emit(replace(up, emptied=False))
     return True
 
 

@@ -783,7 +783,28 @@ def test_data_that_is_gone_is_made_again() -> None:
     what = world.what()[before:]
     assert what.index("stop:backend") < what.index("populate:backend") < what.index("link:cache"), what
     assert what.index("populate:cache") < what.index("link:cache")
+    assert what.index("link:cache") < what.index("sql:backend"), "so is what the other end had, which was emptied too"
     assert world.results() == whole.world.results()
+
+
+def test_data_that_a_resume_has_not_made_again_is_made_by_the_next() -> None:
+    inputs, cut_short = simulate().inputs, 0
+    for at in range(6, 40, 3):
+        world = simulate(PLAN, None, Fault(at=inputs * 3 // 4, kind="kill")).world
+        world.data.discard("cache")
+        first = len(world.events)
+        simulate(PLAN, None, Fault(at=at, kind="interrupt"), world=world, epoch=2)
+        again = World(events=world.events[first:])
+        if not any("is lost; it is" in one.text for one in again.all(events.Notice)):
+            continue
+        remade = {one.system for one in again.all(events.PopulateFinished)}
+        before = len(world.keys)
+        completed(world=world, epoch=3)
+        if "cache" not in remade:
+            cut_short += 1
+            assert "populate:cache" in world.what()[before:], at
+        assert not any(one.emptied for one in load_results(world.events).systems.values())
+    assert cut_short > 2
 
 
 def test_a_second_populate_of_a_propagation_replaces_the_first() -> None:
