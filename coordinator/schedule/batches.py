@@ -535,7 +535,7 @@ def _made_by(plan: Plan, progress: RunProgress, system: str) -> list[Populate | 
         match stage:
             case Populate(into=into) if system in into:
                 made.append(stage)
-            case Sql(system=name) if name == system:
+            case Sql(system=name, statements=statements) if name == system and statements:
                 made.append(stage)
             case Drop(systems=systems, workload=workload) if system in systems:
                 loads = [n for n, one in enumerate(made) if isinstance(one, Populate) and one.workload == workload]
