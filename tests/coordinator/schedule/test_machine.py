@@ -97,6 +97,7 @@ def test_loads_that_do_not_arm_are_void_then_fail_the_run() -> None:
     assert driver.key("load", "c1") == "r/l/3/1/3.2/load/c1", "the next attempt has a key of its own"
     driver.put(state.Tick(at_s=200.0))
     assert driver.ending[0] == 4
+    assert "load on c1: no answer while arming" in driver.ending[1], "not the capture, which no load waits for"
 
 
 def test_statements_that_end_although_their_step_was_given_up_are_not_run_again() -> None:
