@@ -807,6 +807,14 @@ def test_data_that_a_resume_has_not_made_again_is_made_by_the_next() -> None:
     assert cut_short > 2
 
 
+def test_the_data_of_a_server_elsewhere_is_removed_by_a_resume_that_has_only_the_end_to_run() -> None:
+    elsewhere = tuple(Host(name=name, roles=(), address=f"{name}:1") for name in HOSTS)
+    plan = replace(of_ladders(FIRST), hosts=elsewhere)
+    inputs = simulate(plan).inputs
+    for at in range(inputs - 9, inputs):
+        completed(plan, world=simulate(plan, None, Fault(at=at, kind="kill")).world, epoch=2)
+
+
 def test_a_second_populate_of_a_propagation_replaces_the_first() -> None:
     other = Workload(name="other", kind="tpcb", parameters=(("scale", 1),))
     stages = (STAGES[0], replace(STAGES[0], id="again", workload="other"), STAGES[4])
