@@ -496,8 +496,7 @@ def _started(turn: Turn, system: System, result: SystemStarted) -> None:
     state, known = turn.state, system.name in turn.state.started
     again = result.fresh and not known  # a running system answers a repeated start like the first
     wiped = system.name in state.pristine and not state.redo  # by a populate, which replaces its data
-    newest = state.progress.folded.systems.get(system.name)
-    left = newest is not None and newest.emptied
+    left = state.progress.is_emptied(system.name)
     made = _made_by(state.plan, state.progress, system.name)
     lost = bool(made) and ((again and not wiped) or (left and not state.redo))  # the latter by an earlier process
     _up(turn, system, result.endpoint, result, emptied=lost or left)

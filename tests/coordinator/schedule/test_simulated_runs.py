@@ -787,6 +787,18 @@ def test_data_that_is_gone_is_made_again() -> None:
     assert world.results() == whole.world.results()
 
 
+def test_of_systems_that_a_populate_has_filled_the_one_without_data_is_filled_again() -> None:
+    """The other has been changed since."""
+    apart = tuple(replace(system, propagates_to=None) for system in PLAN.systems)
+    plan = replace(PLAN, systems=apart, stages=(*STAGES[:3], STAGES[3]))
+    world = simulate(plan, None, Fault(at=simulate(plan).inputs * 3 // 4, kind="kill")).world
+    world.data.discard("cache")
+    before = len(world.keys)
+    completed(plan, world=world, epoch=2)
+    again = [what for what in world.what()[before:] if what.split(":")[0] in ("populate", "save", "sql")]
+    assert [*dict.fromkeys(again)] == ["populate:cache", "save:cache"]
+
+
 def test_data_that_a_resume_has_not_made_again_is_made_by_the_next() -> None:
     inputs, cut_short = simulate().inputs, 0
     for at in range(6, 40, 3):
