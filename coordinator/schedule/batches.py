@@ -349,9 +349,13 @@ def receive_answer(turn: Turn, step: Batch, message: AgentMessage) -> None:
 
 
 def receive_late(turn: Turn, key: str, result: TaskResult) -> None:
-    """Record what the statements or the program of a batch that was given up have done: they must not run again."""
-    _, stage, *_, host = key.split("/")
-    if isinstance(result, SqlDone | CommandDone) and stage != "-":  # such a task belongs to no stage
+    """Record what the statements or the program of a batch that was given up have done: they must not run again; and a
+    system that was started without data: its next start does not say it."""
+    _, stage, *_, what, host = key.split("/")
+    kind, _, name = what.partition(":")
+    if kind == "start" and isinstance(result, SystemStarted) and result.fresh:
+        _started(turn, turn.state.plan.system(name), result)
+    elif isinstance(result, SqlDone | CommandDone) and stage != "-":  # such a task belongs to no stage
         _values_taken(turn, stage, host, result)
 
 
@@ -494,7 +498,7 @@ def _started(turn: Turn, system: System, result: SystemStarted) -> None:
         turn.set(promoted=(*turn.state.promoted, result.superseded_by))
         return
     state, known = turn.state, system.name in turn.state.started
-    again = result.fresh and not known  # a running system answers a repeated start like the first
+    again = result.fresh and not known
     wiped = system.name in state.pristine and not state.redo  # by a populate, which replaces its data
     left = state.progress.is_emptied(system.name)
     made = _made_by(state.plan, state.progress, system.name)
@@ -525,11 +529,12 @@ def _redo(turn: Turn, due: Iterable[Stage], reason: str) -> None:
 
 
 def _made_by(plan: Plan, progress: RunProgress, system: str) -> list[Populate | Sql]:
-    """The stages that have ended and that a system's data is from: not a populate whose tables were dropped, nor the
-    statements between the two."""
+    """The stages that a system's data is from, those that have ended and statements that have run a part of their
+    repeats: not a populate whose tables were dropped, nor the statements between the two."""
     made: list[Populate | Sql] = []
     for stage in plan.stages:
-        if not progress.has_run(stage.id):
+        begun = progress.taken_values(stage.id) and iteration_order.ladder_of_step(plan, stage) is None
+        if not (progress.has_run(stage.id) or begun):
             continue
         match stage:
             case Populate(into=into) if system in into:

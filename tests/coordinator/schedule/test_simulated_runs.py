@@ -787,6 +787,27 @@ def test_data_that_is_gone_is_made_again() -> None:
     assert world.results() == whole.world.results()
 
 
+def test_statements_that_have_run_a_part_of_their_repeats_are_part_of_lost_data() -> None:
+    killed = (simulate(VALUES, None, Fault(at=at, kind="kill")).world for at in itertools.count())
+    world = next(one for one in killed if one.all(events.ValuesTaken))
+    world.data.discard("backend")
+    before = len(world.keys)
+    completed(VALUES, world=world, epoch=2)
+    assert world.what()[before:].count("sql:backend") == 3, "the first again, then the second and the third"
+    assert [one.repeat for one in world.all(events.ValuesTaken)] == [1, 2, 3]
+
+
+def test_a_lost_client_does_not_hide_that_data_is_gone() -> None:
+    """The server's answer crosses the Cancel, and a repeated start does not say it again."""
+    inputs = simulate().inputs
+    for at in range(len(HOSTS), 20):
+        world = simulate(PLAN, None, Fault(at=inputs * 3 // 4, kind="kill")).world
+        world.data.discard("cache")
+        before = len(world.keys)
+        completed(PLAN, None, Fault(at=at, kind="lose", host="client1"), world=world, epoch=2)
+        assert "populate:cache" in world.what()[before:], at
+
+
 def test_of_systems_that_a_populate_has_filled_the_one_without_data_is_filled_again() -> None:
     """The other has been changed since."""
     apart = tuple(replace(system, propagates_to=None) for system in PLAN.systems)
