@@ -537,14 +537,15 @@ def waits_metrics(
 
     DB time is what the server itself accounts for (`wait.db_time_s_total`), else the sum of all events' seconds. Each
     line's share is of DB time; lines are never rescaled, and may come to more than 100 % of what a server accounts for.
+    Nothing where the samples cover too little of the window, or a counter was reset in it.
     """
     seconds, counts = _spent(recording, window, "wait.seconds_total"), _spent(recording, window, "wait.count_total")
-    covered = recording.coverage(window) * window.seconds
-    if covered <= 0.0:
+    accounted, coverage = recording.delta("wait.db_time_s_total", window), recording.coverage(window)
+    known_time = accounted is not None or recording.row("wait.db_time_s_total") is None
+    if seconds is None or counts is None or not known_time or coverage < COVERAGE_MIN:
         return {}, ()
-    accounted = recording.delta("wait.db_time_s_total", window)
     total = sum(seconds.values()) if accounted is None else accounted
-    metrics: dict[str, Any] = {"db_time_s": total, "active_sessions": total / covered}
+    metrics: dict[str, Any] = {"db_time_s": total, "active_sessions": total / (coverage * window.seconds)}
     if total > 0.0:
         metrics["cpu_fraction"] = sum(seconds.get(label, 0.0) for label in ON_CPU) / total
     known = _known(recording)
@@ -553,9 +554,11 @@ def waits_metrics(
     return metrics, top_waits(seconds, total, counts, len(seconds)) if total > 0.0 else ()
 
 
-def _spent(recording: Recording, window: Window, metric: str) -> dict[str, float]:
-    found = {label: recording.delta(metric, window, label) for label in recording.labels(metric)}
-    return {label: value for label, value in found.items() if value is not None}
+def _spent(recording: Recording, window: Window, metric: str) -> dict[str, float] | None:
+    """The growth by label; None where that of one is not known, as of a server that was started again."""
+    labels = [*recording.labels(metric)]
+    found = {label: value for label in labels if (value := recording.delta(metric, window, label)) is not None}
+    return found if len(found) == len(labels) else None
 
 
 def _known(recording: Recording) -> frozenset[str]:

@@ -168,6 +168,13 @@ def test_named_events_have_time_share_count_and_mean() -> None:
     assert lines[0].average_us == pytest.approx(2_000.0)
 
 
+@pytest.mark.parametrize("seconds", [{0: 5.0, 3: 8.0}, {0: 5.0, 5: 9.0, 6: 0.1, 10: 4.0}], ids=["covered", "reset"])
+def test_waits_that_are_not_known_are_not_0(seconds: Mapping[int, float]) -> None:
+    """Too few samples, or a server that was started again, said that the database had nothing to do."""
+    found = Recording(samples({at: {f"wait.seconds_total[{SYNC}]": value} for at, value in seconds.items()}))
+    assert waits_metrics(found, WINDOW, ("log file sync",)) == ({}, ())
+
+
 def test_an_event_that_the_capture_does_not_know_has_no_numbers_but_a_finding() -> None:
     sampled = waited({"IO:WalSync": 6.0, "IO:WalWrite": 0.0})
     metrics, _ = waits_metrics(sampled, WINDOW, ("WalSinc", "WalWrite"))
