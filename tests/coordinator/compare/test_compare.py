@@ -683,6 +683,19 @@ def test_a_stage_that_one_of_several_runs_has_left_out_has_no_rung_in_common() -
     assert not stage.rungs
 
 
+def test_a_rung_that_one_of_several_runs_lacks_is_missing_on_its_side() -> None:
+    compared = compare(results(), results(), more=((), (results({1: BASE[1]}),)))
+    (stage,) = compared.stages
+    assert (stage.missing, stage.rungs[0].repeats) == (((4, "B"),), (4, 8))
+    assert comparison.judge(comparison.check("tps.ratio.upper < 0.95", PLAN), compared).outcome == "INCONCLUSIVE"
+
+
+def test_the_offered_rates_of_all_runs_of_a_side_count() -> None:
+    other = offered({4: 3_000.0})
+    compared = compare(offered({4: 4_000.0}), offered({4: 4_000.0}), more=((), (other,)), despite=True)
+    assert rows(compared, 4)["tps"].direction == "offered"
+
+
 def test_hostile_names_are_harmless_everywhere() -> None:
     odd = [iteration(4, at, 1_000.0 + at, HOSTILE) for at in (1, 2, 3)]
     stage = replace(results().stages["ladder"], id=HOSTILE, iterations=tuple(odd))
