@@ -545,9 +545,7 @@ def _stage(
     if not base.climbs:
         values = tuple(row for name in _measured(base) if (row := _value((base, other), tree, name)) is not None)
         return StagePair(id=base.id, kind=base.kind, rungs=(), missing=(), tree=tree, values=values)
-    found = [
-        [{rung.threads: rung.iterations for rung in stage.rungs if rung.tree} for stage in runs] for runs in sides
-    ]
+    found = [[{rung.threads: rung.iterations for rung in stage.rungs if rung.tree} for stage in runs] for runs in sides]
     every = {threads for run in chain(*found) for threads in run}
     whole = tree.get(RUNGS, {})
     shared = sorted(n for n in every if str(n) in whole and all(n in run for run in chain(*found)))
