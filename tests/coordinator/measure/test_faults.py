@@ -12,11 +12,25 @@ import pytest
 from records import ladder_stage, load_result
 
 from proveout.coordinator.measure.fault_effects import BinSeries, Effect, Occurrence, effect, together
-from proveout.coordinator.measure.faults import attributed, commit_metrics, fault_metrics, tracked_commits, with_commits
+from proveout.coordinator.measure.faults import (
+    attributed,
+    commit_metrics,
+    fault_metrics,
+    measure_faults,
+    tracked_commits,
+    with_commits,
+)
 from proveout.coordinator.measure.load_merge import Stream
 from proveout.proto.events import CommitsMeasured, FaultMeasured, FaultOnLoad
 from proveout.proto.wire import histogram
-from proveout.proto.wire.results import CommitReading, LoadResult, TrackedCommits
+from proveout.proto.wire.results import (
+    CommitReading,
+    FaultInjected,
+    FaultOccurrence,
+    LoadResult,
+    LoadSecond,
+    TrackedCommits,
+)
 
 MS = 1_000_000
 S = 1000 * MS
@@ -189,6 +203,30 @@ def test_before_the_window_and_without_a_time_before_little_is_known() -> None:
     found = effect(early, at(0, 2 * S))
     assert (found.recovery_ns, found.recovery_level, found.tps_before) == (None, None, None)
     assert found.outage_ns == near(2 * S, 10 * MS)
+
+
+def test_what_a_fault_does_while_others_come_and_go_is_not_usual_for_a_later_one() -> None:
+    """10 errors a second while `slow` is in place, from 4 to 12 s; `short` comes and goes in it; `later` has 100."""
+    slow = [(4 * S + n * 100 * MS, 4 * S + n * 100 * MS + MS) for n in range(80)]
+    later = [(14 * S + n * 10 * MS, 14 * S + n * 10 * MS + MS) for n in range(100)]
+    both = (np.array(rows, dtype=np.int64) for rows in (TENTHS, slow + later))
+    bins = histogram.of_records(-RAMP_UP, WINDOW + S, *both)
+    whole = LoadSecond(second=0, window="measure", start_ns=-RAMP_UP, duration_s=23.0, transactions=(), bins=bins)
+    one = Stream(
+        stage=ladder_stage(clients=("a",), threads=(2,)), threads=2, rate=None, seconds={"a": [whole]},
+        loads={"a": load_result(measure_start_ns=0, measure_end_ns=WINDOW)},
+    )  # fmt: skip
+    steps = {"slow": (4 * S, 12 * S), "short": (5 * S, 5 * S + S // 2), "later": (14 * S, 15 * S)}
+    injected = {
+        (name, "a"): FaultInjected(
+            fault=name,
+            occurrences=(
+                FaultOccurrence(number=1, begins_ns=begins, in_place_ns=begins, healing_ns=healed, healed_ns=healed),
+            ),
+        )
+        for name, (begins, healed) in steps.items()
+    }
+    assert [one.failed for one in measure_faults([one], injected, {})][-1] == 100
 
 
 # ---- tracked commits ---------------------------------------------------------------------------------------------
