@@ -53,6 +53,7 @@ def test_numbers_and_times(printed: Callable[[float | None], str], texts: dict[f
         (0.0, "max_s", "0 s"),
         (4096.0, "max_bytes", "4,096 B"),
         (10.0, "rows_per_s", "10/s"),
+        (120.0, "mb_per_s", "120 MB/s"),
         (3.0, "start_skew_ms", "3 ms"),
         (3.0, "threads", "3"),
         (0.03703, "slope", "0.03703 s/s"),

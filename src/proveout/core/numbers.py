@@ -141,7 +141,14 @@ _SIZES = tuple(
     _Unit(suffix, Decimal(2) ** power, 3)
     for power, suffix in ((40, " TiB"), (30, " GiB"), (20, " MiB"), (10, " KiB"), (0, " B"))
 )
-_ENDINGS = (("_bytes_per_s", " B/s"), ("_per_s", "/s"), ("_bytes", " B"), ("_ms", " ms"), ("_slope", " s/s"))
+_ENDINGS = (
+    ("_bytes_per_s", " B/s"),
+    ("_mb_per_s", " MB/s"),
+    ("_per_s", "/s"),
+    ("_bytes", " B"),
+    ("_ms", " ms"),
+    ("_slope", " s/s"),
+)
 
 
 def _units(name: str) -> tuple[_Unit, ...]:
