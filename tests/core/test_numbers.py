@@ -18,6 +18,7 @@ from proveout.core.numbers import (
     column,
     confirmed,
     each_repeat,
+    factor_cells,
     interval,
     lower_bound,
     microseconds,
@@ -61,6 +62,10 @@ def test_numbers_and_times(printed: Callable[[float | None], str], texts: dict[f
 )
 def test_quantities_take_the_unit_of_their_name(value: float, name: str, text: str) -> None:
     assert quantity(value, name) == text
+
+
+def test_a_factor_over_nothing_has_no_sign() -> None:
+    assert factor_cells({}) == factor_cells({"n": 3, "values": [], "method": "none"}) == ("-", "-")
 
 
 def test_intervals_bounds_and_repeats() -> None:

@@ -479,7 +479,7 @@ def with_interval(estimate: Estimate, name: str = "") -> tuple[str, str]:
 def factor_cells(factor: Estimate) -> tuple[str, str]:
     """A ratio as two cells of a table, itself and the ends of its interval: `1.3 ×`, `1.2 … 1.4`; `-` without one."""
     mean, ends = with_interval(factor)
-    return (f"{mean} ×" if factor else "-"), ends
+    return (f"{mean} ×" if "mean" in factor else "-"), ends
 
 
 def bounds(lower: float | None, upper: float | None, name: str = "") -> str:
