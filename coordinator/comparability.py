@@ -329,7 +329,8 @@ def _together(trees: Sequence[Mapping[str, Any]], known: Between, place: Place, 
                 alone = len(parts) == 1 and variance is None
                 found[name] = parts[0] if alone else statistics.of_runs(parts, variance, kind)
             elif not any(map(is_estimate, parts)):
-                found[name] = _together(parts, known, place, (*path, name))
+                below = () if not path and name in ("peak", "knee") else (*path, name)  # which are rungs
+                found[name] = _together(parts, known, place, below)
         elif len(parts) == 1 or all(part == parts[0] for part in parts):
             found[name] = parts[0]
     return found

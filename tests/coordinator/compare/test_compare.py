@@ -573,10 +573,12 @@ def test_a_transaction_may_have_the_name_of_a_statistic_where_runs_are_the_unit(
 def test_runs_of_one_repeat_have_intervals_of_the_kind_of_their_number() -> None:
     """The method of one repeat does not tell the kind: no error in three runs was an interval from 0 to 0."""
     rung = {"errors": {"count": estimate([0.0])}, "response": {"max_us": estimate([5.0])}}
-    found = together([{"ladder": {"rungs": {"1": rung}}}] * 3)["ladder"]["rungs"]["1"]
-    errors, longest = found["errors"]["count"], found["response"]["max_us"]
-    assert (errors["method"], errors["upper"]) == ("zero events", pytest.approx(1.0, abs=0.002))
-    assert longest["method"] == "not estimated"
+    rung |= {"cpu": {"peak": {"busy_fraction": estimate([0.5])}}}
+    ladder = together([{"ladder": {"rungs": {"1": rung}, "peak": rung}}] * 3)["ladder"]
+    for found in (ladder["rungs"]["1"], ladder["peak"]):
+        errors, busiest = found["errors"]["count"], found["cpu"]["peak"]["busy_fraction"]
+        assert (errors["method"], errors["upper"]) == ("zero events", pytest.approx(1.0, abs=0.002))
+        assert {found["response"]["max_us"]["method"], busiest["method"]} == {"not estimated"}
 
 
 def test_the_page_overlays_the_runs_and_escapes_names() -> None:
