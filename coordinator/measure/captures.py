@@ -167,10 +167,10 @@ class Recording:
         return _only(self.rates(metric, window))
 
     def sum_rates(self, metric: str, window: Window, pieces: Pieces | None = None) -> Values | None:
-        """`rates` summed over all labels (devices, interfaces); None when no label gives one."""
-        labels = self.labels(metric)
+        """`rates` summed over all labels (devices, interfaces); None without any, or where one is not known."""
+        labels = [*self.labels(metric)]
         found = [rates for label in labels if (rates := self.rates(metric, window, label, pieces)) is not None]
-        return np.asarray(sum(found)) if found else None
+        return np.asarray(sum(found)) if found and len(found) == len(labels) else None
 
     def sum_rate(self, metric: str, window: Window) -> float | None:
         """`rate` summed over all labels."""

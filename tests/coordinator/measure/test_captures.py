@@ -145,6 +145,15 @@ def test_a_window_shorter_than_a_piece_is_one_piece_at_any_length() -> None:
         assert np.allclose(ends, end_ms / 1e3)
 
 
+def test_a_sum_over_devices_is_not_known_where_one_of_them_was_reset() -> None:
+    def received(at_s: float) -> dict[str, float]:
+        name = "network.received_bytes_total"
+        return {f"{name}[eth0]": 100.0 * at_s + 500.0, f"{name}[eth1]": 1_000.0 * (at_s % 5.0 + 3.0)}
+
+    assert "network" not in os_metrics(recording(received, around(10.0)), window(10.0))
+    assert os_metrics(recording(received, around(4.0)), window(4.0))["network"]["received_bytes_per_s"] == 1_100.0
+
+
 # ---- wait events by name -----------------------------------------------------------------------------------------
 
 SYNC, DB_CPU, READ = "Commit:log file sync", "DB CPU", "User I/O:db file scattered read"
