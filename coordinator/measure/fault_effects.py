@@ -604,8 +604,8 @@ def _outage(gaps: Gaps, usual: _Usual | None, one: Occurrence, until_ns: int, ne
     held = (gaps.until_ns > one.begins_ns) & (gaps.begins_ns < until_ns)
     held[np.argmax(gaps.until_ns > one.begins_ns)] = True  # the first one, where none begins before `until_ns`
     longest_ns = usual.longest_gap_ns if usual else 0
-    begins = np.maximum(gaps.begins_ns[held], one.begins_ns - longest_ns)
     ends = gaps.until_ns[held] if next_ns is None else np.minimum(gaps.until_ns[held], next_ns)
+    begins = np.minimum(np.maximum(gaps.begins_ns[held], one.begins_ns - longest_ns), ends)
     index = int(np.argmax(ends - begins))
     cut = int(ends[index]) < int(gaps.until_ns[held][index])
     last = gaps.is_open and int(gaps.until_ns[held][index]) == int(gaps.until_ns[-1])

@@ -146,6 +146,12 @@ def test_an_outage_that_lasts_until_the_next_fault_is_a_lower_bound() -> None:
     assert 0 < (second.outage_ns or 0) <= 2 * S + 10 * MS, "from its own begin on"
 
 
+def test_there_is_no_outage_where_nothing_is_due_before_the_next_fault() -> None:
+    """Due at 7 and at 10 s: the time to the next fault at 9 s was one of -1 s."""
+    found = effect(series(regular(3 * S)), at(8 * S, 0), next_ns=9 * S)
+    assert (found.outage_ns, found.outage_at_least) == (0, False)
+
+
 def test_throughput_that_stays_below_its_level_delays_recovery() -> None:
     """Down for 1 s, then half of the throughput for 4 s."""
     rows = without(regular(5 * MS), 8 * S, 9 * S)
