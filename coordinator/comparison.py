@@ -449,7 +449,7 @@ def _notes(sides: Mapping[str, Sequence[RunResults]]) -> Iterator[str]:
     for name, ended in ((name, run.ended) for name, runs in sides.items() for run in runs):
         if ended is None or ended.status != "finished":
             yield f"{name} did not finish: {ended.reason if ended else 'no end is recorded'}"
-    for lacking, whole in permutations(reversed(sides), 2):
+    for lacking, whole in permutations([*sides][::-1], 2):
         every = dict.fromkeys(one for run in sides[whole] for one in run.stages)
         without = (one for one in every if any(one not in run.stages for run in sides[lacking]))
         yield from (f"stage {one} was not run in {lacking}" for one in without)
