@@ -537,28 +537,29 @@ def waits_metrics(
 
     DB time is what the server itself accounts for (`wait.db_time_s_total`), else the sum of all events' seconds. Each
     line's share is of DB time; lines are never rescaled, and may come to more than 100 % of what a server accounts for.
-    Nothing where the samples cover too little of the window, or a counter was reset in it.
+    Nothing where the samples cover too little of the window, or the counters of the DB time were reset in it.
     """
-    seconds, counts = _spent(recording, window, "wait.seconds_total"), _spent(recording, window, "wait.count_total")
-    accounted, coverage = recording.delta("wait.db_time_s_total", window), recording.coverage(window)
-    known_time = accounted is not None or recording.row("wait.db_time_s_total") is None
-    if seconds is None or counts is None or not known_time or coverage < COVERAGE_MIN:
+    seconds, reset = _spent(recording, window, "wait.seconds_total")
+    counts, uncounted = _spent(recording, window, "wait.count_total")
+    total, coverage = recording.delta("wait.db_time_s_total", window), recording.coverage(window)
+    if recording.row("wait.db_time_s_total") is None and not reset:
+        total = sum(seconds.values())
+    if total is None or coverage < COVERAGE_MIN:
         return {}, ()
-    total = sum(seconds.values()) if accounted is None else accounted
     metrics: dict[str, Any] = {"db_time_s": total, "active_sessions": total / (coverage * window.seconds)}
-    if total > 0.0:
+    if total > 0.0 and not reset.intersection(ON_CPU):
         metrics["cpu_fraction"] = sum(seconds.get(label, 0.0) for label in ON_CPU) / total
-    known = _known(recording)
+    known = _known(recording) - reset - uncounted
     if named := [name for name in events if name in known]:
         metrics[EVENTS] = {name: _event(name, seconds, counts, total) for name in named}
     return metrics, top_waits(seconds, total, counts, len(seconds)) if total > 0.0 else ()
 
 
-def _spent(recording: Recording, window: Window, metric: str) -> dict[str, float] | None:
-    """The growth by label; None where that of one is not known, as of a server that was started again."""
-    labels = [*recording.labels(metric)]
-    found = {label: value for label in labels if (value := recording.delta(metric, window, label)) is not None}
-    return found if len(found) == len(labels) else None
+def _spent(recording: Recording, window: Window, metric: str) -> tuple[dict[str, float], frozenset[str]]:
+    """The growth by label, and the events for which it is not known: a server that was started again counts from 0."""
+    found = {label: recording.delta(metric, window, label) for label in recording.labels(metric)}
+    known = {label: value for label, value in found.items() if value is not None}
+    return known, frozenset(label.rpartition(":")[2] for label in found.keys() - known.keys())
 
 
 def _known(recording: Recording) -> frozenset[str]:

@@ -184,6 +184,15 @@ def test_waits_that_are_not_known_are_not_0(seconds: Mapping[int, float]) -> Non
     assert waits_metrics(found, WINDOW, ("log file sync",)) == ({}, ())
 
 
+def test_an_event_whose_counter_was_reset_has_no_numbers_and_the_others_have_theirs() -> None:
+    spent = {0: (5.0, 1.0, 8.0), 5: (9.0, 2.0, 13.0), 6: (0.1, 3.0, 14.0), 10: (4.0, 4.0, 18.0)}
+    names = (f"wait.seconds_total[{SYNC}]", f"wait.seconds_total[{READ}]", "wait.db_time_s_total")
+    found = Recording(samples({at: dict(zip(names, values, strict=True)) for at, values in spent.items()}))
+    metrics, lines = waits_metrics(found, WINDOW, ("log file sync", "db file scattered read"))
+    assert (metrics["db_time_s"], list(metrics["events"])) == (10.0, ["db file scattered read"])
+    assert [(line.event, line.seconds) for line in lines] == [("db file scattered read", 3.0)]
+
+
 def test_an_event_that_the_capture_does_not_know_has_no_numbers_but_a_finding() -> None:
     sampled = waited({"IO:WalSync": 6.0, "IO:WalWrite": 0.0})
     metrics, _ = waits_metrics(sampled, WINDOW, ("WalSinc", "WalWrite"))
