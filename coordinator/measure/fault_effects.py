@@ -449,7 +449,7 @@ def effect(
         outage_ns=outage.end_ns - outage.from_ns,
         outage_from_ns=outage.from_ns,
         outage_usual_ns=outage.usual_ns,
-        outage_at_least=outage.is_unusual and outage.is_open,
+        outage_at_least=outage.is_open and (outage.is_unusual or _too_near(outage, one, next_ns)),
         recovery_ns=None if recovered_ns is None else recovered_ns - one.begins_ns,
         recovery_at_least_ns=_at_least_ns(one, back, outage, judged_ns) if recovered_ns is None else None,
         recovery_level=back.level if back else None,
@@ -611,6 +611,11 @@ def _outage(gaps: Gaps, usual: _Usual | None, one: Occurrence, until_ns: int, ne
     last = gaps.is_open and int(gaps.until_ns[held][index]) == int(gaps.until_ns[-1])
     usual_ns = round(usual.gap_ns(int(held.sum()))) if usual else None
     return _Outage(from_ns=int(begins[index]), end_ns=int(ends[index]), is_open=cut or last, usual_ns=usual_ns)
+
+
+def _too_near(outage: _Outage, one: Occurrence, next_ns: int | None) -> bool:
+    """Whether the next fault began before a time without service could become unusual."""
+    return next_ns is not None and next_ns - one.begins_ns <= (outage.usual_ns or 0)
 
 
 # ---- recovery and failures ---------------------------------------------------------------------------------------

@@ -146,6 +146,15 @@ def test_an_outage_that_lasts_until_the_next_fault_is_a_lower_bound() -> None:
     assert 0 < (second.outage_ns or 0) <= 2 * S + 10 * MS, "from its own begin on"
 
 
+def test_the_outage_of_a_fault_with_another_at_its_instant_is_not_known() -> None:
+    """Down for 4 s; 1 ms after the first fault begins the second one: "1 ms" would be the outage of no fault."""
+    rows = series(stalled(TENTHS, 8 * S, 12 * S))
+    first = effect(rows, at(8 * S, S), next_ns=8 * S + MS)
+    assert (first.outage_at_least, first.outage_ns) == (True, MS)
+    fine = effect(series(TENTHS), at(8 * S, S), next_ns=8 * S + S // 2)
+    assert not fine.outage_at_least
+
+
 def test_there_is_no_outage_where_nothing_is_due_before_the_next_fault() -> None:
     """Due at 7 and at 10 s: the time to the next fault at 9 s was one of -1 s."""
     found = effect(series(regular(3 * S)), at(8 * S, 0), next_ns=9 * S)
