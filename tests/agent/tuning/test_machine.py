@@ -336,6 +336,7 @@ def test_journals_that_a_full_disk_keeps_from_being_merged_are_not_locked(
         ("oracle", "sys as sysasm/{raw}@//h/+ASM", "sys as sysasm@//h/+ASM"),
         ("timesten", "u/{raw}@dsn", "u@dsn"),
         ("mysql", "mysql://u:{url}@h/d", "mysql://u@h/d"),
+        ("mysql", "mysql://u:{url}@[::1]:3307/d", "mysql://u@[::1]:3307/d"),
     ],
 )  # fmt: skip
 def test_the_stored_part_of_a_dsn_contains_no_secret(engine: str, dsn: str, kept: str) -> None:
