@@ -3,11 +3,14 @@ file, its sizes, values and errors; and tables that proveout did not make stay, 
 
 from __future__ import annotations
 
+import errno
 import importlib.machinery
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -167,6 +170,23 @@ async def test_an_embedded_file_in_use_is_not_replaced(
         spec = SnapshotSystem(system=system("sqlite"), data_root=str(tmp_path), action="save")
         with pytest.raises(TaskFault, match="still in use"):
             await handlers.snapshot_system(task_context, spec)
+
+
+async def test_a_snapshot_without_room_leaves_the_file_its_own(
+    task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Path, half: Path) -> None:
+        half.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = Path((await start(task_context, tmp_path, "sqlite")).dsn)
+    spec = SnapshotSystem(system=system("sqlite"), data_root=str(tmp_path), action="save")
+    await handlers.snapshot_system(task_context, spec)
+    monkeypatch.setattr(shutil, "copyfile", full)
+    for action in ("save", "restore"):
+        with pytest.raises(OSError, match="No space left"):
+            await handlers.snapshot_system(task_context, replace(spec, action=action))
+    assert sorted(file.name for file in path.parent.iterdir()) == ["data.sqlite", "snapshot.sqlite"]
 
 
 def test_connections_leave_the_settings_of_the_file(file: Path) -> None:

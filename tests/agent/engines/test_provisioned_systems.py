@@ -394,6 +394,19 @@ def test_recovery_without_room_is_a_full_disk(package_folder: Path, monkeypatch:
         assert caught.value.code == "disk_full"
 
 
+@needs_root
+def test_a_snapshot_without_room_leaves_the_server_its_own(package_folder: Path) -> None:
+    """Else the server would not start on the disk that half a copy has filled."""
+    with small_disk(package_folder / "disk", 160 << 20) as disk, embedded(disk) as server:
+        server.start()
+        fill(disk / "filler", 20 << 20)
+        with pytest.raises(TaskFault, match=r"cp failed .*No space left on device") as caught:
+            server.save_snapshot()
+        assert caught.value.code == "disk_full"
+        assert value(server.dsn, "SELECT 1") == 1
+        assert [path.name for path in server.data.parent.iterdir()] == ["data"]
+
+
 def test_a_missing_installation_of_postgres_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "PACKAGE", "no_such_package_here")
     with embedded(tmp_path) as server, pytest.raises(TaskFault) as caught:
