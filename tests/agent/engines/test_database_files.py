@@ -36,7 +36,7 @@ from proveout.agent.sandbox import helper, privileges
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.settings import split_dsn
 from proveout.dsl.workloads.base import Population, Statement, Table
-from proveout.proto.wire.tasks import Endpoint, InspectSystem, RunSql, SnapshotSystem, StartSystem
+from proveout.proto.wire.tasks import Checkpoint, Endpoint, InspectSystem, RunSql, SnapshotSystem, StartSystem
 
 
 @pytest.fixture(autouse=True)
@@ -158,7 +158,7 @@ def test_a_locked_file_is_neither_copied_nor_restored(tmp_path: Path, monkeypatc
     assert dump(copy) == dump(path), "the copy of before is whole"
 
 
-async def test_an_embedded_file_in_use_is_not_replaced(
+async def test_an_embedded_file_in_use_is_neither_replaced_nor_said_to_be_written_out(
     task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sql, "BUSY_MS", 50)
@@ -170,6 +170,8 @@ async def test_an_embedded_file_in_use_is_not_replaced(
         spec = SnapshotSystem(system=system("sqlite"), data_root=str(tmp_path), action="save")
         with pytest.raises(TaskFault, match="still in use"):
             await handlers.snapshot_system(task_context, spec)
+        with pytest.raises(TaskFault, match="still in use"):
+            await handlers.checkpoint(task_context, Checkpoint(endpoint=endpoint(path)))
 
 
 async def test_a_snapshot_without_room_leaves_the_file_its_own(
