@@ -158,7 +158,7 @@ async def test_changes_are_not_held_longer_after_a_reboot_that_has_set_the_clock
 async def test_a_host_whose_disk_is_full_is_not_rebooted_and_set_back(
     agent: Callable[[str], Tuner], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is to stay over the reboot cannot be noted: the agent of the next boot would undo it."""
+    """The changes that stay over the reboot cannot be noted: the agent of the next boot would undo them."""
     tuner = agent("a")
     assert await apply(tuner, "run-1", swap("20")) == [("swap", "applied")]
     tuner.reboot_at_end("run-1", 600.0)
