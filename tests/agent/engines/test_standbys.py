@@ -143,7 +143,7 @@ def test_a_standby_follows_its_primary_and_refuses_writes(group: Group) -> None:
 
 @pytest.mark.usefixtures("mariadb")
 def test_a_standby_of_mariadb_applies_what_it_has_received_before_its_promotion(package_folder: Path) -> None:
-    """Its primary has acknowledged that: a semi-synchronous standby acknowledges what it has on disk."""
+    """Its primary has acknowledged that: a semi-synchronous standby acknowledges what it has received."""
     group = Group(package_folder, "mysql")
     group.role = ServerRole(standbys=("b",), synchronous=("b",))
     try:
