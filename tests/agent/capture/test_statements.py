@@ -156,6 +156,12 @@ def test_a_server_that_does_not_count_prepared_statements_has_them_in_one_line(
     session.close()
 
 
+def test_a_dsn_without_a_database_is_a_fault(counting: str) -> None:
+    dsn = counting.replace("/proveout?", "/?")
+    with pytest.raises(TaskFault, match="names no database"):
+        captures.MysqlStatements(Endpoint(system="db", engine="mysql", dsn=dsn))
+
+
 def test_a_server_without_performance_schema_is_a_fault(mysql_database: str) -> None:
     with pytest.raises(TaskFault, match="is off") as raised:
         captures.MysqlStatements(Endpoint(system="db", engine="mysql", dsn=mysql_database))
