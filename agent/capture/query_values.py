@@ -110,7 +110,11 @@ def same(found: Any, wanted: str) -> bool:
     if found is None:
         return False
     try:
-        return number(found) == float(wanted)
+        read = number(found)
+        if read != float(wanted):
+            return False
+        # a float has no room for the digits of a larger key
+        return abs(read) < 2**53 or isinstance(found, float) or Decimal(str(found)) == Decimal(wanted)
     except (NoValue, ValueError):
         pass
     text = str(found).lower() if isinstance(found, bool) else str(found)

@@ -191,6 +191,10 @@ def test_only_finite_numbers_count() -> None:
         (None, "None", False),
         ("12", "12.0", True),
         ("", "0", False),
+        (9007199254740993, "9007199254740993", True),
+        (9007199254740993, "9007199254740992", False),
+        ("9007199254740993", "9007199254740992", False),
+        (2.0**53, "9007199254740992", True),
     ],
 )
 def test_equality_is_of_numbers_or_of_texts(found: object, wanted: str, equal: bool) -> None:
