@@ -137,6 +137,15 @@ def execute(arguments: Sequence[str]) -> int:
     except _ClickError as error:
         error.show()
         return int(error.exit_code)
+    except OSError as fault:  # of a place: a folder that may not be entered, a name that is too long, a full disk
+        place = fault.filename or ("the working directory" if isinstance(fault, FileNotFoundError) else None)
+        if place is None and not directories.is_full(fault):
+            raise
+        from proveout.cli.options import show_error
+
+        way_out = "Check the path, your user's rights on it, and the space there."
+        show_error(ProveoutError(fault.strerror or str(fault), where=str(place or ""), way_out=way_out))
+        return ProveoutError.exit_code
     except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     if code == INTERRUPTED:  # typer makes it of a Ctrl-C within a verb

@@ -32,11 +32,15 @@ def check_outputs(outputs: Mapping[str, Path | None]) -> dict[str, str]:
     """The requested files with absolute paths. Unusable for one that cannot be written."""
     wanted = {name: path.absolute() for name, path in outputs.items() if path is not None}
     for name, path in wanted.items():
-        if path.is_dir():
-            raise Unusable(f"--{name} {path} is a directory", way_out="Name a file.")
-        if not path.parent.is_dir():
-            raise Unusable(f"--{name} {path}: there is no directory {path.parent}", way_out="Create it first.")
-        if not os.access(path if path.exists() else path.parent, os.W_OK):
+        try:
+            if path.is_dir():
+                raise Unusable(f"--{name} {path} is a directory", way_out="Name a file.")
+            if not path.parent.is_dir():
+                raise Unusable(f"--{name} {path}: there is no directory {path.parent}", way_out="Create it first.")
+            writable = os.access(path if path.exists() else path.parent, os.W_OK)
+        except OSError:  # a directory that may not be entered
+            writable = False
+        if not writable:
             raise Unusable(
                 f"--{name} {path} cannot be written", way_out="Name a file in a directory that you can write."
             )
