@@ -434,8 +434,9 @@ def announcement(sides: Sequence[Database], draft: Draft, rows: float) -> str:
 
 def _rungs(asked: Asked, sides: Sequence[Database], left_s: float, *, populates: bool) -> tuple[int, ...]:
     """The rungs: those asked for, else a ladder that the connections and `left_s` seconds are enough for. Unusable."""
-    free = min((one for side in sides if (one := side.free_connections) is not None), default=THREADS_MAX)
-    if asked.rungs and asked.rungs[-1] > free:
+    known = [one for side in sides if (one := side.free_connections) is not None]
+    free = min(known, default=THREADS_MAX)
+    if asked.rungs and known and asked.rungs[-1] > free:
         fitting = ",".join(str(count) for count in asked.rungs if count <= free) or str(max(free, 1))
         raise Unusable(
             f"{asked.rungs[-1]} threads need {asked.rungs[-1]} connections, and the server has {free} free",
