@@ -173,7 +173,7 @@ class Run:
         except ExpressionFault as fault:
             raise NotThere(f"{expression}: {fault}") from None
         if isinstance(found, str | dict):
-            way_out = f"Name one of {_listed(found)}." if isinstance(found, dict) else ""
+            way_out = f"Name one of {_listed(sorted(found))}." if isinstance(found, dict) else ""
             raise NotThere(f"{expression} is not a number", way_out=way_out)
         return found
 
