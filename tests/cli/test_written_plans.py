@@ -182,6 +182,14 @@ def test_jobs_of_fio_are_tool_stages(capsys: pytest.CaptureFixture[str]) -> None
     ]
 
 
+def test_names_with_blanks_and_all_letters_are_those_of_the_plan_and_of_the_next_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (one,) = imported("näch 😀.fio", "[a]\ndirectory=/tmp/😀 x\n").stages
+    assert isinstance(one, Tool) and "/tmp/😀 x" in repr(one)
+    assert "proveout explain 'näch 😀.yaml'  " in capsys.readouterr().out
+
+
 def test_no_job_of_fio_is_lost_to_another_of_its_name() -> None:
     plan = imported("jobs.fio", "[a]\nrw=read\n[a_3]\nrw=write\n[a]\nrw=randread\n")
     assert [(one.id, one.job.random) for one in plan.stages if isinstance(one, Tool)] == [

@@ -23,7 +23,7 @@ from proveout.agent.engines.table import TableLoader, adapter
 from proveout.agent.errors import TaskFault
 from proveout.cli import own_workload, plan_writer
 from proveout.cli.database_address import Address, Database, opened, parse
-from proveout.cli.options import RUNS, Headless, RunsDir, Unusable, refuse
+from proveout.cli.options import RUNS, Headless, RunsDir, Unusable, refuse, typed
 from proveout.cli.plan_writer import SCHEMA, Draft, Load, Timing, plan_name, write, write_schema
 from proveout.core import units
 from proveout.core.data_classes import record
@@ -567,7 +567,7 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
         typer.echo("Its last stages remove the tables.")
     elif code == INTERRUPTED and not keep and any(side.session is not None for side in sides):
         typer.echo("The tables that it made are removed: run it again from the start, it cannot be resumed.")
-    typer.echo(f"Plan: {path}; edit it and run it again: proveout run {path}")
+    typer.echo(f"Plan: {path}; edit it and run it again: proveout run {typed(path)}")
     return code
 
 

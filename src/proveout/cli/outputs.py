@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
-from proveout.cli.options import Annotations, Unusable, describe
+from proveout.cli.options import Annotations, Unusable, describe, typed
 from proveout.core.data_classes import record
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError
 
@@ -180,7 +180,8 @@ def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotatio
     fault = write(results, directory, {**kept(directory), **outputs})
     told = began_nothing(results)
     if told and not quiet:
-        sys.stdout.write(f"Check it again: proveout check --connect {_shown(directory.command().plan)}\n")
+        plan = typed(_shown(directory.command().plan))
+        sys.stdout.write(f"Check it again: proveout check --connect {plan}\n")
     show_results(results, directory, notes, quiet=quiet or told)
     if fault is not None:
         raise fault
