@@ -139,7 +139,7 @@ def derived(path: Path, variants: tuple[str, str], rungs: tuple[int, ...]) -> st
     kept = [one for stage in stages[:place] for one in sides.stages(stage)]
     check = "duet.{}.loads.b.versus.tps_ratio.lower >= 1"
     name = plan_writer.plan_name(f"{whole['name']}-versus")
-    title = f"{variants[1]} over {variants[0]}"
+    title = " over ".join(map(_shown, reversed(variants)))
     plan = {key: whole[key] for key in SECTIONS if key in whole} | {
         "name": name,
         "title": title,
@@ -151,6 +151,12 @@ def derived(path: Path, variants: tuple[str, str], rungs: tuple[int, ...]) -> st
         ] or [{"id": "b", "title": f"{title}: no slower", "severity": "warn", "check": check.format("peak")}],
     }  # fmt: skip
     return yaml.safe_dump(plan, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _shown(text: str) -> str:
+    """A variant as it was typed, an address without its password."""
+    address = None if settings_of(text) else parse(text)
+    return text if address is None or address.is_embedded else address.dsn()
 
 
 class _Sides:
