@@ -124,6 +124,8 @@ def test_a_file_is_a_file_whatever_its_name(sqlite_shop: Path, monkeypatch: pyte
     assert parse("me@home.db").engine == "sqlite"
     with pytest.raises(Unusable, match="is not the address"):
         parse("x" * 300)
+    with pytest.raises(Unusable, match="is not UTF-8"):
+        parse("s\udcff.db")
 
 
 def test_a_user_without_an_account_is_named_in_the_address(monkeypatch: pytest.MonkeyPatch) -> None:

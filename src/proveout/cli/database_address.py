@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote, urlsplit
 from proveout.agent.engines.statement_errors import rules_of
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
-from proveout.cli.options import Unusable
+from proveout.cli.options import Unusable, not_utf_8
 from proveout.cli.plan_writer import Target
 from proveout.core.data_classes import field, record
 from proveout.dsl import engines
@@ -176,6 +176,8 @@ def _connect_string(text: str, scheme: str) -> Address:
 
 
 def _file(path: Path, engine: str) -> Address:
+    if not_utf_8(str(path.absolute())):
+        raise Unusable(f"{path}: the path is not UTF-8", way_out="Rename the file, or the folder that it is in.")
     try:
         with path.open("rb") as stream:
             head = stream.read(16)

@@ -188,4 +188,5 @@ def write(path: Path, text: str, way_out: str = "Name another file: proveout new
             path.unlink(missing_ok=True)
         if isinstance(fault, FileExistsError) and path.exists():
             raise Unusable(f"{path} exists already", way_out=way_out) from fault
-        raise Unusable(f"{path} cannot be written: {fault.strerror}") from fault
+        way_out = "It needs a directory that you can write, with room."
+        raise Unusable(f"{path} cannot be written: {fault.strerror}", way_out=way_out) from fault
