@@ -11,6 +11,7 @@ import errno
 import importlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from keyword import iskeyword
@@ -108,6 +109,7 @@ class Stream(io.FileIO):
 
 def main() -> None:
     """Entry point of the `proveout` command."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its end is that of a Ctrl-C, with all that it undoes
     directories.sweep()
     output, sys.stdout = Stream.in_place_of(sys.stdout, 1)
     _, sys.stderr = Stream.in_place_of(sys.stderr, 2)
