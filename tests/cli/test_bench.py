@@ -28,6 +28,7 @@ from proveout.cli.database_address import Database, opened, parse
 from proveout.cli.options import Unusable
 from proveout.cli.own_workload import Script
 from proveout.cli.plan_writer import Draft, Load, Target, Timing
+from proveout.core import units
 from proveout.dsl.compile.compiler import compile_plan
 
 SHOP = """
@@ -172,6 +173,17 @@ def test_a_time_that_is_too_short_is_refused_with_one_that_is_not() -> None:
     with pytest.raises(Unusable, match=r"--time 20s is too short for 5 rungs") as refused:
         timing_of(Asked(budget_s=20.0), 8.0, 5)
     assert "--time 1m2s and more" in refused.value.way_out
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres", "mysql", "duckdb"])
+def test_the_time_that_is_said_to_be_enough_is(engine: str, tmp_path: Path) -> None:
+    side = Database(address=parse(engine))
+    for budget_s in (15.0, 21.0, 26.0, 30.0, 33.0):
+        with pytest.raises(Unusable) as refused:
+            composed(asked := Asked(budget_s=budget_s), [side], *prepared(asked, [side], tmp_path))
+        said = units.duration_s(refused.value.way_out.split()[1])
+        asked = Asked(budget_s=said)
+        assert composed(asked, [side], *prepared(asked, [side], tmp_path)).about_s < 1.1 * said
 
 
 def test_a_system_that_runs_nowhere_yet_has_no_limit_of_connections_but_that_of_the_plan() -> None:

@@ -323,7 +323,8 @@ def composed(asked: Asked, sides: Sequence[Database], load: Load, rows: float) -
     fixed_s = START_S + servers_s + loading_s
     threads = _rungs(asked, sides, asked.budget_s - fixed_s, populates=load.populates)
     iterations = len(threads) * (1 if asked.in_slices else len(sides))
-    timing = timing_of(asked, asked.budget_s - fixed_s, iterations)
+    grows_s = loading_s if asked.scale is None else 0.0
+    timing = timing_of(asked, asked.budget_s - fixed_s, iterations, grows_s)
     about_s = fixed_s + iterations * timing.repeats * (timing.iteration_s + GAP_S)
     parts = dict.fromkeys(part for side in sides for part in (plan_name(side.address.name), side.engine))
     title = f"{load.title} on {' and on '.join(dict.fromkeys(engines.of(side.engine).title for side in sides))}"
@@ -454,8 +455,9 @@ def _rungs(asked: Asked, sides: Sequence[Database], left_s: float, *, populates:
     return next((one for one in fitting_ladders if len(one) * len(sides) * each_s <= left_s), fitting_ladders[-1])
 
 
-def timing_of(asked: Asked, left_s: float, rungs: int) -> Timing:
-    """Windows and repeats that take `left_s` seconds over so many rungs. Unusable where these are too few.
+def timing_of(asked: Asked, left_s: float, rungs: int, loading_s: float = 0.0) -> Timing:
+    """Windows and repeats that take `left_s` seconds over so many rungs. Unusable where these are too few, with a time
+    that is enough. `loading_s`: of populate, at a scale that grows with the time.
 
     >>> timing_of(Asked(), 90.0, 5)
     Timing(ramp_up_s=0.5, measure_s=4.0, ramp_down_s=0.2, repeats=3)
@@ -468,7 +470,9 @@ def timing_of(asked: Asked, left_s: float, rungs: int) -> Timing:
             break
     else:
         missing_s = REPEATS[0] * rungs * (least_s[0] + up_s + down_s + GAP_S) - left_s
-        needed = units.written_duration(round(asked.budget_s + missing_s + 5))
+        needed_s = asked.budget_s + missing_s + 5
+        needed_s = (needed_s - loading_s) / (1.0 - LOAD_SHARE) if loading_s else needed_s
+        needed = units.written_duration(round(needed_s))
         budget, of = units.format_duration(asked.budget_s), count_of(rungs, "rung")
         raise Unusable(
             f"--time {budget} is too short for {of}, start and report",
