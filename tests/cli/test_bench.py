@@ -179,8 +179,9 @@ def test_a_time_that_is_too_short_is_refused_with_one_that_is_not() -> None:
 def test_the_time_that_is_said_to_be_enough_is(engine: str, tmp_path: Path) -> None:
     side = Database(address=parse(engine))
     for budget_s in (15.0, 21.0, 26.0, 30.0, 33.0):
+        asked = Asked(budget_s=budget_s)
         with pytest.raises(Unusable) as refused:
-            composed(asked := Asked(budget_s=budget_s), [side], *prepared(asked, [side], tmp_path))
+            composed(asked, [side], *prepared(asked, [side], tmp_path))
         said = units.duration_s(refused.value.way_out.split()[1])
         asked = Asked(budget_s=said)
         assert composed(asked, [side], *prepared(asked, [side], tmp_path)).about_s < 1.1 * said
