@@ -328,8 +328,11 @@ class Ledger:
                 where=str(directory),
                 way_out="`proveout pki init DIR` makes one.",
             ) from error
-        found = cls(directory, authority)
-        row = found._db.execute("SELECT seconds FROM validity").fetchone()
+        try:
+            found = cls(directory, authority)
+            row = found._db.execute("SELECT seconds FROM validity").fetchone()
+        except sqlite3.Error as error:
+            raise _unusable(directory, error) from error
         authority.validity = timedelta(seconds=row[0]) if row else VALIDITY
         return found
 
@@ -345,10 +348,13 @@ class Ledger:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All or nothing, alone among threads and processes."""
-        with self._lock, self._db:
-            self._db.execute("BEGIN IMMEDIATE")
-            yield
+        """All or nothing, alone among threads and processes. PkiError when nothing can be written."""
+        try:
+            with self._lock, self._db:
+                self._db.execute("BEGIN IMMEDIATE")
+                yield
+        except sqlite3.OperationalError as error:
+            raise _unusable(self.directory, error) from error
 
     # ---- members -------------------------------------------------------------------------------------------------
 
@@ -458,6 +464,11 @@ class Ledger:
             self._db.execute("INSERT INTO issued VALUES (?, ?, ?, ?, ?, ?, ?, NULL)", (*row, *times, how))
             made[use] = _cert_pem(certificate)
         return made
+
+
+def _unusable(directory: Path, error: sqlite3.Error) -> PkiError:
+    way_out = "Make room there, or restore the directory from a copy."
+    return PkiError(f"the ledger cannot be used: {error}", where=str(directory / "ledger.sqlite"), way_out=way_out)
 
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -573,7 +584,7 @@ class AuthorityServer:
             )
         except (OSError, ValueError, OverflowError) as error:
             raise ProveoutError(
-                f"cannot listen there: {error}", where=listen, way_out="Write it as name:port."
+                f"cannot listen there: {error}", where=listen, way_out="Name another address of this host, name:port."
             ) from error
         self._renewing = asyncio.create_task(self._stay_certified(shown))
         return f"{host}:{self._server.sockets[0].getsockname()[1]}"

@@ -393,7 +393,11 @@ class RunApp(ThemedApp[Left]):
     def action_replay(self) -> None:
         """Begin the replay of a run that has ended, or begin it again."""
         if not isinstance(self.source, Replay):
-            self.source = self.services.replay()
+            try:
+                self.source = self.services.replay()
+            except ProveoutError as fault:
+                self.notify(str(fault), severity="error")
+                return
             self._over = False
             self._feed()
         self.replaying, self.source.paused = True, False

@@ -109,7 +109,7 @@ def run_summary(results: RunResults, run_dir: str) -> Document:
     page = Path(run_dir) / "report.html"
     closing = tuple(Paragraph(*line) for line in lines(results))
     closing += (Paragraph(f"Report: {page}"),) if page.is_file() else ()
-    brief = run_document(results, run_dir=run_dir).brief(f"proveout report {run_dir} --text -")
+    brief = run_document(results, run_dir=run_dir).brief(f"proveout report {shlex.quote(run_dir)} --text -")
     return replace(brief, closing=closing)
 
 

@@ -601,7 +601,7 @@ def resume_command(results: RunResults, run_dir: str | Path) -> str:
     ended = results.ended
     if ended is not None and (ended.status == "finished" or ended.exit_code == PLAN_WRONG or began_nothing(results)):
         return ""
-    return f"proveout resume {run_dir}"
+    return f"proveout resume {shlex.quote(str(run_dir))}"
 
 
 # ---- the answer in words -----------------------------------------------------------------------------------------

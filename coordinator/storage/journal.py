@@ -201,8 +201,8 @@ _READS = 3
 """The number of reads of a journal under way until its head and its events match."""
 
 
-class StorageFailed(ProveoutError):
-    """The run directory cannot be written: most likely the disk is full."""
+class StorageFailed(JournalFault):
+    """The run directory cannot be written, or on a full disk not read."""
 
 
 def storage_failed(

@@ -18,7 +18,6 @@ from proveout.coordinator.live.event_feed import RunProcess, Tail, last_lines
 from proveout.coordinator.report.figures.figure import Figure
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, environment
 from proveout.coordinator.storage import run_directory
-from proveout.coordinator.storage.journal import JournalFault
 from proveout.core import errors
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import PlanError, ProveoutError
@@ -174,7 +173,7 @@ class Run:
         except ExpressionFault as fault:
             raise NotThere(f"{expression}: {fault}") from None
         if isinstance(found, str | dict):
-            way_out = f"Name one of {_listed(found)}." if isinstance(found, dict) else ""
+            way_out = f"Name one of {_listed(sorted(found))}." if isinstance(found, dict) else ""
             raise NotThere(f"{expression} is not a number", way_out=way_out)
         return found
 
@@ -360,7 +359,7 @@ class StartedRun:
 
     def events(self) -> Iterator[Event]:
         """The run's events from its beginning to its end, each as soon as it is there: `proveout.proto.events`, such as
-        `IterationFinished`, and live ones, such as `LoadTick`. JournalFault for a journal that cannot be read."""
+        `IterationFinished`, and live ones, such as `LoadTick`. ProveoutError for a journal that cannot be read."""
         found: queue.SimpleQueue[Event | Exception | None] = queue.SimpleQueue()
         over = threading.Event()
 
@@ -375,7 +374,7 @@ class StartedRun:
             try:
                 asyncio.run(follow())  # of this thread: a notebook has a loop of its own
                 found.put(None)
-            except (OSError, JournalFault) as fault:
+            except Exception as fault:  # noqa: BLE001 - whatever it is, else the caller waits for ever
                 found.put(fault)
 
         threading.Thread(target=work, name="proveout-events", daemon=True).start()
@@ -433,6 +432,7 @@ def start(
     the run was refused.
     """
     from proveout.cli.options import describe, words  # noqa: PLC0415
+    from proveout.cli.run import started  # noqa: PLC0415
     from proveout.dsl.compile.compiler import compile_plan  # noqa: PLC0415
 
     overrides = {name: _text(value) for name, value in (parameters or {}).items()}
@@ -445,15 +445,12 @@ def start(
     given, named = ([f"{name}={text}" for name, text in one.items()] for one in (overrides, labels or {}))
     arguments = [*words(given, files, named), *([] if preflight else ["--no-preflight"])]
     with tempfile.TemporaryFile() as output:
-        process = RunProcess("run", os.fspath(plan), *arguments, output=output)
-        try:
+        with started("run", os.fspath(plan), *arguments, output=output) as (process, signals):
             path = process.directory()
-        except BaseException:  # Ctrl-C
-            process.stop()
-            process.wait()
-            raise
+            exit_code = process.wait() if signals or path is None else 0
+        if signals:
+            raise KeyboardInterrupt
         if path is None:
-            exit_code = process.wait()
             output.seek(0)
             printed = output.read().decode(errors="replace").strip()
             raise RunNotStarted(f"the run has not begun (exit code {exit_code})\n{printed}")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 import proveout
 from proveout.api import RunNotStarted
+from proveout.cli import run as cli_run
+from proveout.coordinator.live import event_feed
 from proveout.core.errors import PlanError
 from proveout.proto.events import Event, IterationFinished, LoadTick, RunFinished, RunStarted
 
@@ -78,6 +83,32 @@ def test_a_started_run_is_stopped_by_its_block_within_a_loop_of_a_notebook(tmp_p
     assert not started.is_running
     run = started.wait()
     assert (run.status, run.exit_code) == ("interrupted", 130)
+
+
+def test_ctrl_c_while_the_process_of_a_run_is_made_stops_it(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[str] = []
+    child = SimpleNamespace(directory=lambda: None, wait=lambda: 130, stop=lambda: stopped.append("once"))
+
+    def made(*_: object, **__: object) -> SimpleNamespace:
+        signal.raise_signal(signal.SIGINT)  # between the fork and the first line that could stop it
+        return child
+
+    monkeypatch.setattr(cli_run, "RunProcess", made)
+    with pytest.raises(KeyboardInterrupt):
+        proveout.start(plan)
+    assert stopped == ["once"]
+
+
+def test_whatever_ends_the_reading_of_events_ends_the_wait_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(event_feed, "read", no_thread)
+    events = proveout.StartedRun(cast("event_feed.RunProcess", None), tmp_path).events()
+    with pytest.raises(RuntimeError, match="new thread"):
+        next(events)
 
 
 def test_a_wrong_plan_and_a_refused_run_are_errors_with_the_reason(plan: Path, tmp_path: Path) -> None:

@@ -23,11 +23,12 @@ from proveout.agent.engines import adapter
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.postgres import installation
 from proveout.cli import bench, own_workload, plan_writer, prove, run
-from proveout.cli.bench import Asked, clean_up, composed, last_run, per_second, prepared, rungs, timing_of
+from proveout.cli.bench import Asked, _rungs, clean_up, composed, last_run, per_second, prepared, rungs, timing_of
 from proveout.cli.database_address import Database, opened, parse
 from proveout.cli.options import Unusable
 from proveout.cli.own_workload import Script
 from proveout.cli.plan_writer import Draft, Load, Target, Timing
+from proveout.core import units
 from proveout.dsl.compile.compiler import compile_plan
 
 SHOP = """
@@ -118,6 +119,16 @@ def test_an_address_is_the_dsn_of_a_plan_without_its_password(sqlite_shop: Path)
     ]
 
 
+def test_a_file_is_a_file_whatever_its_name(sqlite_shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(sqlite_shop.parent)
+    Path("me@home.db").symlink_to(sqlite_shop)
+    assert parse("me@home.db").engine == "sqlite"
+    with pytest.raises(Unusable, match="is not the address"):
+        parse("x" * 300)
+    with pytest.raises(Unusable, match="is not UTF-8"):
+        parse("s\udcff.db")
+
+
 def test_a_user_without_an_account_is_named_in_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
@@ -162,6 +173,24 @@ def test_a_time_that_is_too_short_is_refused_with_one_that_is_not() -> None:
     with pytest.raises(Unusable, match=r"--time 20s is too short for 5 rungs") as refused:
         timing_of(Asked(budget_s=20.0), 8.0, 5)
     assert "--time 1m2s and more" in refused.value.way_out
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres", "mysql", "duckdb"])
+def test_the_time_that_is_said_to_be_enough_is(engine: str, tmp_path: Path) -> None:
+    side = Database(address=parse(engine))
+    for budget_s in (15.0, 21.0, 26.0, 30.0, 33.0):
+        asked = Asked(budget_s=budget_s)
+        with pytest.raises(Unusable) as refused:
+            composed(asked, [side], *prepared(asked, [side], tmp_path))
+        said = units.duration_s(refused.value.way_out.split()[1])
+        asked = Asked(budget_s=said)
+        assert composed(asked, [side], *prepared(asked, [side], tmp_path)).about_s < 1.1 * said
+
+
+def test_a_system_that_runs_nowhere_yet_has_no_limit_of_connections_but_that_of_the_plan() -> None:
+    for engine in ("sqlite", "postgres"):
+        side = Database(address=parse(engine))
+        assert _rungs(Asked(rungs=(1, 100)), [side], 60.0, populates=True) == (1, 100)
 
 
 def test_the_default_scale_is_that_of_the_threads_so_that_the_first_number_comes_soon(tmp_path: Path) -> None:

@@ -176,3 +176,10 @@ def test_a_file_that_cannot_be_written_is_found_before_anything_is_read(
     assert execute(["check", "plans/bad.yaml", "--junit", "nowhere/check.xml"]) == 2
     assert not (plans.parent / "nowhere").exists()
     assert "did you mean 1s?" not in capsys.readouterr().err
+    assert execute(["check", "plans/bad.yaml", "--junit", f"plans/{'x' * 300}"]) == 2, "which no call can look at"
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_path_that_the_system_refuses_is_named_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["pki", "init", "x" * 300]) == 4
+    assert "xxx/ca.key: File name too long\n  Check the path" in capsys.readouterr().err

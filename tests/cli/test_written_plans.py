@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 import pytest
 
-from proveout.cli import bench, execute, plan_writer
-from proveout.cli.database_address import Database
+from proveout.cli import bench, execute, plan_writer, versus
+from proveout.cli.database_address import VARIABLES, Address, Database
 from proveout.cli.new import KINDS, starter
 from proveout.cli.options import STARTERS, Unusable
 from proveout.cli.plan_writer import write
@@ -182,6 +184,14 @@ def test_jobs_of_fio_are_tool_stages(capsys: pytest.CaptureFixture[str]) -> None
     ]
 
 
+def test_names_with_blanks_and_all_letters_are_those_of_the_plan_and_of_the_next_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (one,) = imported("näch 😀.fio", "[a]\ndirectory=/tmp/😀 x\n").stages
+    assert isinstance(one, Tool) and "/tmp/😀 x" in repr(one)
+    assert "proveout explain 'näch 😀.yaml'  " in capsys.readouterr().out
+
+
 def test_no_job_of_fio_is_lost_to_another_of_its_name() -> None:
     plan = imported("jobs.fio", "[a]\nrw=read\n[a_3]\nrw=write\n[a]\nrw=randread\n")
     assert [(one.id, one.job.random) for one in plan.stages if isinstance(one, Tool)] == [
@@ -317,6 +327,17 @@ def test_settings_turn_the_first_ladder_of_a_plan_into_loads_on_two_servers(tmp_
     assert [stage.into for stage in plan.stages if isinstance(stage, Populate)] == [(first.name, second.name)]
     assert [load.target for load in duet(plan).loads] == [first.name, second.name]
     assert len(plan.verdicts) == 2
+
+
+def test_a_password_of_an_address_is_not_in_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def opened(address: Address, place: int) -> Iterator[Database]:
+        yield Database(address=address, place=place, variable=VARIABLES[place], session=cast(Any, "one"))
+
+    monkeypatch.setattr(versus, "opened", opened)
+    plan = of_plan(tmp_path, "smoke.yaml", "postgresql://u:hunter2@db1/a", "postgresql://u:hunter2@db2/a")
+    assert plan.title == "user=u dbname=a host=db2 over user=u dbname=a host=db1"
+    assert "hunter2" not in (tmp_path / "versus.yaml").read_text()
 
 
 def test_versions_are_of_the_system_of_the_plan_with_its_settings(tmp_path: Path) -> None:

@@ -443,6 +443,13 @@ def test_an_authority_is_created_once_and_its_files_are_private(tmp_path: Path) 
     }
     with pytest.raises(certificates.PkiError, match="already"):
         Ledger.create(tmp_path / "a")
+    with contextlib.closing(Ledger.open(tmp_path / "a")) as ledger:
+        ledger._db.execute("PRAGMA query_only = 1")  # as on a full disk
+        with pytest.raises(certificates.PkiError, match="the ledger cannot be used"):
+            ledger.invite(Member(role="coordinator", name="lead"))
+    (tmp_path / "a" / "ledger.sqlite").write_text("a damaged file")
+    with pytest.raises(certificates.PkiError, match="the ledger cannot be used"):
+        Ledger.open(tmp_path / "a")
     (tmp_path / "a" / "ca.key").chmod(0o640)
     with pytest.raises(certificates.PkiError, match="can be read by others"):
         Ledger.open(tmp_path / "a")

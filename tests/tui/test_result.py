@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 from textual.widgets import Collapsible, ContentSwitcher, OptionList, Static
 
 from proveout.coordinator.report.comparison_tables import DIRECTIONS
+from proveout.core.errors import ProveoutError
 from proveout.proto.events import Claim
 from proveout.tui import result as tui_result
 from proveout.tui.comparison_screen import TONES, ComparedScreen
@@ -64,6 +65,19 @@ async def test_a_run_that_ends_while_it_is_watched_opens_its_result_and_can_be_r
         await pilot.press("r", "space")
         await until(pilot, lambda: app.view.ended is None and isinstance(app.source, Replay))
         assert app.replaying
+
+
+async def test_a_replay_of_a_journal_that_cannot_be_read_any_more_is_a_message() -> None:
+    class Gone(made.FakeRun):
+        def replay(self) -> Replay:
+            raise ProveoutError("there is no journal")
+
+    app = RunApp(histories.Still(histories.judged()), Gone())
+    async with app.run_test(size=SMALL, notifications=True) as pilot:
+        await shown(pilot)
+        await pilot.press("r")
+        await until(pilot, lambda: "there is no journal" in screen_text(app))
+        assert not app.replaying
 
 
 def leaves(tree: PlanTree) -> int:

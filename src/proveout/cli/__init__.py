@@ -11,6 +11,7 @@ import errno
 import importlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from keyword import iskeyword
@@ -108,6 +109,7 @@ class Stream(io.FileIO):
 
 def main() -> None:
     """Entry point of the `proveout` command."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its end is that of a Ctrl-C, with all that it undoes
     directories.sweep()
     output, sys.stdout = Stream.in_place_of(sys.stdout, 1)
     _, sys.stderr = Stream.in_place_of(sys.stderr, 2)
@@ -137,6 +139,15 @@ def execute(arguments: Sequence[str]) -> int:
     except _ClickError as error:
         error.show()
         return int(error.exit_code)
+    except OSError as fault:  # of a place: a folder that may not be entered, a name that is too long, a full disk
+        place = fault.filename or ("the working directory" if isinstance(fault, FileNotFoundError) else None)
+        if place is None and not directories.is_full(fault):
+            raise
+        from proveout.cli.options import show_error
+
+        way_out = "Check the path, your user's rights on it, and the space there."
+        show_error(ProveoutError(fault.strerror or str(fault), where=str(place or ""), way_out=way_out))
+        return ProveoutError.exit_code
     except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     if code == INTERRUPTED:  # typer makes it of a Ctrl-C within a verb

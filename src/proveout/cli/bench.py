@@ -23,7 +23,7 @@ from proveout.agent.engines.table import TableLoader, adapter
 from proveout.agent.errors import TaskFault
 from proveout.cli import own_workload, plan_writer
 from proveout.cli.database_address import Address, Database, opened, parse
-from proveout.cli.options import RUNS, Headless, RunsDir, Unusable, refuse
+from proveout.cli.options import RUNS, Headless, RunsDir, Unusable, refuse, typed
 from proveout.cli.plan_writer import SCHEMA, Draft, Load, Timing, plan_name, write, write_schema
 from proveout.core import units
 from proveout.core.data_classes import record
@@ -323,7 +323,8 @@ def composed(asked: Asked, sides: Sequence[Database], load: Load, rows: float) -
     fixed_s = START_S + servers_s + loading_s
     threads = _rungs(asked, sides, asked.budget_s - fixed_s, populates=load.populates)
     iterations = len(threads) * (1 if asked.in_slices else len(sides))
-    timing = timing_of(asked, asked.budget_s - fixed_s, iterations)
+    grows_s = loading_s if asked.scale is None else 0.0
+    timing = timing_of(asked, asked.budget_s - fixed_s, iterations, grows_s)
     about_s = fixed_s + iterations * timing.repeats * (timing.iteration_s + GAP_S)
     parts = dict.fromkeys(part for side in sides for part in (plan_name(side.address.name), side.engine))
     title = f"{load.title} on {' and on '.join(dict.fromkeys(engines.of(side.engine).title for side in sides))}"
@@ -434,8 +435,9 @@ def announcement(sides: Sequence[Database], draft: Draft, rows: float) -> str:
 
 def _rungs(asked: Asked, sides: Sequence[Database], left_s: float, *, populates: bool) -> tuple[int, ...]:
     """The rungs: those asked for, else a ladder that the connections and `left_s` seconds are enough for. Unusable."""
-    free = min((one for side in sides if (one := side.free_connections) is not None), default=THREADS_MAX)
-    if asked.rungs and asked.rungs[-1] > free:
+    known = [one for side in sides if (one := side.free_connections) is not None]
+    free = min(known, default=THREADS_MAX)
+    if asked.rungs and known and asked.rungs[-1] > free:
         fitting = ",".join(str(count) for count in asked.rungs if count <= free) or str(max(free, 1))
         raise Unusable(
             f"{asked.rungs[-1]} threads need {asked.rungs[-1]} connections, and the server has {free} free",
@@ -453,8 +455,9 @@ def _rungs(asked: Asked, sides: Sequence[Database], left_s: float, *, populates:
     return next((one for one in fitting_ladders if len(one) * len(sides) * each_s <= left_s), fitting_ladders[-1])
 
 
-def timing_of(asked: Asked, left_s: float, rungs: int) -> Timing:
-    """Windows and repeats that take `left_s` seconds over so many rungs. Unusable where these are too few.
+def timing_of(asked: Asked, left_s: float, rungs: int, loading_s: float = 0.0) -> Timing:
+    """Windows and repeats that take `left_s` seconds over so many rungs. Unusable where these are too few, with a time
+    that is enough. `loading_s`: of populate, at a scale that grows with the time.
 
     >>> timing_of(Asked(), 90.0, 5)
     Timing(ramp_up_s=0.5, measure_s=4.0, ramp_down_s=0.2, repeats=3)
@@ -467,7 +470,9 @@ def timing_of(asked: Asked, left_s: float, rungs: int) -> Timing:
             break
     else:
         missing_s = REPEATS[0] * rungs * (least_s[0] + up_s + down_s + GAP_S) - left_s
-        needed = units.written_duration(round(asked.budget_s + missing_s + 5))
+        needed_s = asked.budget_s + missing_s + 5
+        needed_s = (needed_s - loading_s) / (1.0 - LOAD_SHARE) if loading_s else needed_s
+        needed = units.written_duration(round(needed_s))
         budget, of = units.format_duration(asked.budget_s), count_of(rungs, "rung")
         raise Unusable(
             f"--time {budget} is too short for {of}, start and report",
@@ -566,7 +571,7 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
         typer.echo("Its last stages remove the tables.")
     elif code == INTERRUPTED and not keep and any(side.session is not None for side in sides):
         typer.echo("The tables that it made are removed: run it again from the start, it cannot be resumed.")
-    typer.echo(f"Plan: {path}; edit it and run it again: proveout run {path}")
+    typer.echo(f"Plan: {path}; edit it and run it again: proveout run {typed(path)}")
     return code
 
 

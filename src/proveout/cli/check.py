@@ -27,6 +27,7 @@ from proveout.cli.options import (
     file_option,
     parse_overrides,
     show_error,
+    typed,
 )
 from proveout.cli.outputs import Checked
 from proveout.core.data_classes import dataclass, field
@@ -213,7 +214,7 @@ def _policy_lines(path: Path, plan: Plan) -> Iterator[str]:
         paths = {name: name if name.startswith("/") else f"/path/of/{name}" for name in named}
         lines = (f"    - {command_line(paths[name], arguments)}" for name, arguments in named.items())
         local = plan.host(host).is_local
-        where = f"proveout run {path} --policy FILE" if local else "/etc/proveout/policy.yaml of the host"
+        where = f"proveout run {typed(path)} --policy FILE" if local else "/etc/proveout/policy.yaml of the host"
         alike.setdefault((where, *lines), []).append(host)
     for (where, *entries), hosts_of in alike.items():
         yield f"  {', '.join(hosts_of)}: needs a policy ({where}) that has under `commands`:"

@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote, urlsplit
 from proveout.agent.engines.statement_errors import rules_of
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
-from proveout.cli.options import Unusable
+from proveout.cli.options import Unusable, not_utf_8
 from proveout.cli.plan_writer import Target
 from proveout.core.data_classes import field, record
 from proveout.dsl import engines
@@ -82,7 +82,8 @@ def parse(text: str) -> Address:
     """The address. Unusable for a form that is not known, a missing file, or a client that is not installed."""
     scheme = text.partition("://")[0].lower() if "://" in text else ""
     word, colon, version = text.lower().partition(":")
-    if word in _EMBEDDED and (not colon or version.isdecimal()) and not Path(text or ".").is_file():
+    is_file = os.path.isfile(text)  # noqa: PTH113 - it never raises
+    if word in _EMBEDDED and (not colon or version.isdecimal()) and not is_file:
         engine = _EMBEDDED[word]
         return Address(engine=engine, name=engine, version=int(version) if version else None)
     if scheme in engines.of("postgres").schemes or re.match(r"(?:host|dbname|service|user)\w*\s*=", text):
@@ -91,11 +92,11 @@ def parse(text: str) -> Address:
         return _mysql(text)
     if scheme in _FILES:
         return _file(Path(unquote(text.partition("://")[2].removeprefix("/"))), scheme)
-    if scheme in ("oracle", "timesten") or (not scheme and _CONNECT_STRING.fullmatch(text)):
+    if scheme in ("oracle", "timesten") or (not (scheme or is_file) and _CONNECT_STRING.fullmatch(text)):
         return _connect_string(text.removeprefix(f"{scheme}://"), scheme)
     if scheme:
         raise Unusable(f"there is no engine {scheme!r}", way_out=_forms())
-    if Path(text).suffix or "/" in text or Path(text).is_file():
+    if Path(text).suffix or "/" in text or is_file:
         if re.fullmatch(r"(?://)?[\w.-]+:\d+/\S+", text):
             raise Unusable(f"{text} names no user", way_out=f"An Oracle Database: oracle://USER@{text.lstrip('/')}")
         return _file(Path(text), "")
@@ -175,8 +176,8 @@ def _connect_string(text: str, scheme: str) -> Address:
 
 
 def _file(path: Path, engine: str) -> Address:
-    if path.is_dir():
-        raise Unusable(f"{path} is a directory", way_out="Name the file of the database.")
+    if not_utf_8(str(path.absolute())):
+        raise Unusable(f"{path}: the path is not UTF-8", way_out="Rename the file, or the folder that it is in.")
     try:
         with path.open("rb") as stream:
             head = stream.read(16)
@@ -184,7 +185,8 @@ def _file(path: Path, engine: str) -> Address:
         way_out = "Check the path; `proveout bench sqlite` and `proveout bench duckdb` use a file of their own."
         raise Unusable(f"there is no file {path}", way_out=way_out) from None
     except OSError as fault:
-        raise Unusable(f"{path} cannot be read: {fault.strerror}", way_out="Let your user read it.") from None
+        way_out = "Name the file of a database that your user may read."
+        raise Unusable(f"{path} cannot be read: {fault.strerror}", way_out=way_out) from None
     found = next((name for name, magic in _FILES.items() if head[_MAGIC_AT[name] :].startswith(magic)), "")
     if not found or (engine and found != engine):
         kind = engines.of(engine).title if engine else "SQLite or DuckDB"

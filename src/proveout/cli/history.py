@@ -179,8 +179,8 @@ def trend(
     """Show the metrics of all comparable runs of a plan over time, and the runs at which they changed.
 
     Comparable runs have the plan (apart from repeats), the environment and the program of the newest run. The decision
-    on a run does not change when runs are added. Exit codes: 0 success, 1 the --fail-if condition holds, 2 a wrong
-    command line or no finished run of the plan, 3 too few runs to show a change, or the newest one lacks a number.
+    on a run does not change when runs are added. Exit codes: 0 success, 2 a wrong command line or no finished run of
+    the plan; with --fail-if 1 when it holds, 3 with too few runs to show a change, or without a number of the newest.
     """
     from proveout.coordinator.history import metric_history
     from proveout.coordinator.report import terminal

@@ -6,7 +6,6 @@ as text. Settings that the plan has no place for are named, with file and line, 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -15,8 +14,8 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from proveout.cli.options import STARTERS, Unusable
-from proveout.cli.plan_writer import SCHEMA, plan_name, write, write_schema
+from proveout.cli.options import STARTERS, Unusable, typed
+from proveout.cli.plan_writer import SCHEMA, plan_name, quoted, write, write_schema
 from proveout.core.data_classes import record
 from proveout.core.numbers import safe
 from proveout.dsl import engines
@@ -67,7 +66,7 @@ def import_(
         typer.echo(f"not carried over: {safe(one)}", err=True)
     typer.echo(f"wrote {path}")
     write_schema(path.with_name(SCHEMA))
-    typer.echo(f"  proveout explain {path}    shows its stages and how long they take")
+    typer.echo(f"  proveout explain {typed(path)}    shows its stages and how long they take")
 
 
 def imported(source: str, name: str) -> Imported:
@@ -81,7 +80,7 @@ def imported(source: str, name: str) -> Imported:
         way_out = f"Name a file, or a script of sysbench: {', '.join(SYSBENCH)}."
         raise Unusable(f"cannot read {source}: {getattr(fault, 'strerror', '') or fault}", way_out=way_out) from None
     if re.search(r"^\s*\\(set|sleep|startpipeline)\b", text, re.MULTILINE):
-        raise Unusable(f"{source} is a script of pgbench", way_out=f"proveout bench --pgbench {source}")
+        raise Unusable(f"{source} is a script of pgbench", way_out=f"proveout bench --pgbench {typed(source)}")
     if re.search(r"^\s*diset\s", text, re.MULTILINE):
         return _hammerdb(text, path.name, name)
     if re.search(r"^\s*\[[^\]]+\]\s*$", text, re.MULTILINE):
@@ -199,11 +198,11 @@ def _fio_stage(id: str, found: Settings, file: str, left: dict[str, None]) -> st
     if not read:
         read = f"{values['reads'] if 'rwmixread' in found else 100 - int(values['writes'])}%"
     devices = [one for one in of("filename").split(":") if one.startswith("/dev/")]
-    target = {"devices": json.dumps(devices)} if devices else {}
+    target = {"devices": quoted(devices)} if devices else {}
     if devices and not of("size", "filesize"):
         lack("filename", f"{values['size']} for each job; it has no size")
     if "directory" in found and not devices:
-        target = {"directory": json.dumps(of("directory"))}
+        target = {"directory": quoted(of("directory"))}
     for key in found:
         if key == "filename" and not devices:
             lack(key, "each job has a file of its own")
@@ -343,9 +342,9 @@ def _tprocc(engine: str, settings: Settings, users: str, name: str) -> str:
     if "host" in settings or engine == "oracle":
         form, port, database = _ADDRESSES[engine]
         address = f"{of('host', default='127.0.0.1')}:{of('port', default=port)}"
-        secret = f"secrets: {{db: {{env: DB_PASSWORD, to: {json.dumps([address])}}}}}\n"
+        secret = f"secrets: {{db: {{env: DB_PASSWORD, to: {quoted([address])}}}}}\n"
         user, database = of("user", "tpcc_user", default="tpcc"), of("dbase", default=database)
-        dsn = json.dumps(form.format(user, "${secrets.db}", address, database))
+        dsn = quoted(form.format(user, "${secrets.db}", address, database))
         server = f"{{engine: {engine}, host: db1, dsn: {dsn}}}"
     return f"""\
 proveout: 1

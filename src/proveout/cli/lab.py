@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from proveout.cli.options import Pki, Unusable, file_option, pki_folder, refuse, verb_group
+from proveout.core import directories
 from proveout.core.errors import INTERRUPTED
 from proveout.core.numbers import safe_lines
 
@@ -104,8 +104,8 @@ def deploy(
         )
         if remove:
             return _each(found, lambda target, tell: deployment.remove(target, access, tell), dry_run=dry_run)
-        with tempfile.TemporaryDirectory(prefix="proveout-wheels-") as made:
-            house = partial(_house, extra, wheelhouse, Path(made))
+        with directories.make("deploy") as made:
+            house = partial(_house, extra, wheelhouse, made)
             order = _order(found, access, authority, house, policy, service=not no_service)
             return _each(found, lambda target, tell: deployment.deploy(target, access, order, tell), dry_run=dry_run)
     finally:

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from proveout.cli.options import STARTERS, Unusable, refuse
+from proveout.cli.options import STARTERS, Unusable, refuse, typed
 from proveout.cli.plan_writer import SCHEMA, plan_name, write, write_schema
 
 EPILOG = """
@@ -101,8 +101,8 @@ def new(
     write(path, text)
     typer.echo(f"wrote {path}: {what}; a run needs {needs if dsn is None else 'the database'}")
     write_schema(path.with_name(SCHEMA))
-    typer.echo(f"  proveout explain {path}    shows its stages and how long they take")
-    typer.echo(f"  proveout run {path}")
+    typer.echo(f"  proveout explain {typed(path)}    shows its stages and how long they take")
+    typer.echo(f"  proveout run {typed(path)}")
 
 
 def starter(kind: str, stem: str) -> str:

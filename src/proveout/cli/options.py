@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -144,7 +145,7 @@ def plan_files(incomplete: str) -> Words:
 
 def is_plan_file(word: str) -> bool:
     """Whether a word of the command line means a file: one that is there, or a name with the suffix of plans."""
-    return Path(word).suffix in SUFFIXES or Path(word).is_file()
+    return Path(word).suffix in SUFFIXES or os.path.isfile(word)  # noqa: PTH113 - it never raises
 
 
 HEAD_BYTES = 64 * 1024
@@ -374,6 +375,11 @@ def refuse(reason: str, **options: object) -> None:
         if not (value is None or value is False or value in ("", [])):
             dashes = "" if name.isupper() else "-" if len(name) == 1 else "--"
             raise typer.BadParameter(reason, param_hint=f"{dashes}{name.replace('_', '-')}")
+
+
+def typed(path: str | os.PathLike[str]) -> str:
+    """A path as a word of a command that is shown: in quotes where it has blanks or other letters."""
+    return shlex.quote(os.fspath(path))
 
 
 def words(

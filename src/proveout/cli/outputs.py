@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
-from proveout.cli.options import Annotations, Unusable, describe
+from proveout.cli.options import Annotations, Unusable, describe, typed
 from proveout.core.data_classes import record
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError
 
@@ -32,11 +32,15 @@ def check_outputs(outputs: Mapping[str, Path | None]) -> dict[str, str]:
     """The requested files with absolute paths. Unusable for one that cannot be written."""
     wanted = {name: path.absolute() for name, path in outputs.items() if path is not None}
     for name, path in wanted.items():
-        if path.is_dir():
-            raise Unusable(f"--{name} {path} is a directory", way_out="Name a file.")
-        if not path.parent.is_dir():
-            raise Unusable(f"--{name} {path}: there is no directory {path.parent}", way_out="Create it first.")
-        if not os.access(path if path.exists() else path.parent, os.W_OK):
+        try:
+            if path.is_dir():
+                raise Unusable(f"--{name} {path} is a directory", way_out="Name a file.")
+            if not path.parent.is_dir():
+                raise Unusable(f"--{name} {path}: there is no directory {path.parent}", way_out="Create it first.")
+            writable = os.access(path if path.exists() else path.parent, os.W_OK)
+        except OSError:  # a directory that may not be entered
+            writable = False
+        if not writable:
             raise Unusable(
                 f"--{name} {path} cannot be written", way_out="Name a file in a directory that you can write."
             )
@@ -176,7 +180,8 @@ def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotatio
     fault = write(results, directory, {**kept(directory), **outputs})
     told = began_nothing(results)
     if told and not quiet:
-        sys.stdout.write(f"Check it again: proveout check --connect {_shown(directory.command().plan)}\n")
+        plan = typed(_shown(directory.command().plan))
+        sys.stdout.write(f"Check it again: proveout check --connect {plan}\n")
     show_results(results, directory, notes, quiet=quiet or told)
     if fault is not None:
         raise fault

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import typer
 
-from proveout.cli.options import Unusable
+from proveout.cli.options import Unusable, typed
 from proveout.core import units
 from proveout.core.data_classes import field, record
 from proveout.core.numbers import safe
@@ -169,7 +169,7 @@ def write_schema(path: Path) -> None:
         if not path.exists():
             write(path, schema_json())
         elif path.read_bytes() != schema_json().encode():
-            typer.echo(f"kept {path}, the schema of another version; `proveout schema > {path}` renews it")
+            typer.echo(f"kept {path}, the schema of another version; `proveout schema > {typed(path)}` renews it")
     except (Unusable, OSError) as fault:
         typer.echo(f"warning: {getattr(fault, 'what', fault)}: editors cannot check the plan", err=True)
 
@@ -188,4 +188,5 @@ def write(path: Path, text: str, way_out: str = "Name another file: proveout new
             path.unlink(missing_ok=True)
         if isinstance(fault, FileExistsError) and path.exists():
             raise Unusable(f"{path} exists already", way_out=way_out) from fault
-        raise Unusable(f"{path} cannot be written: {fault.strerror}") from fault
+        way_out = "It needs a directory that you can write, with room."
+        raise Unusable(f"{path} cannot be written: {fault.strerror}", way_out=way_out) from fault

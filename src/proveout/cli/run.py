@@ -40,6 +40,7 @@ from proveout.cli.options import (
     note_unchecked,
     parse_labels,
     parse_overrides,
+    typed,
     words,
 )
 from proveout.coordinator.live.event_feed import LOG, RunProcess
@@ -158,7 +159,7 @@ def _watched(child: RunProcess, directory: Path) -> int:
     left = show(Tail(directory), LocalRun(RunDirectory(directory)))
     if left == "detached" and child.is_alive:
         sys.stdout.write(
-            f"The run continues. `proveout watch {directory}` shows it; its output is in {directory / LOG}.\n"
+            f"The run continues. `proveout watch {typed(directory)}` shows it; its output is in {directory / LOG}.\n"
         )
         return 0
     exit_code = child.wait()
@@ -180,7 +181,7 @@ def summary(directory: Path) -> None:
     from proveout.coordinator.storage.run_directory import RunDirectory
 
     if is_driven(directory):
-        sys.stdout.write(f"The run continues. `proveout watch {directory}` shows it.\n")
+        sys.stdout.write(f"The run continues. `proveout watch {typed(directory)}` shows it.\n")
         return
     terminal.show(run_summary(RunDirectory(directory).results(), str(directory)), sys.stdout)
 

@@ -185,7 +185,7 @@ class LocalServices:
 
         try:
             found = run_directory.all_runs(self._runs)
-        except OSError:
+        except ProveoutError:
             return []
         listed = []
         for directory in found:
@@ -334,7 +334,7 @@ class LocalRun:
 
         try:
             found = run_directory.all_runs(self._directory.path.parent)
-        except OSError:
+        except ProveoutError:
             return ()
         return [(one.name, str(one.path)) for one in found if one.path != self._directory.path]
 

@@ -6,6 +6,7 @@ one of two loads in turns -> a file -> `proveout run` of it.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from copy import deepcopy
@@ -93,7 +94,8 @@ def versus(
 
 def settings_of(text: str) -> tuple[str, dict[str, str]] | None:
     """The system (`postgres:16`), "" where it is left out, and the settings; None for an address."""
-    found = None if CONNECTION.match(text) or Path(text).is_file() else SETTINGS.fullmatch(text)
+    is_file = os.path.isfile(text)  # noqa: PTH113 - it never raises
+    found = None if CONNECTION.match(text) or is_file else SETTINGS.fullmatch(text)
     if found is None:
         return None
     return found["system"] or "", dict(pair.split("=") for pair in found["settings"].split(","))
@@ -137,7 +139,7 @@ def derived(path: Path, variants: tuple[str, str], rungs: tuple[int, ...]) -> st
     kept = [one for stage in stages[:place] for one in sides.stages(stage)]
     check = "duet.{}.loads.b.versus.tps_ratio.lower >= 1"
     name = plan_writer.plan_name(f"{whole['name']}-versus")
-    title = f"{variants[1]} over {variants[0]}"
+    title = " over ".join(map(_shown, reversed(variants)))
     plan = {key: whole[key] for key in SECTIONS if key in whole} | {
         "name": name,
         "title": title,
@@ -149,6 +151,12 @@ def derived(path: Path, variants: tuple[str, str], rungs: tuple[int, ...]) -> st
         ] or [{"id": "b", "title": f"{title}: no slower", "severity": "warn", "check": check.format("peak")}],
     }  # fmt: skip
     return yaml.safe_dump(plan, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _shown(text: str) -> str:
+    """A variant as it was typed, an address without its password."""
+    address = None if settings_of(text) else parse(text)
+    return text if address is None or address.is_embedded else address.dsn()
 
 
 class _Sides:

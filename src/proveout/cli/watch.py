@@ -129,8 +129,10 @@ def tui(
     """
     from proveout.cli import run
     from proveout.cli.screen_services import LocalServices
+    from proveout.coordinator.storage import run_directory
 
     run.need_terminal()
+    run_directory.all_runs(runs_dir)  # the error of a folder that cannot be read; later it has no runs
     from proveout.tui.home import HomeApp, HomeView
 
     for place in places or ():

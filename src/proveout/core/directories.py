@@ -14,7 +14,7 @@ from pathlib import Path
 from proveout.core import linux
 from proveout.core.numbers import size
 
-PURPOSES = ("agents", "ceiling", "check", "explain")
+PURPOSES = ("agents", "ceiling", "check", "deploy", "explain")
 _TRIES = 20
 
 

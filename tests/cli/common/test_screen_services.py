@@ -105,6 +105,7 @@ def test_a_run_is_summarised_from_its_journal(tmp_path: Path) -> None:
     (ladder,) = card.ladders
     assert (ladder.rungs, ladder.tps) == ((1, 4), (1002.0, 4002.0))
     assert card.found == ("ladder: 4,000/s, within 10 %",)
+    assert services(tmp_path, runs=tmp_path / ("x" * 300)).runs() == [], "a folder that cannot be read"
 
 
 def test_running_crashed_and_unreadable_runs_have_different_states(tmp_path: Path) -> None:

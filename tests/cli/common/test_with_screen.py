@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import termios
 from contextlib import suppress
@@ -122,6 +123,16 @@ def test_an_interrupt_while_the_run_is_started_reaches_it(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(run, "RunProcess", start)
     assert (run.run_with_screen(["run", "plan.yaml"]), stopped) == (130, ["once"])
+
+
+def test_sigterm_ends_a_command_as_ctrl_c_does() -> None:
+    code = """if True:
+        import signal
+        from proveout import __main__, cli
+        cli.execute = lambda _: signal.raise_signal(signal.SIGTERM)
+        __main__.main()"""
+    ended = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60.0)
+    assert (ended.returncode, ended.stderr) == (130, "interrupted\n"), "with what it undoes, not by the signal"
 
 
 def test_errors_of_a_plan_are_printed_as_without_a_screen(tmp_path: Path) -> None:

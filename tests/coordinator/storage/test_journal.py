@@ -394,6 +394,20 @@ def test_coordinators_that_cannot_write_the_head_do_not_damage_the_journal(
         assert journal.append(NOTES[0]).sequence == 6
 
 
+def test_a_full_disk_that_keeps_a_journal_from_being_read_is_a_fault_of_that_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        fault = sqlite3.OperationalError("database or disk is full")
+        fault.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise fault
+
+    place = a_run(tmp_path)
+    monkeypatch.setattr(journal_module, "_connect", full)
+    with pytest.raises(JournalFault, match="cannot be read: .*full"):
+        read(place)
+
+
 def test_a_journal_that_was_copied_alone_is_read_and_its_end_is_not_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
