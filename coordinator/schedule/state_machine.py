@@ -51,7 +51,7 @@ def start(
     plan: Plan, setup: Setup, progress: RunProgress, evaluator: ResultEvaluator, at_s: float
 ) -> tuple[State, tuple[Command, ...]]:
     """The state of a run that begins, or goes on after the events that `facts` are made of."""
-    # a host that keeps data is dialled before the end as well; what is on this machine the coordinator removes
+    # a host that keeps data is dialled before the end as well; the data on this machine are removed by the coordinator
     with_data = (up.host for up in progress.folded.systems.values() if up.provisioned)
     left_tuned = setup_stages.applied_before(progress).union(h for h in with_data if not plan.host(h).is_local)
     state = State(plan=plan, setup=setup, progress=progress, began_s=at_s, left_tuned=left_tuned)

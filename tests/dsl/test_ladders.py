@@ -267,7 +267,7 @@ def test_the_shortest_time_of_a_plan_is_without_what_the_run_may_leave_out(tmp_p
     assert table.seconds - table.seconds_min == pytest.approx(7200.0)
 
 
-def test_a_phase_alone_is_no_ramp_of_the_rate(tmp_path: Path) -> None:
+def test_the_rate_of_a_phase_alone_is_explained_as_a_phase(tmp_path: Path) -> None:
     wave = {"name": "day", "for": "10s", "rate": {"mean": "100/s", "amplitude": "50/s", "period": "5s"}}
     phased = ladder("l", phases=[wave])
     del phased["ladder"]["measure"]

@@ -438,7 +438,7 @@ class Simulation:
         for key in self.world.hosts.pop(host, set()):
             self.world.running.pop(key, None)
         for system in self.plan.systems:
-            if system.host == host and system.name in self.world.systems:  # it knows those of its session
+            if system.host == host and system.name in self.world.systems:  # those of its session
                 self.world.systems.discard(system.name)
                 if not keep_data:
                     self.world.data.discard(system.name)
