@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import chain
 from operator import le
 
+from proveout.core.json_data import to_plain
 from proveout.dsl.plan.stages import TIMES_MAX
 from proveout.proto.wire import histogram
 from proveout.proto.wire.histogram import READINGS_MAX, STALLS_MAX
@@ -53,6 +54,8 @@ def objection(message: AgentMessage) -> str | None:  # noqa: PLR0911  # one arm 
             return _result(result)
         case TaskDone(result=CaptureResult(samples=samples, lost=lost)):
             return None if _are_counts(samples, lost) else f"a capture made {samples} samples"
+        case TaskDone(result=result) if to_plain(result) != to_plain(result, finite=True):
+            return f"a number of {type(result).__name__} is not finite"
         case _:
             return None
 

@@ -105,10 +105,11 @@ def snapshots_after_populate(plan: Plan, stage: Populate) -> tuple[System, ...]:
 
 def is_dispensable(plan: Plan, host: str, without: Collection[str], finished: Container[str]) -> bool:
     """Whether a run can continue without a host: no system is on it, no remaining stage runs a command on it or reboots
-    it, and each keeps a client."""
+    it, and each keeps a client, and a host of each fault."""
     left = [stage for stage in plan.stages if stage.id not in finished]
     groups = [part.stage.clients for stage in left if isinstance(stage, Ladder | Search) for part in parts(stage)]
     groups += [stage.clients for stage in left if isinstance(stage, Populate | Drop | Tool)]
+    groups += [fault.hosts for stage in left if isinstance(stage, Ladder) for fault in stage.faults]
     groups += [(name,) for stage in left if isinstance(stage, Reboot) for name in stage.hosts]
     groups += [(stage.host,) for stage in left if isinstance(stage, CommandRun)]
     return all(s.host != host for s in plan.systems) and all(present_hosts(group, {*without, host}) for group in groups)

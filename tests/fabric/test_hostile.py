@@ -106,6 +106,10 @@ def reading(value: float, metric: str = "x") -> messages.Sample:
         (messages.Sample(key=KEY, sequence=-4, sample=reading(1.0).sample), "the number -4"),
         (messages.TaskProgress(key="short", done=1.0, total=2.0, unit="rows"), "there is no task 'short'"),
         (messages.TaskProgress(key=KEY, done=float("nan"), total=2.0, unit="rows"), "is not a number"),
+        (
+            messages.TaskDone(key=KEY, result=results.SqlDone(counts=(), values=(("x", float("inf")),))),
+            "a number of SqlDone",
+        ),
         (messages.TaskDone(key=KEY, result=results.CaptureResult(capture="c", samples=-1)), "made -1 samples"),
     ],
 )

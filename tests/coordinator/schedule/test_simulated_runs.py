@@ -22,6 +22,7 @@ from proveout.coordinator.schedule import setup_stages
 from proveout.coordinator.schedule.iteration import DRAINED_S
 from proveout.coordinator.schedule.preflight import Moment, tuning_checks
 from proveout.coordinator.schedule.state import Input, Summarise, run_progress
+from proveout.coordinator.schedule.tasks import is_dispensable
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan import stages as st
 from proveout.dsl.plan.plan import OnLoss, Plan, Workload
@@ -921,6 +922,10 @@ def test_continue_has_a_host_back_that_a_later_stage_is_about(kind: str) -> None
     plan = replace(plan, stages=(*plan.stages, stages[kind]))
     world = completed(plan, None, Fault(at=simulate(plan).inputs // 2, kind="lose", host="client2"))
     assert not any(lost.abandoned for lost in world.all(events.AgentLost))
+    slow = st.Fault(name="slow", at_s=1.0, for_s=1.0, tunings=(replace(SWAPPED, hosts=("client2",)),))
+    disturbed = of_ladders(replace(FIRST, faults=(slow,)), on_loss="continue")
+    assert is_dispensable(disturbed, "client1", (), ())
+    assert not is_dispensable(disturbed, "client2", (), ()), "later repeats would be undisturbed"
 
 
 def test_a_resume_dials_a_host_again_that_the_last_sitting_went_without() -> None:
