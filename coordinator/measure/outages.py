@@ -66,10 +66,11 @@ def judge(seen: Observed) -> Iterator[ValidityFinding]:
     is_outage = _length(longest) >= bound or total_s >= share
     if not is_outage and _length(longest) < min(TOLD_S, bound):
         return
-    longest_text, total, window, limit = together("pause_s", _length(longest), total_s, window_s, bound)
+    longest_text, total, window, limit, most = together("pause_s", _length(longest), total_s, window_s, bound, share)
     text = f"{what} for {longest_text}, from {longest[0]:.1f} s after the start of the measure window on"
     if len(down) > 1:
         text += f", and for {total} in all"
+        limit += f" at once, {most} in all"
     text += f" (window {window}, limit {limit})"
     name = seen.stage.id if isinstance(seen.stage, Tool) else seen.stage.target
     check = f"{OUTAGE}{name}" if is_outage else f"pause:{name}"

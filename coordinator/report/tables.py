@@ -288,7 +288,7 @@ def host_trees(results: RunResults, rung: RungResult) -> dict[str, Metrics]:
         ours = dict(trees[0].get("ours", {}))
         for name in ("servers_cores", "load_cores"):
             known = [cores for tree in trees if (cores := number_at(tree, "ours", name)) is not None]
-            ours |= {name: sum(known)} if known else {}
+            ours[name] = sum(known) if len(known) == len(trees) else None
         found[", ".join(hosts)] = trees[0] | {"ours": ours}
     return found
 

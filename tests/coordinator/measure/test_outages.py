@@ -103,7 +103,9 @@ def test_the_limit_is_that_of_the_plan_and_shorter_in_short_windows() -> None:
     assert outages(slowed(60.0, (24.0, 27.5, 0.0), limits=replace(LENIENT, pause_s_max=3.0)))
     spans = ((4.0 + 3.0 * index, 5.5 + 3.0 * index, 0.0) for index in range(10))
     (finding,) = outages(slowed(30.0, *spans))
-    assert "and for 15 s in all" in finding.evidence, "many short ones together"
+    assert "and for 15 s in all (window 30 s, limit 10 s at once, 10 s in all)" in finding.evidence, "many short ones"
+    (finding,) = outages(slowed(45.0, *((6.0 + at, 11.0 + at, 0.0) for at in (0.0, 10.0, 20.0, 30.0))))
+    assert "limit 10 s at once, 15 s in all" in finding.evidence
 
 
 def test_what_lasts_for_the_whole_load_is_found_by_comparison_with_earlier_repeats() -> None:

@@ -163,6 +163,9 @@ def test_hosts_on_one_machine_share_a_row() -> None:
     ((hosts, tree),) = host_trees(found, top).items()
     cores = [number_at(tree, "ours", name) for name in ("cpu_cores", "load_cores", "servers_cores")]
     assert (hosts, cores) == ("db1, client1", [0.9, pytest.approx(0.4), None])
+    lacking = replace(top, tree={**top.tree, "hosts": {**top.tree["hosts"], "client1": {"cpu": {}}}})
+    ((_, tree),) = host_trees(found, lacking).items()
+    assert number_at(tree, "ours", "load_cores") is None, "that of one agent is not that of both"
 
 
 def test_ladders_of_one_workload_on_different_systems_are_compared_under_the_same_arrival() -> None:
