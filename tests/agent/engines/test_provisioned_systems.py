@@ -410,7 +410,7 @@ def test_a_snapshot_without_room_leaves_the_server_its_own(package_folder: Path)
 
 
 def test_a_temporary_folder_with_a_blank_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The path of the socket stands in dsns, as one of several words."""
+    """The path of the socket is one of several words of a dsn."""
     for name, chosen in (("a b", "/tmp"), ("ab", str(tmp_path / "ab"))):
         (tmp_path / name).mkdir()
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path / name))
