@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -53,10 +54,12 @@ def choose_account() -> Account | None:
 
 
 def reachable_base(reachable: Callable[[Path], bool]) -> Path:
-    """A temporary folder that the server's user can enter and whose socket paths fit sockaddr_un; TaskFault if none."""
+    """A temporary folder that the server's user can enter, whose socket paths fit sockaddr_un and need no quotes in a
+    dsn; TaskFault if none."""
     for base in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108 - only private directories are made there
         path = Path(base)
-        if len(base) + SOCKET_NAME_RESERVE <= SOCKET_PATH_MAX and path.is_dir() and reachable(path):
+        fits = len(base) + SOCKET_NAME_RESERVE <= SOCKET_PATH_MAX and re.fullmatch(r"[\w/.+-]+", base)
+        if fits and path.is_dir() and reachable(path):
             return path
     raise TaskFault(
         "missing", "no temporary folder that an unprivileged user can reach with a short path (/tmp, /var/tmp)"

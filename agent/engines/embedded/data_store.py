@@ -242,6 +242,7 @@ def remove(folder: Path) -> None:
     if state is not None:
         shutil.rmtree(state.store, ignore_errors=True)
     (folder / FILE).unlink(missing_ok=True)
+    clear(folder)
 
 
 def sweep(session_bases: tuple[Path, ...], *, locked: Callable[[Path], bool]) -> None:

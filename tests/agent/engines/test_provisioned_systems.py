@@ -409,6 +409,15 @@ def test_a_snapshot_without_room_leaves_the_server_its_own(package_folder: Path)
         assert [path.name for path in server.data.parent.iterdir()] == ["data"]
 
 
+def test_a_temporary_folder_with_a_blank_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path of the socket is one of several words of a dsn."""
+    for name, chosen in (("a b", "/tmp"), ("ab", str(tmp_path / "ab"))):
+        (tmp_path / name).mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / name))
+        monkeypatch.setattr(account, "SOCKET_PATH_MAX", 1000)
+        assert str(account.reachable_base(lambda _: True)) == chosen
+
+
 def test_a_missing_installation_of_postgres_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "PACKAGE", "no_such_package_here")
     with embedded(tmp_path) as server, pytest.raises(TaskFault) as caught:

@@ -165,6 +165,8 @@ def test_a_standby_of_mariadb_applies_what_it_has_received_before_its_promotion(
         assert numbers(group.standby) == [1, 2, 3]
     finally:
         group.close(keep_data=False)
+    files = sorted(path.name for path in package_folder.rglob("*") if path.is_file())
+    assert files == ["server.log", "server.log"]
 
 
 def test_the_old_primary_takes_the_history_of_the_promoted_standby(group: Group) -> None:
