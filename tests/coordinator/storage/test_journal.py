@@ -394,7 +394,7 @@ def test_a_full_disk_that_keeps_a_journal_from_being_read_is_a_fault_of_that_jou
 
     place = a_run(tmp_path)
     monkeypatch.setattr(journal_module, "_connect", full)
-    with pytest.raises(JournalFault, match="cannot be read: .*full"):
+    with pytest.raises(JournalFault, match=r"cannot be read: .*full"):
         read(place)
 
 
