@@ -28,6 +28,7 @@ from proveout.core import statistics
 from proveout.core.data_classes import field, record
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import count_of, is_estimate
+from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import RUNGS
 from proveout.dsl.plan.plan import to_data
 from proveout.proto.events import Metrics, RunStarted
@@ -324,10 +325,12 @@ def _together(trees: Sequence[Mapping[str, Any]], known: Between, place: Place, 
             }
         elif all(isinstance(part, Mapping) for part in parts):
             if all(map(is_estimate, parts)):
-                variance = known.of(place, (*path, name))
-                found[name] = parts[0] if len(parts) == 1 and variance is None else statistics.of_runs(parts, variance)
+                variance, kind = known.of(place, (*path, name)), metrics.kind((*path, name))
+                alone = len(parts) == 1 and variance is None
+                found[name] = parts[0] if alone else statistics.of_runs(parts, variance, kind)
             elif not any(map(is_estimate, parts)):
-                found[name] = _together(parts, known, place, (*path, name))
+                below = () if not path and name in ("peak", "knee") else (*path, name)  # which are rungs
+                found[name] = _together(parts, known, place, below)
         elif len(parts) == 1 or all(part == parts[0] for part in parts):
             found[name] = parts[0]
     return found

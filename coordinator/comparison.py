@@ -235,8 +235,8 @@ class Row:
 
 @record
 class RungPair:
-    """A rung that both runs measured: its rows, and the whole tree of `{base, other, change}`; `offered`: the rates,
-    where they differ."""
+    """A rung that all runs measured: its rows, and the whole tree of `{base, other, change}`; the `repeats` of each
+    side; `offered`: the rates, where they differ."""
 
     threads: int
     rows: tuple[Row, ...]
@@ -249,7 +249,7 @@ class RungPair:
 class StagePair:
     """A stage in both runs.
 
-    `missing` are rungs that have a valid iteration in one run only, with the short name of the other run. `values`: the
+    `missing` are rungs that some runs have no valid iteration of, with the short name of their side. `values`: the
     metrics of a stage without rungs: estimates over its repeats; the rate of a search, None where it found none.
     """
 
@@ -318,7 +318,7 @@ def compare(
     def at(levels: tuple[float, float]) -> tuple[StagePair, ...]:
         return tuple(
             _stage(
-                (reference.stages[stage], other.stages[stage]),
+                [[run.stages[stage] for run in runs] for runs in sides.values()],
                 _paired(before[stage], after[stage], levels, ()),
                 (REFERENCE, name),
                 reference.plan_stage(stage),
@@ -449,11 +449,12 @@ def _notes(sides: Mapping[str, Sequence[RunResults]]) -> Iterator[str]:
     for name, ended in ((name, run.ended) for name, runs in sides.items() for run in runs):
         if ended is None or ended.status != "finished":
             yield f"{name} did not finish: {ended.reason if ended else 'no end is recorded'}"
-    stages = {name: runs[0].stages for name, runs in sides.items()}
-    for lacking, whole in permutations(reversed(stages), 2):
-        yield from (f"stage {one} was not run in {lacking}" for one in stages[whole] if one not in stages[lacking])
-    yield from (kinds for one in stages[REFERENCE] if (kinds := _kinds(sides, one)) is not None)
-    for name, stage in ((name, stage) for name, found in stages.items() for stage in found.values()):
+    for lacking, whole in permutations([*sides][::-1], 2):
+        every = dict.fromkeys(one for run in sides[whole] for one in run.stages)
+        without = (one for one in every if any(one not in run.stages for run in sides[lacking]))
+        yield from (f"stage {one} was not run in {lacking}" for one in without)
+    yield from (kinds for one in sides[REFERENCE][0].stages if (kinds := _kinds(sides, one)) is not None)
+    for name, stage in ((name, one) for name, runs in sides.items() for run in runs for one in run.stages.values()):
         if stage.search is not None and stage.search.rate is None:
             yield f"{stage.id} found {stage.search.answer} in {name}: {stage.search.reason}"
 
@@ -538,28 +539,30 @@ _KEPT = ("n", "method", "confidence", "chosen_from", "p_value", "missing")
 
 
 def _stage(
-    stages: tuple[StageResult, StageResult], tree: Metrics, names: tuple[str, str], plan: Mapping[str, Any]
+    sides: Sequence[Sequence[StageResult]], tree: Metrics, names: tuple[str, str], plan: Mapping[str, Any]
 ) -> StagePair:
-    base, other = stages
+    base, other = (runs[0] for runs in sides)
     if not base.climbs:
-        values = tuple(row for name in _measured(base) if (row := _value(stages, tree, name)) is not None)
+        values = tuple(row for name in _measured(base) if (row := _value((base, other), tree, name)) is not None)
         return StagePair(id=base.id, kind=base.kind, rungs=(), missing=(), tree=tree, values=values)
-    left, right = ({rung.threads: rung for rung in stage.rungs if rung.tree} for stage in (base, other))
-    whole = tree.get(RUNGS, {})  # without them where one of several runs of a side has left the stage out
-    shared = sorted(threads for threads in left.keys() & right.keys() if str(threads) in whole)
-    rates = {n: offered(left[n].iterations, right[n].iterations, plan) for n in shared}
+    found = [[{rung.threads: rung.iterations for rung in stage.rungs if rung.tree} for stage in runs] for runs in sides]
+    every = {threads for run in chain(*found) for threads in run}
+    whole = tree.get(RUNGS, {})
+    shared = sorted(n for n in every if str(n) in whole and all(n in run for run in chain(*found)))
+    counted = {n: [[item for run in runs for item in run[n]] for runs in found] for n in shared}
+    rates = {n: offered(before, after, plan) for n, (before, after) in counted.items()}
     tree = _without_offered(tree, rates)
     pairs = [
         RungPair(
             threads=threads,
             rows=tuple(_rows(tree[RUNGS][str(threads)], rates[threads])),
             tree=tree[RUNGS][str(threads)],
-            repeats=(len(left[threads].iterations), len(right[threads].iterations)),
+            repeats=(len(counted[threads][0]), len(counted[threads][1])),
             offered=rates[threads],
         )
         for threads in shared
     ]
-    lacking = {threads: names[1] if threads in left else names[0] for threads in left.keys() ^ right.keys()}
+    lacking = {n: names[all(n in run for run in found[0])] for n in every.difference(shared)}
     return StagePair(id=base.id, kind=base.kind, rungs=tuple(pairs), missing=tuple(sorted(lacking.items())), tree=tree)
 
 

@@ -316,7 +316,8 @@ class AgentLost:
 
 @record
 class SystemUp:
-    """A system answers; its settings are part of the fingerprint. Never holds a password."""
+    """A system answers; its settings are part of the fingerprint. Never holds a password. `emptied`: its data was lost,
+    and is not made again yet."""
 
     system: str
     host: str
@@ -324,6 +325,7 @@ class SystemUp:
     version: str
     provisioned: bool
     settings: dict[str, str] = field(default_factory=dict)
+    emptied: bool = False
 
 
 @record

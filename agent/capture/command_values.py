@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from proveout.agent.capture.kinds import observe
-from proveout.agent.capture.query_values import ROWS_MAX, NoValue, ValueTable, read_values, shown
+from proveout.agent.capture.query_values import NoValue, ValueTable, read_values, shown
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.errors import TaskFault
@@ -33,7 +33,8 @@ from proveout.proto.wire.tasks import RunCapture, RunCommand, measured_name
 # JSON is that of RFC 8259: no NaN, no infinity. Regular expressions are matched by RE2, in time linear in the text.
 
 DEPTH_MAX = 50
-CELLS_MAX = 100_000
+ROWS_MAX, CELLS_MAX = 100_000, 1_000_000
+"""More than a day of seconds."""
 KEY_MAX, NUMBER_MAX = 200, 80
 _MARK = re.compile(r"[=:]")
 _NUMBER_AND_UNIT = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*[A-Za-zµ%/]+")

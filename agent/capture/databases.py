@@ -287,7 +287,7 @@ class StatementReports:
         before, after = self._readings[first.number - 1], self._readings[second.number - 1]
         spent = {id: grown for id, now in after.items() if (grown := _grown(before.get(id), now)) is not None}
         ranked = sorted(spent, key=lambda id: (-spent[id].seconds, id))
-        texts = self._session.texts(ranked[: 2 * TOP])
+        texts = self._session.texts(ranked)
         own = [id for id in ranked if MARK in texts.get(id, "")]
         kept = [id for id in ranked if id not in own]
         total = {

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from proveout.agent.capture.kinds import observe
 from proveout.agent.daemon.tasks import TaskContext
@@ -110,7 +110,11 @@ def same(found: Any, wanted: str) -> bool:
     if found is None:
         return False
     try:
-        return number(found) == float(wanted)
+        read = number(found)
+        if read != float(wanted):
+            return False
+        # a float has no room for the digits of a larger key
+        return abs(read) < 2**53 or isinstance(found, float) or Decimal(str(found)) == Decimal(wanted)
     except (NoValue, ValueError):
         pass
     text = str(found).lower() if isinstance(found, bool) else str(found)
@@ -137,9 +141,36 @@ def open_session(endpoint: Endpoint) -> QuerySession:
     return adapter(endpoint.engine).query_session(endpoint)
 
 
-def values_of(endpoint: Endpoint, query: str, values: Sequence[MeasuredValue]) -> tuple[tuple[str, float], ...]:
+class GivenUp:
+    """Whether the task of a query, which runs in another thread, was cancelled: then its session is broken off."""
+
+    def __init__(self) -> None:
+        self._lock, self._session, self._is_set = threading.Lock(), cast("QuerySession | None", None), False
+
+    def __call__(self) -> bool:
+        return self._is_set
+
+    def watch(self, session: QuerySession) -> QuerySession:
+        """The session, which `set` breaks off."""
+        with self._lock:
+            self._session = session
+            if self._is_set:
+                session.abort()
+        return session
+
+    def set(self) -> None:
+        """Make the query under way fail."""
+        with self._lock:
+            self._is_set = True
+            if self._session is not None:
+                self._session.abort()
+
+
+def values_of(
+    endpoint: Endpoint, query: str, values: Sequence[MeasuredValue], given_up: GivenUp
+) -> tuple[tuple[str, float], ...]:
     """The values of a query. TaskFault: that of the database, or `missing` when a value cannot be read."""
-    session = open_session(endpoint)
+    session = given_up.watch(open_session(endpoint))
     try:
         return _values(session, query, values)
     except NoValue as fault:
@@ -165,11 +196,8 @@ def quoted(query: str) -> str:
 # ---- waits -----------------------------------------------------------------------------------------------------------
 
 
-def wait_until(endpoint: Endpoint, wait: WaitUntil, given_up: Callable[[], bool]) -> float:
-    """Ask until the value is there; return the seconds that it took. TaskFault `timeout` at the bound.
-
-    `given_up` returns whether the task was cancelled; it ends the wait within one interval.
-    """
+def wait_until(endpoint: Endpoint, wait: WaitUntil, given_up: GivenUp) -> float:
+    """Ask until the value is there; return the seconds that it took. TaskFault `timeout` at the bound."""
     began_s = time.monotonic()
     attempts, found = 0, "no row"
     session: QuerySession | None = None
@@ -178,7 +206,7 @@ def wait_until(endpoint: Endpoint, wait: WaitUntil, given_up: Callable[[], bool]
             left_s = began_s + wait.within_s - time.monotonic()
             if attempts and left_s <= 0.0:
                 break
-            session = session or open_session(endpoint)
+            session = session or given_up.watch(open_session(endpoint))
             rows = _bounded(session, lambda: session.rows(wait.query, 1), max(left_s, LIMIT_S))[1]  # noqa: B023
             attempts += 1
             if rows and rows[0] and same(rows[0][0], wait.equals):

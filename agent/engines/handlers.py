@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import DataCopy, ProvisionedSystem, Settings, TakesRole, row_text
@@ -36,6 +36,10 @@ from proveout.proto.wire.tasks import (
     StopSystem,
 )
 
+if TYPE_CHECKING:
+    from proveout.agent.capture.query_values import GivenUp
+
+T = TypeVar("T")
 ROWS_MAX = 100_000
 OBJECTS_MAX = 1_000
 """More objects are not listed; their digest stands for them."""
@@ -273,21 +277,23 @@ async def run_sql(context: TaskContext, spec: RunSql) -> SqlDone:
         wait_s = 0.0
         if spec.wait_until.query:
             with text_of_plan(end.engine, "wait_until.query"):
-                wait_s = await _cancellable(lambda given_up: query_values.wait_until(end, spec.wait_until, given_up))
+                wait = partial(query_values.wait_until, end, spec.wait_until)
+                wait_s = await _cancellable(wait, query_values.GivenUp())
         values: tuple[tuple[str, float], ...] = ()
         if spec.query:
             with text_of_plan(end.engine, "query"):
-                values = await asyncio.to_thread(query_values.values_of, end, spec.query, spec.values)
+                read = partial(query_values.values_of, end, spec.query, spec.values)
+                values = await _cancellable(read, query_values.GivenUp())
     return SqlDone(counts=counts, elapsed_s=elapsed_s, wait_s=wait_s, values=values)
 
 
-async def _cancellable(work: Callable[[Callable[[], bool]], float]) -> float:
-    """Run blocking work in a thread; its argument returns whether the task was cancelled."""
-    ended = threading.Event()
+async def _cancellable(ask: Callable[[GivenUp], T], given_up: GivenUp) -> T:
+    """The result of blocking queries in a thread, which end when the task is cancelled."""
     try:
-        return await asyncio.to_thread(work, ended.is_set)
-    finally:
-        ended.set()
+        return await asyncio.to_thread(ask, given_up)
+    except asyncio.CancelledError:
+        given_up.set()
+        raise
 
 
 async def checkpoint(context: TaskContext, spec: Checkpoint) -> Done:

@@ -79,8 +79,10 @@ def _of_uri(dsn: str) -> str:
         return ""
     if not parts.scheme or not parts.username:
         return ""
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
     options = f"?{urlencode({'unix_socket': socket})}" if socket else ""
-    return f"{parts.scheme}://{parts.username}@{parts.hostname or ''}{port}{parts.path}{options}"
+    return f"{parts.scheme}://{parts.username}@{host}{port}{parts.path}{options}"
 
 
 def _of_connect_string(dsn: str) -> str:

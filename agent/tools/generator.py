@@ -202,8 +202,9 @@ def _plain(rate: float) -> str:
 
 OVERTIME_S = 20.0
 CPU_EVERY_S = 0.2
-OUTPUT_MAX = 1024 * 1024
-FILE_BYTES_MAX = 16 * 1024 * 1024
+OUTPUT_MAX = FILE_BYTES_MAX = 16 * 1024 * 1024
+KEPT_MAX = 1024 * 1024
+"""Characters of an output that the run keeps."""
 LOG_BYTES_MAX = 1 << 30
 
 
@@ -218,6 +219,15 @@ async def run_generator(context: TaskContext, spec: RunLoad) -> LoadResult:
         return await _Generator(context, spec, model, folder).run()
     finally:
         await asyncio.to_thread(folder.leave)
+
+
+def kept(output: str) -> str:
+    """The output as the run keeps it: of a long one both ends."""
+    half = KEPT_MAX // 2
+    left_out = len(output) - 2 * half
+    if left_out <= 0:
+        return output
+    return f"{output[:half]}\n[{left_out:,} characters are left out here]\n{output[-half:]}"
 
 
 def _unprivileged() -> Privileges:
@@ -256,7 +266,7 @@ class _Generator:
         finally:
             await asyncio.shield(asyncio.gather(*(program.kill() for program in programs)))
         self._context.sample_all(measured.seconds)
-        text = self._without_password(output.decode(errors="replace"))
+        text = kept(self._without_password(output.decode(errors="replace")))
         result = self._result(measured, text, began_ns - t0_ns)
         return replace(result, values=tuple(values))
 

@@ -149,7 +149,8 @@ class Program:
         while part := await self._stdout.read(65_536):
             size += len(part)
             if size > longest:
-                raise TaskFault("fault", f"its output is longer than {longest:,} bytes")
+                what = f"its output is longer than {longest:,} bytes"
+                raise TaskFault("fault", what, way_out="let it print less often, as sysbench by --report-interval")
             parts.append(part)
         return b"".join(parts)
 

@@ -13,9 +13,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Literal, assert_never
 
 import psutil
@@ -24,6 +23,7 @@ from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.embedded.server import Embedded, EmbeddedServer
 from proveout.agent.engines.handlers import resource_name
 from proveout.agent.errors import TaskFault
+from proveout.agent.tuning.files import Files
 from proveout.agent.tuning.programs import Processes
 from proveout.core import child_process
 from proveout.core.data_classes import dataclass, field
@@ -87,7 +87,7 @@ class HostDisturbances:
                 server = self._server(system)
                 if server is None:
                     return None
-                return ServerFact(state=server.state, data=str(server.data), is_standby=server.is_standby)
+                return ServerFact(state=server.state, data=os.path.realpath(server.data), is_standby=server.is_standby)
             case AddressQuery(name=name):
                 return _addresses(name)
             case PlaceQuery():
@@ -99,7 +99,7 @@ class HostDisturbances:
             case QdiscQuery(name=name):
                 return _qdisc(name)
             case SpaceQuery(path=path):
-                return _space(Path(path))
+                return _space(path)
             case BusyQuery():
                 return BusyFact(usable=tuple(sorted(os.sched_getaffinity(0))), busy=self._running(), share=self._share)
             case _:
@@ -122,7 +122,7 @@ class HostDisturbances:
                     raise TaskFault("missing", f"the agent has not started a server of {system}")
                 server.disturb(verb)
             case TakeSpace(path=path, size_bytes=size_bytes):
-                _take(Path(path), size_bytes)
+                _take(path, size_bytes)
             case BusyCpus(cpus=cpus, share=share):
                 self._share = share
                 for cpu in cpus:
@@ -142,8 +142,8 @@ class HostDisturbances:
                 if action and (server := self._server(system)) is not None:
                     server.recover()
             case TakeSpace(path=path):
-                with suppress(FileNotFoundError), _folder(Path(path)) as folder:
-                    os.unlink(Path(path).name, dir_fd=folder)
+                with suppress(FileNotFoundError), Files().folder(path) as (folder, name):
+                    os.unlink(name, dir_fd=folder)
             case BusyCpus():
                 self._release()
             case _:
@@ -178,35 +178,25 @@ class HostDisturbances:
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _folder(path: Path) -> Iterator[int]:
-    """The folder of a path, open: no link in place of it, and none in place of the file, is followed."""
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def _space(path: str) -> SpaceFact | None:
+    with suppress(FileNotFoundError), Files().folder(path) as (folder, name):
+        room, taken = os.fstatvfs(folder), 0
+        with suppress(FileNotFoundError):
+            taken = os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
+        return SpaceFact(free_bytes=room.f_bavail * room.f_frsize, taken_bytes=taken)
+    return None
 
 
-def _space(path: Path) -> SpaceFact | None:
-    try:
-        room = os.statvfs(path.parent)
-    except OSError:
-        return None
-    taken = path.lstat().st_size if os.path.lexists(path) else 0
-    return SpaceFact(free_bytes=room.f_bavail * room.f_frsize, taken_bytes=taken)
-
-
-def _take(path: Path, size_bytes: int) -> None:
+def _take(path: str, size_bytes: int) -> None:
     """Allocate a file; nothing of it is left if that fails."""
     try:
-        with _folder(path) as folder:
+        with Files().folder(path) as (folder, name):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(path.name, flags, 0o600, dir_fd=folder)
+            descriptor = os.open(name, flags, 0o600, dir_fd=folder)
             try:
                 os.posix_fallocate(descriptor, 0, size_bytes)
             except OSError:
-                os.unlink(path.name, dir_fd=folder)
+                os.unlink(name, dir_fd=folder)
                 raise
             finally:
                 os.close(descriptor)

@@ -97,8 +97,9 @@ def _output(process: subprocess.Popen[bytes], within_s: float) -> Output:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program with its children, which would go on to change the host while it is set back."""
-    if process.poll() is None:
+    """Kill a program with its children, which would go on to change the host while it is set back; those of one that
+    has ended too. Until it is waited for, its number names no other group."""
+    if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 

@@ -263,7 +263,11 @@ class Tuner:
 
         def work() -> bool:
             if self._journal is not None:
-                Hold(run=run, boot=boot(), from_unix_s=time.time(), hold_s=hold_s).store(self.directory)
+                try:
+                    Hold(run=run, boot=boot(), from_unix_s=time.time(), hold_s=hold_s).store(self.directory)
+                except OSError as error:  # the agent of the next boot would undo the changes
+                    _log.error("the host is not rebooted: %s", error)
+                    return False
                 self._journal.close()
                 self._journal = None
             return reboot()

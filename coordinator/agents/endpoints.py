@@ -104,7 +104,8 @@ def filled(system: System, dsn: str, value: Callable[[str], str]) -> str:
             return match["open"] + quote(secret, safe="") + match["close"]
         if engines.of(system.engine).dsn_form not in {"conninfo", "uri"}:
             return match["open"] + secret + match["close"]
-        return "'" + secret.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        # with these a value is the same in quotes, without, and as a part of one
+        return match["open"] + re.sub(r"[\\'\s]", r"\\\g<0>", secret) + match["close"] if secret else "''"
 
     return _REFERENCE.sub(put, dsn)
 

@@ -165,14 +165,16 @@ def _verdict(plan: Plan, check: Check, earlier: Sequence[RunResults]) -> Verdict
         return None
     fewest, level = min(ladder.repeat for ladder in read), max(map(_level, read))
     judged = [judge(check.check.text, environment(results)) for results in earlier]
+    reached = (one.outcome for one in earlier[0].verdicts if (one.id, one.check) == (check.id, check.check.text))
+    outcome = next(reached, judged[0].outcome)  # which had its void attempts and broken limits against it too
     chances = []
     for one in judged:
         each = [None if value is None else chance_again(value, limit, fewest, level) for value, limit in one.deciding]
         missed = [1.0 - chance for chance in each if chance is not None]
         if not each or len(missed) < len(each):
-            return VerdictPower(id=check.id, outcome=judged[0].outcome, chance=None)
+            return VerdictPower(id=check.id, outcome=outcome, chance=None)
         chances.append(max(1.0 - sum(missed), 0.0))
-    return VerdictPower(id=check.id, outcome=judged[0].outcome, chance=sum(chances) / len(chances))
+    return VerdictPower(id=check.id, outcome=outcome, chance=sum(chances) / len(chances))
 
 
 def lines(found: Foreseen) -> Iterator[str]:

@@ -293,11 +293,13 @@ class Tail:
         listener = asyncio.create_task(self._listen())
         try:
             while True:
-                driven = is_driven(self._directory)
+                driven, follows = is_driven(self._directory), self._last > 0
                 batch = await self._batch(driven)
                 if batch:
                     yield batch
-                if any(isinstance(stamped.event, RunFinished) for stamped in batch[-3:]) or not driven:
+                # one that was there already may be of the sitting before: a resume is about to record its begin
+                ended = follows and any(isinstance(stamped.event, RunFinished) for stamped in batch[-3:])
+                if ended or not driven:
                     return
                 await asyncio.sleep(self._poll_s)
         finally:

@@ -167,10 +167,10 @@ class Recording:
         return _only(self.rates(metric, window))
 
     def sum_rates(self, metric: str, window: Window, pieces: Pieces | None = None) -> Values | None:
-        """`rates` summed over all labels (devices, interfaces); None when no label gives one."""
-        labels = self.labels(metric)
+        """`rates` summed over all labels (devices, interfaces); None without any, or where one is not known."""
+        labels = [*self.labels(metric)]
         found = [rates for label in labels if (rates := self.rates(metric, window, label, pieces)) is not None]
-        return np.asarray(sum(found)) if found else None
+        return np.asarray(sum(found)) if found and len(found) == len(labels) else None
 
     def sum_rate(self, metric: str, window: Window) -> float | None:
         """`rate` summed over all labels."""
@@ -537,25 +537,29 @@ def waits_metrics(
 
     DB time is what the server itself accounts for (`wait.db_time_s_total`), else the sum of all events' seconds. Each
     line's share is of DB time; lines are never rescaled, and may come to more than 100 % of what a server accounts for.
+    Nothing where the samples cover too little of the window, or the counters of the DB time were reset in it.
     """
-    seconds, counts = _spent(recording, window, "wait.seconds_total"), _spent(recording, window, "wait.count_total")
-    covered = recording.coverage(window) * window.seconds
-    if covered <= 0.0:
+    seconds, reset = _spent(recording, window, "wait.seconds_total")
+    counts, uncounted = _spent(recording, window, "wait.count_total")
+    total, coverage = recording.delta("wait.db_time_s_total", window), recording.coverage(window)
+    if recording.row("wait.db_time_s_total") is None and not reset:
+        total = sum(seconds.values())
+    if total is None or coverage < COVERAGE_MIN:
         return {}, ()
-    accounted = recording.delta("wait.db_time_s_total", window)
-    total = sum(seconds.values()) if accounted is None else accounted
-    metrics: dict[str, Any] = {"db_time_s": total, "active_sessions": total / covered}
-    if total > 0.0:
+    metrics: dict[str, Any] = {"db_time_s": total, "active_sessions": total / (coverage * window.seconds)}
+    if total > 0.0 and not reset.intersection(ON_CPU):
         metrics["cpu_fraction"] = sum(seconds.get(label, 0.0) for label in ON_CPU) / total
-    known = _known(recording)
+    known = _known(recording) - reset - uncounted
     if named := [name for name in events if name in known]:
         metrics[EVENTS] = {name: _event(name, seconds, counts, total) for name in named}
     return metrics, top_waits(seconds, total, counts, len(seconds)) if total > 0.0 else ()
 
 
-def _spent(recording: Recording, window: Window, metric: str) -> dict[str, float]:
+def _spent(recording: Recording, window: Window, metric: str) -> tuple[dict[str, float], frozenset[str]]:
+    """The growth by label, and the events for which it is not known: a server that was started again counts from 0."""
     found = {label: recording.delta(metric, window, label) for label in recording.labels(metric)}
-    return {label: value for label, value in found.items() if value is not None}
+    known = {label: value for label, value in found.items() if value is not None}
+    return known, frozenset(label.rpartition(":")[2] for label in found.keys() - known.keys())
 
 
 def _known(recording: Recording) -> frozenset[str]:

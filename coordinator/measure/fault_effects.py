@@ -449,7 +449,7 @@ def effect(
         outage_ns=outage.end_ns - outage.from_ns,
         outage_from_ns=outage.from_ns,
         outage_usual_ns=outage.usual_ns,
-        outage_at_least=outage.is_unusual and outage.is_open,
+        outage_at_least=outage.is_open and (outage.is_unusual or _too_near(outage, one, next_ns)),
         recovery_ns=None if recovered_ns is None else recovered_ns - one.begins_ns,
         recovery_at_least_ns=_at_least_ns(one, back, outage, judged_ns) if recovered_ns is None else None,
         recovery_level=back.level if back else None,
@@ -604,13 +604,18 @@ def _outage(gaps: Gaps, usual: _Usual | None, one: Occurrence, until_ns: int, ne
     held = (gaps.until_ns > one.begins_ns) & (gaps.begins_ns < until_ns)
     held[np.argmax(gaps.until_ns > one.begins_ns)] = True  # the first one, where none begins before `until_ns`
     longest_ns = usual.longest_gap_ns if usual else 0
-    begins = np.maximum(gaps.begins_ns[held], one.begins_ns - longest_ns)
     ends = gaps.until_ns[held] if next_ns is None else np.minimum(gaps.until_ns[held], next_ns)
+    begins = np.minimum(np.maximum(gaps.begins_ns[held], one.begins_ns - longest_ns), ends)
     index = int(np.argmax(ends - begins))
     cut = int(ends[index]) < int(gaps.until_ns[held][index])
     last = gaps.is_open and int(gaps.until_ns[held][index]) == int(gaps.until_ns[-1])
     usual_ns = round(usual.gap_ns(int(held.sum()))) if usual else None
     return _Outage(from_ns=int(begins[index]), end_ns=int(ends[index]), is_open=cut or last, usual_ns=usual_ns)
+
+
+def _too_near(outage: _Outage, one: Occurrence, next_ns: int | None) -> bool:
+    """Whether the next fault began before a time without service could become unusual."""
+    return next_ns is not None and next_ns - one.begins_ns <= (outage.usual_ns or 0)
 
 
 # ---- recovery and failures ---------------------------------------------------------------------------------------

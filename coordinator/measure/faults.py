@@ -379,7 +379,8 @@ def _effects(
             level=_fault_level(streams),
             is_open=any(stream.rate is not None for stream in streams),
         )
-        disturbed.append((one.begins_ns, held.until_ns if held.until_ns is not None else one.begins_ns))
+        ends = (one.begins_ns, held.until_ns, one.healed_ns)  # it may be in place while the next ones come and go
+        disturbed.append((one.begins_ns, max(at_ns for at_ns in ends if at_ns is not None)))
         effects.append(Effect() if one.error else held)
     return effects
 

@@ -367,7 +367,8 @@ def write(gathering: Gathering, directory: Path) -> None:
         folder = directory.parent / "outputs"
         folder.mkdir(exist_ok=True)
         suffix = gathering.suffixes.get(key, ".txt")
-        name = f"{stem}-{gathering.names.get(key, 'load')}-{gathering.hosts[key]}{suffix}"
+        load = f"load-{gathering.loads[key]}" if key in gathering.loads else "load"
+        name = f"{stem}-{gathering.names.get(key, load)}-{gathering.hosts[key]}{suffix}"
         with _replaced(folder / name) as beside:
             beside.write_text(INERT + text if suffix == ".html" else text, encoding="utf-8")
 

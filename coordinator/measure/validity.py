@@ -322,9 +322,10 @@ def _pauses(seen: Observed) -> Iterator[ValidityFinding]:
     starts = [stall.start_ns / 1e9 for stall in long]
     apart = max((later - earlier for earlier, later in itertools.pairwise(starts)), default=window_s)
     longest_s = max((stall.end_ns - stall.start_ns) / 1e9 for stall in long)
-    text = f"{count_of(len(long), 'pause')} of up to {longest_s:.3g} s in a window of {window_s:.3g} s"
+    longest, window = quantity(longest_s, "longest_s"), quantity(window_s, "window_s")
+    text = f"{count_of(len(long), 'pause')} of up to {longest} in a window of {window}"
     if apart > window_s / 2.0:
-        once = "once" if len(long) == 1 else f"{apart:.3g} s apart"
+        once = "once" if len(long) == 1 else f"{quantity(apart, 'apart_s')} apart"
         text += f", {once}: measure for at least four times their distance"
     yield checked(PAUSES, apart <= window_s / 2.0, text)
 
@@ -369,7 +370,7 @@ def _unanswered(seen: Observed) -> Iterator[ValidityFinding]:
     if unfinished:
         oldest_s = (seen.read("unfinished", "age_max_us") or 0.0) / 1e6
         text = f"{unfinished:,.0f} transactions had no answer within 1 s after the load; the oldest waited for "
-        text += f"{oldest_s:.3g} s: percentiles among them are lower bounds"
+        text += f"{quantity(oldest_s, 'oldest_s')}: percentiles among them are lower bounds"
         yield checked("unfinished", False, text)
     yield from _hangs(seen)
 
@@ -380,7 +381,7 @@ def _hangs(seen: Observed) -> Iterator[ValidityFinding]:
         if not load.hangs:
             continue
         hang = load.hangs[0]
-        waited = f"{hang.transaction or 'a connection'} for {hang.waited_ns / 1e9:.3g} s"
+        waited = f"{hang.transaction or 'a connection'} for {quantity(hang.waited_ns / 1e9, 'waited_s')}"
         until = "until its answer" if hang.answered else "until the end of the load, without an answer"
         text = (
             f"{load.hung} of the terminals of {host} ended no transaction in the measure window; one of load worker "

@@ -21,7 +21,7 @@ from proveout.coordinator.results.results import RungResult, RunResults, StageRe
 from proveout.core.data_classes import record
 from proveout.core.errors import PlanProblem
 from proveout.core.json_data import estimate_at
-from proveout.core.numbers import iteration_numbers, rate_unit, rung_name, safe
+from proveout.core.numbers import centre, iteration_numbers, rate_unit, rung_name, safe
 from proveout.proto.events import VerdictReached
 
 # - a verdict: FAIL is `<failure>`; INCONCLUSIVE is `<error>` (it could not be judged, exit code 3);
@@ -423,8 +423,7 @@ def to_bencher(results: RunResults) -> str:
 
 
 def _bencher(estimate: Mapping[str, Any], unit: float = 1.0) -> dict[str, float]:
-    centre = "median" if estimate.get("of") == "median" else "mean"  # of what the interval is
-    ends = {"value": centre, "lower_value": "lower", "upper_value": "upper"}
+    ends = {"value": centre(estimate), "lower_value": "lower", "upper_value": "upper"}
     return {word: estimate[end] * unit for word, end in ends.items() if estimate.get(end) is not None}
 
 

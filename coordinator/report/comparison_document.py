@@ -177,10 +177,13 @@ def _range(numbers: Sequence[MainNumber]) -> str:
 def _lead(run: str, one: MainNumber, place: str) -> str:
     ratio, direction = ratio_in_words(one.row.ratio), one.row.direction
     at = f"with {place}" if one.threads else f"in {place}"
+    sought = SOUGHT["threads"] if one.row.metric == "threads" else ""
     if direction == "none":
-        return f"{one.family} of {run} and {REFERENCE} is not distinguishable {at}: {ratio}"
+        return f"{sought or one.family} of {run} and {REFERENCE} is not distinguishable {at}: {ratio}"
     unsure = f", not judged ({one.row.reason(run)})" if direction == "unknown" else ""
-    if one.family == "throughput":
+    if sought:
+        words = f"the {sought} of {run} is {ratio} that of {REFERENCE} {at}"
+    elif one.family == "throughput":
         words = f"{run} is {ratio} as fast as {REFERENCE} {at}"
     elif one.row.lower_is_better:
         words = f"{run} takes {ratio} the time of {REFERENCE} {at}"

@@ -97,10 +97,11 @@ def rows(results: RunResults) -> Iterator[Row]:
         target = str(plan.get("target", ""))
         targets = {load["name"]: load["target"] for load in plan.get("loads", ())}
         for item, of in _iterations(results, stage):
-            about = of | {"rate_per_s": item.rate, "measure_s": item.measure_s} | blank | labels
+            about = of | {"measure_s": item.measure_s} | blank | labels
             for load, numbers in _transactions(item):
                 path, is_all = _in_load_path(load), numbers["transaction"] in (ALL, in_load(load, ALL))
-                on = about | {"target": targets.get(load, target)}
+                rate = number_at(item.metrics, *path, "rate") or None if load else item.rate
+                on = about | {"target": targets.get(load, target), "rate_per_s": rate}
                 sets = {name: number_at(item.metrics, *path, name) for name in SETS if is_all and name in blank}
                 spent = {name: number_at(item.metrics, *name.split(".")) for name in costs if is_all and not load}
                 yield on | numbers | sets | spent

@@ -67,7 +67,16 @@ from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.storage.run_directory import Command, RunDirectory
 from proveout.coordinator.verdict.checks import reads_points
 from proveout.core.errors import NotInstalled, ProveoutError, one_line
-from proveout.core.numbers import count_of, factor_cells, half_width, percent, quantity, threads, without_notes
+from proveout.core.numbers import (
+    centre,
+    count_of,
+    factor_cells,
+    half_width,
+    percent,
+    quantity,
+    threads,
+    without_notes,
+)
 from proveout.proto.events import ValidityFinding, VerdictReached
 from proveout.proto.tuning_state import tuned
 
@@ -285,7 +294,7 @@ def _reproduction(one: Reproduction) -> tuple[str | Cell, ...]:
         one.title or one.id,
         one.source,
         quantity(one.published, one.metric),
-        quantity(measured.get("mean"), one.metric, half_width(measured)),
+        quantity(measured.get(centre(measured)), one.metric, half_width(measured)),
         times if ends == "-" else f"{times} ({ends})",
         reached,
     )

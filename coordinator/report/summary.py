@@ -40,6 +40,7 @@ from proveout.core.json_data import at_path, estimate_at, number_at
 from proveout.core.numbers import (
     RATIO,
     SOUGHT,
+    centre,
     count_of,
     half_width,
     is_estimate,
@@ -487,7 +488,7 @@ def _read(text: str, scope: Mapping[str, Any]) -> tuple[Any, str]:
         whole, read = value_of(text, scope), ""
     if read in POINTS:
         return whole, read
-    return whole, "median" if isinstance(whole, dict) and whole.get("of") == "median" else "mean"
+    return whole, centre(whole) if isinstance(whole, dict) else "mean"
 
 
 def _bounded(text: str, operator: str, limit: str, scope: Mapping[str, Any]) -> Claim:

@@ -9,12 +9,10 @@ from proveout.coordinator.measure.captures import wait_line
 from proveout.coordinator.results.results import FUNCTIONS, RunResults, StageResult, environment
 from proveout.core.data_classes import record
 from proveout.core.json_data import number_at
-from proveout.core.numbers import percent, rung_name, size
+from proveout.core.numbers import centre, percent, rung_name, size
 from proveout.dsl.expr.evaluation import ExpressionFault, evaluate, metric_of
 from proveout.dsl.plan.stages import label_text, of_stage
 from proveout.proto.events import IterationFinished, Outcome, WaitLine
-
-_ENDS = ("mean", "lower", "upper")
 
 
 @record
@@ -38,9 +36,12 @@ class Reproduction:
 
     @property
     def factor(self) -> Mapping[str, Any]:
-        """The measured number over the published one, with its ends where it has any; empty where it is missing."""
+        """The measured number over the published one, of an extreme its median, with its ends where it has any and
+        their level; empty where it is missing."""
         found = self.measured or {}
-        return {name: found[name] / self.published for name in _ENDS if found.get(name) is not None}
+        keys = {"mean": centre(found), "lower": "lower", "upper": "upper"}
+        ends = {name: found[key] / self.published for name, key in keys.items() if found.get(key) is not None}
+        return ends | ({"confidence": found["confidence"]} if ends and "confidence" in found else {})
 
 
 def reproductions(results: RunResults) -> Iterator[Reproduction]:

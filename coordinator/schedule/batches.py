@@ -349,9 +349,13 @@ def receive_answer(turn: Turn, step: Batch, message: AgentMessage) -> None:
 
 
 def receive_late(turn: Turn, key: str, result: TaskResult) -> None:
-    """Record what the statements or the program of a batch that was given up have done: they must not run again."""
-    _, stage, *_, host = key.split("/")
-    if isinstance(result, SqlDone | CommandDone) and stage != "-":  # such a task belongs to no stage
+    """Record what the statements or the program of a batch that was given up have done: they must not run again; and a
+    system that was started without data: its next start does not say it."""
+    _, stage, *_, what, host = key.split("/")
+    kind, _, name = what.partition(":")
+    if kind == "start" and isinstance(result, SystemStarted) and result.fresh:
+        _started(turn, turn.state.plan.system(name), result)
+    elif isinstance(result, SqlDone | CommandDone) and stage != "-":  # such a task belongs to no stage
         _values_taken(turn, stage, host, result)
 
 
@@ -493,17 +497,19 @@ def _started(turn: Turn, system: System, result: SystemStarted) -> None:
         turn.notice("info", text, system.host)
         turn.set(promoted=(*turn.state.promoted, result.superseded_by))
         return
-    known = system.name in turn.state.started
-    _up(turn, system, result.endpoint, result)
+    state, known = turn.state, system.name in turn.state.started
+    again = result.fresh and not known
+    wiped = system.name in state.pristine and not state.redo  # by a populate, which replaces its data
+    left = state.progress.is_emptied(system.name)
+    made = _made_by(state.plan, state.progress, system.name)
+    lost = bool(made) and ((again and not wiped) or (left and not state.redo))  # the latter by an earlier process
+    _up(turn, system, result.endpoint, result, emptied=lost or left)
     _unlinked(turn, system.name)
     turn.set(started=turn.state.started | {system.name})
-    if known or not result.fresh:  # a running system answers a repeated start like the first
-        return
-    wiped = system.name in turn.state.pristine  # by a populate, which replaces its data
-    turn.set(pristine=turn.state.pristine | {system.name})
-    if not wiped and any(name == system.name for _, name in turn.state.progress.populated):
-        made = _made_by(turn.state.plan, turn.state.progress, system.name)
-        _redo(turn, made, f"the data of {system.name} is lost; it is populated again")
+    if again:
+        turn.set(pristine=turn.state.pristine | {system.name})
+    if lost:
+        _redo(turn, made, f"the data of {system.name} is lost; it is made again")
 
 
 def _inspect_followers(turn: Turn, primary: System) -> None:
@@ -523,16 +529,17 @@ def _redo(turn: Turn, due: Iterable[Stage], reason: str) -> None:
 
 
 def _made_by(plan: Plan, progress: RunProgress, system: str) -> list[Populate | Sql]:
-    """The stages that have ended and that a system's data is from: not a populate whose tables were dropped, nor the
-    statements between the two."""
+    """The stages that a system's data is from, those that have ended and statements that have run a part of their
+    repeats: not a populate whose tables were dropped, nor the statements between the two."""
     made: list[Populate | Sql] = []
     for stage in plan.stages:
-        if not progress.has_run(stage.id):
+        begun = progress.taken_values(stage.id) and iteration_order.ladder_of_step(plan, stage) is None
+        if not (progress.has_run(stage.id) or begun):
             continue
         match stage:
             case Populate(into=into) if system in into:
                 made.append(stage)
-            case Sql(system=name) if name == system:
+            case Sql(system=name, statements=statements) if name == system and statements:
                 made.append(stage)
             case Drop(systems=systems, workload=workload) if system in systems:
                 loads = [n for n, one in enumerate(made) if isinstance(one, Populate) and one.workload == workload]
@@ -560,7 +567,7 @@ def _copied(turn: Turn, system: str) -> None:
     _redo(turn, due, f"{system} is copied again, and what had changed its copy runs again")
 
 
-def _up(turn: Turn, system: System, endpoint: Endpoint, result: SystemStarted) -> None:
+def _up(turn: Turn, system: System, endpoint: Endpoint, result: SystemStarted, *, emptied: bool = False) -> None:
     turn.set(endpoints={**turn.state.endpoints, system.name: endpoint})
     up = SystemUp(
         system=system.name,
@@ -569,6 +576,7 @@ def _up(turn: Turn, system: System, endpoint: Endpoint, result: SystemStarted) -
         version=endpoint.version,
         provisioned=system.provision is not None,
         settings=dict(result.settings),
+        emptied=emptied,
     )
     earlier = [e for e in turn.state.progress.history if isinstance(e, SystemUp) and e.system == system.name]
     if system.name not in turn.state.started or earlier[-1:] != [up]:

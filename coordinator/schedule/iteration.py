@@ -400,8 +400,8 @@ def void(turn: Turn, step: Iterating, reason: str, *, rerun: bool) -> None:
 
 def time_out(turn: Turn, step: Iterating) -> None:
     """Fail the iteration because its phase has passed its deadline."""
-    armed = {*step.loads, *step.captures, *step.faults} - step.ready
-    waiting = armed if step.phase == "arming" else unanswered(step)
+    unarmed = {*step.loads, *step.faults} - step.ready  # no load waits for a capture
+    waiting = unarmed if step.phase == "arming" else unanswered(step)
     key = min(waiting, default="summary/coordinator")
     failed(turn, step, key, TaskError(code="timeout", message=f"no answer while {step.phase}"))
 

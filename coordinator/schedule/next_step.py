@@ -149,11 +149,12 @@ def conclude(turn: Turn) -> None:
     state = turn.state
     for system in reversed(start_order(state.plan)):
         started = system.provision is not None or (not keep and system in restored_files(state.plan))  # it has a copy
-        stoppable = started and system.host in state.up and system.name in state.endpoints
-        if stoppable and not end.hurried:
-            # one attempt only: the agent stops a system that a task cannot stop when the session closes
-            stop = StopSystem(system=system.name, data_root=state.setup.data_root, remove=not keep)
-            batch(turn, [[(system.host, stop)]], "stop")
+        # also one that an earlier coordinator process has started, when its data is removed
+        stoppable = started and system.host in state.up and (system.name in state.endpoints or not keep)
+        # one attempt only: the agent stops a system that a task cannot stop when the session closes
+        stop = StopSystem(system=system.name, data_root=state.setup.data_root, remove=not keep)
+        waves = [[(system.host, stop)]] if stoppable and not end.hurried else []
+        if batch(turn, waves, "stop", name=f"stop:{system.name}"):
             turn.set(endpoints={name: one for name, one in state.endpoints.items() if name != system.name})
             return
     if revert_tuning(turn, systems=False):
@@ -303,6 +304,9 @@ def _populate_again(turn: Turn) -> bool:
         return True
     forget_parts(turn, stage)
     turn.set(redo=turn.state.redo[1:])
+    for up in () if turn.state.redo else turn.state.progress.folded.systems.values():
+        if up.emptied:
+            turn.emit(replace(up, emptied=False))
     return True
 
 

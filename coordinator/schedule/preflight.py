@@ -329,9 +329,9 @@ def preflight(turn: Turn, *, measuring: bool) -> bool:
     if name in state.preflights or not state.setup.preflight:
         return False
     asked = f"preflight:{name}"
-    if asked not in state.preflights:
+    if asked not in state.parts_done:  # forgotten with the loss of an agent, which cancels all checks
         waves = [_step_loads(turn)] if measuring else _systems(turn)
-        turn.set(preflights=state.preflights | {asked}, found=())
+        turn.set(found=())
         if batch(turn, waves, "preflight", name=asked):
             return True
     turn.set(preflights=turn.state.preflights | {name})

@@ -356,12 +356,19 @@ def forget_host(turn: Turn, host: str) -> None:
 
 
 def populate_part(turn: Turn, stage: Populate) -> bool:
-    """Load each system, set up propagation from it, save copies for resets; False when all is done."""
+    """Load each system, set up propagation from it, save copies for resets; False when all is done.
+
+    When data was lost, a system that has its data, and shares it with no other, keeps it as it is.
+    """
     if _wipe(turn, stage):
         return True
     state = turn.state
+    joined = {one.name for pair in propagations(state.plan) for one in pair}
+    kept = set[str]()
+    if stage.id in state.redo:
+        kept = {name for name in stage.into if name not in joined and not state.progress.is_emptied(name)}
     checked = invariants_after(state.plan.workload(stage.workload)) is not None
-    for name in stage.into:
+    for name in (name for name in stage.into if name not in kept):
         part = part_of(stage, f"invariants:{name}")
         if _populate(turn, stage, name) or (checked and _check_invariants(turn, stage, [name], name=part)):
             return True
@@ -372,6 +379,7 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
     copies = [
         (f"save:{one.name}", one.host, SnapshotSystem(system=one, data_root=state.setup.data_root, action="save"))
         for one in snapshots_after_populate(state.plan, stage)
+        if one.name not in kept
     ]
     # then the copies of the running systems that it has populated
     return next_task(turn, stage, copies) or _send(turn, stage.id, database_copies(state.plan, stage), systems=True)

@@ -321,6 +321,11 @@ class RunProgress:
         found = self.folded.stages.get(stage)
         return found.values[-1].repeat if found is not None and found.values else 0
 
+    def is_emptied(self, system: str) -> bool:
+        """Whether a system has lost its data, and not all of it is made again."""
+        newest = self.folded.systems.get(system)
+        return newest is not None and newest.emptied
+
     def has_run(self, stage: str) -> bool:
         """Whether a stage has ended and was not skipped."""
         ended = self.finished(stage)

@@ -51,7 +51,9 @@ def start(
     plan: Plan, setup: Setup, progress: RunProgress, evaluator: ResultEvaluator, at_s: float
 ) -> tuple[State, tuple[Command, ...]]:
     """The state of a run that begins, or goes on after the events that `facts` are made of."""
-    left_tuned = setup_stages.applied_before(progress)
+    # a host that keeps data is dialled before the end as well; the data on this machine are removed by the coordinator
+    with_data = (up.host for up in progress.folded.systems.values() if up.provisioned)
+    left_tuned = setup_stages.applied_before(progress).union(h for h in with_data if not plan.host(h).is_local)
     state = State(plan=plan, setup=setup, progress=progress, began_s=at_s, left_tuned=left_tuned)
     turn = Turn(state, at_s, evaluator)
     next_step.settle(turn)
@@ -129,7 +131,7 @@ def _receive(turn: Turn, event: MessageReceived) -> None:
     if isinstance(message, TaskDone) and key.split("/")[-2] == RebootHost.named:
         _reboots(turn, event.host, key.split("/")[1])
     step = turn.state.step
-    if isinstance(message, TaskDone) and not isinstance(step, Batch):
+    if isinstance(message, TaskDone) and not (isinstance(step, Batch) and key in step.pending):
         receive_late(turn, key, message.result)
     if isinstance(step, Iterating):
         iteration.receive(turn, step, message)

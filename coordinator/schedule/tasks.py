@@ -24,10 +24,12 @@ from proveout.dsl.plan.plan import Plan, Workload, all_tunings
 from proveout.dsl.plan.stages import (
     Arrival,
     Closed,
+    CommandRun,
     Drop,
     Ladder,
     Phased,
     Populate,
+    Reboot,
     Reset,
     Search,
     Think,
@@ -102,15 +104,14 @@ def snapshots_after_populate(plan: Plan, stage: Populate) -> tuple[System, ...]:
 
 
 def is_dispensable(plan: Plan, host: str, without: Collection[str], finished: Container[str]) -> bool:
-    """Whether a run can continue without a host: no system is on it, and each remaining stage keeps a client."""
-    gone = {*without, host}
-    left = [s for s in plan.stages if isinstance(s, Populate | Drop | Ladder | Search | Tool) and s.id not in finished]
-    clients = (
-        one.clients
-        for stage in left
-        for one in ([part.stage for part in parts(stage)] if isinstance(stage, Ladder | Search) else [stage])
-    )
-    return all(s.host != host for s in plan.systems) and all(present_hosts(group, gone) for group in clients)
+    """Whether a run can continue without a host: no system is on it, no remaining stage runs a command on it or reboots
+    it, and each keeps a client."""
+    left = [stage for stage in plan.stages if stage.id not in finished]
+    groups = [part.stage.clients for stage in left if isinstance(stage, Ladder | Search) for part in parts(stage)]
+    groups += [stage.clients for stage in left if isinstance(stage, Populate | Drop | Tool)]
+    groups += [(name,) for stage in left if isinstance(stage, Reboot) for name in stage.hosts]
+    groups += [(stage.host,) for stage in left if isinstance(stage, CommandRun)]
+    return all(s.host != host for s in plan.systems) and all(present_hosts(group, {*without, host}) for group in groups)
 
 
 def task_key(run_id: str, slot: tuple[str, int, int, str], what: str, host: str) -> str:

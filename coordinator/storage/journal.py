@@ -439,7 +439,11 @@ def _lock(directory: Path) -> int:
         handle = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as fault:
         raise _unusable(directory, fault) from fault
-    if not linux.lock(handle):
+    for _ in range(4):  # a process that only looks (`is_driven`) has it for an instant
+        if linux.lock(handle):
+            break
+        time.sleep(0.02)
+    else:
         owner = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(handle)
         raise RunInUse(

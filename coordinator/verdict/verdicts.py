@@ -26,7 +26,7 @@ from proveout.coordinator.schedule.tasks import propagations
 from proveout.coordinator.verdict.checks import Judged, holds_for_interval, judge
 from proveout.coordinator.verdict.provenance import Provenance, advise, provenance
 from proveout.core.data_classes import dataclass, record
-from proveout.core.numbers import count_of, number, percent, quantity
+from proveout.core.numbers import count_of, number, percent, quantity, together
 from proveout.core.statistics import BlockSlope, block_slope, chance_to_decide, repeats_confidence
 from proveout.dsl.expr.evaluation import ExpressionFault
 from proveout.dsl.expr.syntax import Name, parse, walk
@@ -532,13 +532,14 @@ def _bounds(stage: Search, probe: IterationFinished) -> Iterator[_Bound]:
     if missed is not None:
         missed += metrics.get("unfinished", {}).get("fraction", 0.0)
         over = missed > bounds.missed_fraction_max
-        text = f"{percent(missed)} of the arrivals due in the window had no answer within 1 s after the load"
-        yield _Bound(not over, over, f"{text} (bound `missed` {percent(bounds.missed_fraction_max)})")
+        share, most = together("fraction", missed, bounds.missed_fraction_max)
+        text = f"{share} of the arrivals due in the window had no answer within 1 s after the load"
+        yield _Bound(not over, over, f"{text} (bound `missed` {most})")
     late_us = metrics.get("schedule", {}).get("p99_us")
     if late_us is not None:
         over = late_us / 1e3 > bounds.lateness_p99_ms_max
-        text = f"p99 of start lateness {late_us / 1e3:.3g} ms (bound `lateness` {bounds.lateness_p99_ms_max:g} ms)"
-        yield _Bound(not over, over, text)
+        late, most = together("p99_us", late_us, bounds.lateness_p99_ms_max * 1e3)
+        yield _Bound(not over, over, f"p99 of start lateness {late} (bound `lateness` {most})")
     seconds = probe.series.get(LATENESS, ())
     if (growth := block_slope(range(len(seconds)), [late / 1e6 for late in seconds])) is not None:
         yield _grows(growth, bounds.lateness_growth_max)

@@ -139,7 +139,7 @@ class _Expansion:
         if (combine := whole.get("combine")) is not None:
             whole = put(whole, "combine", self.filled(combine, "matrix.combine") or combine)
         entry = validate(MatrixEntry, whole, f"{self.path}.matrix", self.problems)
-        axes = self.axes(whole.get("axes")) if entry is not None else None
+        axes = self.axes(whole.get("axes"), entry.combine) if entry is not None else None
         if entry is None or axes is None or not self.fits(axes, entry.combine, matrix):
             return []
         rows = zip(*axes.values(), strict=True) if entry.combine == "zip" else product(*axes.values())
@@ -151,14 +151,15 @@ class _Expansion:
             (name, Cell(of=named.text, labels=one), row) for name, one, row in zip(names, labels, values, strict=True)
         ]
 
-    def axes(self, node: Node | None) -> dict[str, tuple[Scalar, ...]] | None:
+    def axes(self, node: Node | None, combine: str) -> dict[str, tuple[Scalar, ...]] | None:
         """The values of each axis, parameters filled in; None with problems noted."""
         assert isinstance(node, Map)  # noqa: S101 - the model has seen it
-        found = {key.text: self.axis(key, values) for key, values in node.entries}
+        found = {key.text: self.axis(key, values, once=combine != "zip") for key, values in node.entries}
         good = {axis: values for axis, values in found.items() if values is not None}
         return good if len(good) == len(found) else None
 
-    def axis(self, key: Scalar, node: Node) -> tuple[Scalar, ...] | None:
+    def axis(self, key: Scalar, node: Node, *, once: bool) -> tuple[Scalar, ...] | None:
+        """Its values, each `once` where every one meets every value of the other axes."""
         path = f"matrix.{key.text}"
         if key.text in _TAKEN:
             message = f"an axis cannot be called `{key.text}`, which means something in expressions"
@@ -167,10 +168,11 @@ class _Expansion:
         whole = self.filled(node, path)
         items = listed(whole)
         values = [self.filled(item, path) for item in items]
-        if any(not self.is_label(value, path) for value in values) or whole is None:
+        fine = all(self.is_label(value, item.where, path) for value, item in zip(values, items, strict=True))
+        if whole is None or not fine:
             return None
         scalars = tuple(value for value in values if isinstance(value, Scalar))
-        for at, value in enumerate(scalars):
+        for at, value in enumerate(scalars if once else ()):
             if any(same(label_of(value), label_of(other)) for other in scalars[:at]):
                 self.problem(items[at].where, path, f"`{value.text}` is there twice")
                 return None
@@ -187,7 +189,7 @@ class _Expansion:
             self.problem(node.where, path, f"there is no parameter `{alone[1]}`", hint)
         return found
 
-    def is_label(self, node: Node | None, path: str) -> bool:
+    def is_label(self, node: Node | None, where: Where, path: str) -> bool:
         """Whether a value can be a label; a parameter that is not there has its own problem."""
         if node is None or (isinstance(node, Scalar) and node.faulty):
             return False
@@ -195,7 +197,7 @@ class _Expansion:
         if 0 < len(text) <= TEXT_MAX and "${" not in text:
             return True
         hint = f"text of at most {TEXT_MAX} characters, a number, or true and false"
-        self.problem(node.where, path, "this cannot be a value of an axis", hint)
+        self.problem(where, path, "this cannot be a value of an axis", hint)
         return False
 
     def fits(self, axes: Axes, combine: str, matrix: Node) -> bool:
@@ -207,10 +209,16 @@ class _Expansion:
             return False
         count = min(lengths.values()) if combine == "zip" else math.prod(lengths.values())
         if count > self.left:
-            shown = " × ".join(str(length) for length in lengths.values()) if combine != "zip" else str(count)
+            product_of = combine != "zip" and len(axes) > 1
+            shown = f" ({' × '.join(map(str, lengths.values()))})" if product_of else ""
             rest = "" if self.left == CELLS_MAX else f", {self.left} of which are left"
-            message = f"the matrix has {count:,} cells ({shown}); a plan has at most {CELLS_MAX}{rest}"
-            self.problem(matrix.where, "matrix", message, "fewer values, or combine: zip")
+            message = f"the matrix has {count:,} cells{shown}; a plan has at most {CELLS_MAX}{rest}"
+            zipped = ", or combine: zip" if product_of else ""
+            self.problem(matrix.where, "matrix", message, f"fewer values{zipped}")
+            return False
+        rows = [tuple(map(label_of, row)) for row in zip(*axes.values(), strict=True)] if combine == "zip" else []
+        if any(all(map(same, row, other)) for at, row in enumerate(rows) for other in rows[:at]):
+            self.problem(matrix.where, "matrix", "two cells have the same values")
             return False
         self.left -= count
         return True

@@ -25,6 +25,7 @@ from proveout.dsl.rules.host_rules import (
     exporter_problems,
     is_cluster,
     licence_problems,
+    pattern_groups,
     scrape_problems,
 )
 from proveout.dsl.rules.ladder_rules import STAGE_NUMBERS, command_problems, value_problems
@@ -252,7 +253,7 @@ def _command(one: Entry, capture: Capture) -> Capture | None:
         one.problem("a command capture needs `metrics`, by name", "metrics", hint="metrics: {queue: {column: 1}}")
         return None
     command = capture.command if is_given(one.body, "within") else replace(capture.command, within_s=SAMPLE_S)
-    checked, fits = _checked_command(one, command), _measured_values(one, capture.values)
+    checked, fits = _checked_command(one, command, capture.values), _measured_values(one, capture.values)
     for value in capture.values if fits else ():
         if value.kind == "age":
             one.problem("`as: age` is of sql captures", "metrics", value.name, "as", hint="as: level")
@@ -275,9 +276,16 @@ def _measured_values(one: Entry, values: Sequence[MeasuredValue], *, of_stage: b
     return not wrong
 
 
-def _checked_command(one: Entry, command: Command) -> Command | None:
-    """A command with each exit code once; None when an agent would refuse it."""
+def _checked_command(one: Entry, command: Command, values: Sequence[MeasuredValue]) -> Command | None:
+    """A command with each exit code once; None when an agent would refuse it, or its pattern does not give a value."""
     refused = one.object_to(command_problems(command))
+    groups = pattern_groups(command.output.pattern) if command.output.pattern and not refused else ()
+    for value in values if groups else ():
+        for column in (value.column, *(name for name, _ in value.where)):
+            numbered = column.isdecimal() and 1 <= int(column[:9]) <= len(groups)
+            if not numbered and column.lower() not in map(str.lower, groups):
+                hint, refused = did_you_mean(column, groups), True
+                one.problem(f"the pattern has no group `{column}`", "metrics", value.name, hint=hint)
     return None if refused else replace(command, exit_codes=tuple(dict.fromkeys(command.exit_codes)))
 
 
@@ -301,6 +309,6 @@ def sql_stage(one: StageNames, stage: Sql) -> Sql | None:
 
 def command_stage(one: StageNames, stage: CommandRun) -> CommandRun | None:
     host = one.resolve("host", stage.host, one.scope.hosts, "on")
-    command = _checked_command(one, stage.command)
+    command = _checked_command(one, stage.command, stage.values)
     fine = _measured_values(one, stage.values, of_stage=True)
     return replace(stage, command=command) if fine and host is not None and command is not None else None

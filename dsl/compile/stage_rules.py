@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.units import written_duration
@@ -16,7 +17,7 @@ from proveout.dsl.compile.symbols import Draft, Scope
 from proveout.dsl.compile.topology import leads_back
 from proveout.dsl.expr.evaluation import ExpressionFault, evaluate
 from proveout.dsl.plan.iteration_order import groups
-from proveout.dsl.plan.loads import highest, parts, threads_most
+from proveout.dsl.plan.loads import connections, highest, parts, targets
 from proveout.dsl.plan.stages import (
     OWN_SESSIONS,
     Closed,
@@ -67,8 +68,9 @@ def needs_of(draft: Draft) -> tuple[Scalar, ...]:
 
 
 def in_order(drafts: list[Draft], named: Collection[str], problems: Problems) -> list[Draft]:
-    """The stages with those first that others need; as listed where that leaves a choice. Problems: ids that are not
-    among the names of all stages, cycles."""
+    """The stages with those first that others need; as listed where that leaves a choice. Side by side stay the stages
+    of one entry (cells of a matrix, steps of a ladder), and of the one behind it that takes turns with it. Problems:
+    ids that are not among the names of all stages, cycles."""
     ids = [draft.id for draft in drafts if draft.id]
     wanted = {id(draft): {item.text for item in needs_of(draft)} & set(ids) for draft in drafts}
     for draft in drafts:
@@ -76,16 +78,23 @@ def in_order(drafts: list[Draft], named: Collection[str], problems: Problems) ->
             if item.text not in ids and item.text not in named:
                 hint = did_you_mean(item.text, ids)
                 problems.add(item.where, f"there is no stage `{item.text}`", key="needs", hint=hint)
+    at, first = {draft.id: draft.index for draft in drafts}, {draft.index: draft.index for draft in drafts}
+    for draft in drafts:
+        partner = draft.stage.interleaved_with if isinstance(draft.stage, Ladder) else None
+        if partner is not None and at.get(partner) == draft.index - 1:
+            first[draft.index] = first[at[partner]]
     placed: list[Draft] = []
-    left = list(drafts)
+    left, done, entry = list(drafts), set[str](), -1
     while left:
-        done = {draft.id for draft in placed}
-        ready = next((draft for draft in left if wanted[id(draft)] <= done), None)
+        beside = (draft for draft in left if first[draft.index] == entry)
+        ready = next((draft for draft in chain(beside, left) if wanted[id(draft)] <= done), None)
         if ready is None:
             _tell_cycle(left, problems)
             return drafts
         placed.append(ready)
         left.remove(ready)
+        done.add(ready.id)
+        entry = first[ready.index]
     return placed
 
 
@@ -124,13 +133,14 @@ def check_conditions(
     stages: Sequence[Stage], conditions: Sequence[Condition], systems: Mapping[str, System], problems: Problems
 ) -> None:
     """Refuse a condition where a part could run alone: ladders that take turns, systems that propagate."""
-    partners = {stage.interleaved_with for stage in stages if isinstance(stage, Ladder)}
+    partners = {stage.interleaved_with for stage in stages if isinstance(stage, Ladder) and not stage.alone}
     ends = {name for s in systems.values() if s.propagates_to for name in (s.name, s.propagates_to)}
     never = left_out(conditions)
     for one in conditions:
         stage = next((stage for stage in stages if stage.id == one.stage), None)
-        # the cells of a matrix have one condition
-        if isinstance(stage, Ladder) and not stage.cell and (stage.interleaved_with or stage.id in partners):
+        # the cells of a matrix have one condition, and so have a ladder and those that run its loads alone
+        grouped = isinstance(stage, Ladder) and (stage.cell is not None or stage.alone)
+        if isinstance(stage, Ladder) and not grouped and (stage.interleaved_with or stage.id in partners):
             message = f"`{stage.id}` takes turns with another ladder, so it cannot be left out by itself"
             problems.add(stage.where, message, key="when", hint="leave out `when` and `needs`, or order: ladder")
         if isinstance(stage, Populate) and set(stage.into) & ends and stage.id not in never:
@@ -142,6 +152,7 @@ CONNECTIONS = 300
 """`max_connections` of an embedded server without such a setting (agents have the same number; a test compares)."""
 CONNECTIONS_KEPT = 20
 """Connections that are not for the load: captures, checks, replication, and those that the server reserves."""
+_BESIDE = f"{CONNECTIONS_KEPT} are kept for what is not load"
 
 
 POOLER_DEFAULTS = {"max_client_conn": "1000", "default_pool_size": "20"}
@@ -412,31 +423,31 @@ class _Walk:
             self.written[system.name] = stage.id
 
     def connections(self, stage: Ladder | Search) -> None:
-        """A thread is a connection; a server that is full fails in the middle of the run."""
-        for name, threads in threads_most(stage).items():
-            system = self.scope.systems[name]
+        """A server that is full fails in the middle of the run."""
+        for name in targets(stage):
+            system, kept = self.scope.systems[name], max(connections(stage, name))
             if system.provision is None or engines.of(system.engine).embedded != "server":
                 continue
             if self.scope.unsettled & {name, system.in_front_of}:
                 continue
             if system.in_front_of is not None:
-                self.pooled(stage, system, threads)
+                self.pooled(stage, system, kept)
                 continue
             setting = dict(system.settings).get("max_connections", str(CONNECTIONS))
-            if setting.isdigit() and threads > int(setting) - CONNECTIONS_KEPT:
-                hint = f"settings: {{max_connections: {threads + 100}}} of `{system.name}`"
-                message = f"stage `{stage.id}` needs {threads} connections, but `{system.name}` has {setting}"
+            if setting.isdigit() and kept > int(setting) - CONNECTIONS_KEPT:
+                hint = f"settings: {{max_connections: {kept + 100}}} of `{system.name}`"
+                message = f"stage `{stage.id}` needs {kept} connections, but `{system.name}` has {setting}: {_BESIDE}"
                 self.problem(stage, message, hint)
 
-    def pooled(self, stage: Ladder | Search, system: System, threads: int) -> None:
+    def pooled(self, stage: Ladder | Search, system: System, made: int) -> None:
         """The clients of a PgBouncer, and the server's connections that they get."""
         clients, size = (int(dict(system.settings).get(name, default)) for name, default in POOLER_DEFAULTS.items())
-        if threads > clients:
-            hint = f"settings: {{max_client_conn: {threads + 100}}} of `{system.name}`"
-            message = f"stage `{stage.id}` needs {threads} clients, but `{system.name}` takes {clients}"
+        if made > clients:
+            hint = f"settings: {{max_client_conn: {made + 100}}} of `{system.name}`"
+            message = f"stage `{stage.id}` needs {made} clients, but `{system.name}` takes {clients}"
             self.problem(stage, message, hint)
         kept = sum(
-            part.stage.sessions.pool or part.threads(highest(stage))
+            part.connections(highest(stage))
             for part in parts(stage)
             if part.stage.target == system.name and not part.stage.sessions.connect_every
         )
@@ -451,7 +462,7 @@ class _Walk:
         most = dict(behind.settings).get("max_connections", str(CONNECTIONS)) if behind is not None else ""
         if behind is not None and most.isdigit() and size > int(most) - CONNECTIONS_KEPT:
             hint = f"settings: {{max_connections: {size + 100}}} of `{behind.name}`"
-            message = f"`{system.name}` keeps up to {size} connections, but `{behind.name}` has {most}"
+            message = f"`{system.name}` keeps up to {size} connections, but `{behind.name}` has {most}: {_BESIDE}"
             self.problem(stage, message, hint)
 
     def conflict(self, stage: Ladder | Search, source: System, before: str) -> None:

@@ -97,7 +97,7 @@ def compile_stages(scope: Scope, section: Node | None, root: Map, places: Sequen
     drafts: list[Draft] = []
     for place, body in entries:
         if body is None:
-            drafts.append(Draft(id="", body=root, stage=None))
+            drafts.append(Draft(id="", body=root, stage=None, index=place.index))
             continue
         kind, node = body
         named = node.get("id")
@@ -108,7 +108,7 @@ def compile_stages(scope: Scope, section: Node | None, root: Map, places: Sequen
                 message = f"another stage has the id `{stage_id}`, which a load that runs alone has"
                 scope.problems.add(node.where, message, key=f"stages.{place.index}.{kind}", hint="another id for it")
                 alone = None
-            drafts.append(Draft(id=stage_id, body=node, stage=alone))
+            drafts.append(Draft(id=stage_id, body=node, stage=alone, index=place.index))
             continue
         path = f"stages.{place.index}.{kind}"
         maker = _Stages(scope=scope, kind=kind, body=node, path=path, name=stage_id, start=node.where, cell=place.cell)
@@ -192,6 +192,7 @@ class _Stages(StageNames):
             id=self.name,
             body=self.body,
             stage=None if broken or unnamed or doubled else stage,
+            index=place.index,
             cell=self.cell,
             step_of=place.step_of,
             side=place.side,

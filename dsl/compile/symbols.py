@@ -23,7 +23,7 @@ from proveout.core.errors import Where
 from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.keys import names_in
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.scalars import ID_PATTERN, NAME_HINT, NAME_PATTERN, RESERVED_IDS
+from proveout.dsl.plan.scalars import ID_HINT, ID_PATTERN, NAME_HINT, NAME_PATTERN, RESERVED_IDS
 from proveout.dsl.plan.stages import Cell, Pool, Stage
 from proveout.dsl.plan.topology import Capture, Declared, Host, Secret, System
 from proveout.dsl.rules.host_rules import Objection
@@ -97,7 +97,7 @@ class Scope:
                 continue
             if not _NAMES[kind].fullmatch(key.text):
                 message = f"`{key.text}` is not a name that can be used here"
-                self.problems.add(key.where, message, key=path, hint=NAME_HINT)
+                self.problems.add(key.where, message, key=path, hint=ID_HINT if kind == "secret" else NAME_HINT)
                 continue
             below = f"{path}.{key.text}"
             node = settings_as_text(written) if kind == "system" else written
@@ -267,12 +267,13 @@ class StageNames(Entry):
 class Draft:
     """A stage entry of the document: body and the id it has or gets; `stage` is None when it did not compile.
 
-    `step_of` and `side` as in `matrix.Place`.
+    `index`, `step_of` and `side` as in `matrix.Place`.
     """
 
     id: str
     body: Map
     stage: Stage | None
+    index: int
     cell: Cell | None = None
     step_of: str = ""
     side: str = ""

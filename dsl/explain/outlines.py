@@ -373,7 +373,7 @@ def _arrival(arrival: Arrival) -> str:
             return "closed arrival"
         case Phased(of="threads", think=think):
             return f"{_arrival(Closed(think=think))} of the threads that are active"
-        case Phased(levels=(level,), distribution=distribution):
+        case Phased(levels=(Level(values=(_, _), steps=False) as level,), distribution=distribution):
             ends = f"from {_rate(level.first)} to {_rate(level.last)}"
             return f"{distribution} arrival {ends} over the measure window"
         case Phased(distribution=distribution):

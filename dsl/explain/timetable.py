@@ -143,13 +143,16 @@ class Timetable:
 
 def timetable(plan: Plan) -> Timetable:
     stages = tuple(_stage_line(plan, stage) for stage in plan.stages)
+    unsure: set[str] = set()  # which the run may leave out
+    for one in plan.conditions:  # in the order of the stages
+        unsure |= {one.stage} if one.when is not None or unsure & set(one.needs) else set()
     start = tunings_s(plan.tunings) + SYSTEM_START_S * sum(system.provision is not None for system in plan.systems)
     return Timetable(
         name=plan.name,
         title=plan.title,
         digest=plan.digest,
         seconds=start + sum(stage.seconds for stage in stages),
-        seconds_min=start + sum(stage.seconds_min for stage in stages),
+        seconds_min=start + sum(stage.seconds_min for stage in stages if stage.id not in unsure),
         untimed=tuple(line.id for line in stages if line.seconds > 0.0 and not KINDS[line.kind].is_timed),
         on_loss=plan.on_loss,
         parameters=plan.parameters,

@@ -382,13 +382,13 @@ class _Checker:
             return self.axis(node)
         if node.function == "ratio":
             return self.ratio(node)
-        arity, unsure = NUMERIC_FUNCTIONS.get(node.function), self.unsure
-        self.unsure = False
-        for argument in node.arguments:
-            self.number(argument, self.shape(argument))
-            if arity is None and self.unsure:
-                return None  # it may be an axis of a matrix that did not compile, with any value
-        self.unsure |= unsure
+        arity = NUMERIC_FUNCTIONS.get(node.function)
+        if arity is None and node.arguments and node.arguments[0].start == node.start:  # `name.axis(value)`
+            if self.shape(node.arguments[0]) is None:
+                return None  # of a matrix that did not compile, or whose name is misspelt
+        else:
+            for argument in node.arguments:
+                self.number(argument, self.shape(argument))
         if arity is None:
             self.fault(node, f"there is no function `{node.function}`", did_you_mean(node.function, FUNCTIONS))
             return None

@@ -106,7 +106,8 @@ def _name(before: Token, word: Token, after: Token) -> Mistake | None:
         return Mistake(start=word.start, end=word.end, message="`between` is not an operator", hint=hint, meant=None)
     if lower not in _OPERATORS or (lower != "not" and before.kind == "end"):
         return None
-    return _swap(word.start, word.end, f"`{word.text}` is not an operator", _OPERATORS[lower])
+    found = _swap(word.start, word.end, f"`{word.text}` is not an operator", _OPERATORS[lower])
+    return replace(found, hint="write !(…) around what it negates") if lower == "not" and after.text != "(" else found
 
 
 def _sign(words: Sequence[Token], index: int, text: str, in_call: bool) -> Mistake | None:

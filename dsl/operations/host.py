@@ -272,7 +272,7 @@ _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 
 def _value(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise custom(f"{value} is not a value of an attribute: a number or text")
+        raise custom(f"{units.shown(value)} is not a value of an attribute: a number or text")
     text = no_control(str(value))
     if text != text.strip() or len(text) > 500:
         raise custom(f"{text!r} is not a value of an attribute: no blanks around it, 500 characters at most")

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from proveout.core import units
 from proveout.core.linux import PROGRAM_SYSCTLS
 from proveout.dsl.operations.change import SetText
 from proveout.dsl.operations.facts import Facts
@@ -111,7 +112,7 @@ def _checked_name(name: str) -> str:
 
 def _checked_value(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise custom(f"{value} is not a value of a kernel parameter: a number or words")
+        raise custom(f"{units.shown(value)} is not a value of a kernel parameter: a number or words")
     text = normal(str(value)) if "\n" not in str(value) else str(value)
     if not _VALUE.fullmatch(text) or len(text) > 500:
         raise custom(f"`{text}` is not a value of a kernel parameter: numbers or words with blanks between them")

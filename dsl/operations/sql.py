@@ -12,6 +12,7 @@ from typing import Annotated, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
+from proveout.core import units
 from proveout.core.data_classes import dataclass
 from proveout.dsl import engines
 from proveout.dsl.operations.change import CopyData, Statement
@@ -85,7 +86,7 @@ def _setting(value: object) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, (int, float, str)):
-        raise custom(f"{value} is not a value of a setting: a number or text")
+        raise custom(f"{units.shown(value)} is not a value of a setting: a number or text")
     text = no_control(str(value))
     if "\\" in text or text != text.strip() or not 0 < len(text) <= 1000:
         raise custom(f"{text!r} is not a value of a setting: one line without \\ and without blanks around it")

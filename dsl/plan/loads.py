@@ -14,7 +14,6 @@ it has among the others. It takes turns with the ladder of all loads, and its ow
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -57,6 +56,10 @@ class Part:
         if self.own is not None:
             return self.own.threads or 1
         return math.ceil(rung * (self.before + self.share)) - math.ceil(rung * self.before)
+
+    def connections(self, rung: int) -> int:
+        """Those that it keeps at a rung: one for each thread, or those of its pool."""
+        return min(self.stage.sessions.pool or self.threads(rung), self.threads(rung))
 
     def members(self, plan: Plan) -> tuple[str, ...]:
         """The systems of the target's group, of which the load chooses one by its access; () without one."""
@@ -133,20 +136,11 @@ def highest(stage: Ladder | Search) -> int:
     return max((stage.threads, *(round(stage.threads * share) for share in shares)))
 
 
-def threads_most(stage: Ladder | Search) -> Counter[str]:
-    """The most threads of all loads together, by target."""
-    found: Counter[str] = Counter()
-    for one in parts(stage):
-        found[one.stage.target] += one.threads(highest(stage))
-    return found
-
-
 def connections(stage: Ladder | Search, system: str) -> tuple[int, ...]:
-    """The connections to a system that the loads of a stage keep at the same time, for each rung: one for each thread,
-    or those of their pools."""
+    """The connections to a system that the loads of a stage keep at the same time, for each rung."""
     rungs = stage.threads if isinstance(stage, Ladder) else (highest(stage),)
     mine = [one for one in parts(stage) if one.stage.target == system]
-    return tuple(sum(one.stage.sessions.pool or one.threads(rung) for one in mine) for rung in rungs)
+    return tuple(sum(one.connections(rung) for one in mine) for rung in rungs)
 
 
 def named(stage: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -37,6 +37,7 @@ FACTS_MAX, FACT_TEXT_MAX, EQUIPMENT_MAX = 200, 1000, 200
 
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 NAME_HINT = "names are made of ASCII letters, digits, _ and -, and begin with a letter"
+ID_HINT = "names are made of ASCII letters, digits and _, and begin with a letter or _"
 FACT_PATTERN = r"^[A-Za-z][A-Za-z0-9_.:-]{0,99}$"
 EXPECTED_FACT_PATTERN = r"^[A-Za-z*][A-Za-z0-9_.:*-]{0,99}$"
 ID_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
@@ -301,7 +302,7 @@ def _price(value: object) -> object:
     if isinstance(value, Money):
         return value
     if not isinstance(value, str) or not re.fullmatch(PRICE_PATTERN, value):
-        raise custom(f"expected an amount with its currency such as 3.20 EUR, not {value}")
+        raise custom(f"expected an amount with its currency such as 3.20 EUR, not {units.shown(value)}")
     currency = value.lstrip("0123456789. ")
     amount = float(value.removesuffix(currency))
     if amount <= 0.0:
@@ -367,7 +368,7 @@ def _repeats(value: object) -> object:
             raise custom(f"{value} is out of bounds: a rung is run 1 to {REPEATS_MAX} times")
         return Repeats(value)
     if not isinstance(value, str) or not re.fullmatch(REPEAT_PATTERN, value):
-        shown = f'"{value}"' if str(value).isdecimal() else value
+        shown = f'"{value}"' if str(value).isdecimal() else units.shown(value)
         raise custom(f"expected a number of repeats such as 3, or auto(3..10), not {shown}")
     least, most = (int(number) for number in value[5:-1].split(".."))
     if not REPEATS_LEAST <= least < most <= REPEATS_MAX:

@@ -801,7 +801,8 @@ class Sql(StageKind):
         detail = [f"{self.repeat} times"] if self.repeat > 1 else []
         if self.statements:
             detail.append(f"how long {'it takes' if count == 1 else 'they take'} is not known before the run")
-            kept = "is not set back after the run" if not system.restore else "is gone when the original is put back"
+            kept = "is not set back after the run" if system.provision is None else "is removed with the system"
+            kept = "is gone when the original is put back" if system.restore else kept
             detail.append(f"what they change {kept}")
         detail += [f"{number}) {' '.join(text.split())}" for number, text in enumerate(self.statements, 1)]
         if (wait := self.wait_until).query:

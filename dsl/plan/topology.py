@@ -167,7 +167,9 @@ class System(Element):
         omitted=True,
     )
     synchronous: bool = key(
-        False, text="Of a standby: a commit of the primary waits until the standby has it on disk.", omitted=True
+        False,
+        text="Of a standby: a commit of the primary waits until the standby has it on disk (MariaDB: has received it).",
+        omitted=True,
     )
     in_front_of: Name | None = key(
         None,

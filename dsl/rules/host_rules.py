@@ -566,15 +566,21 @@ def pattern_problems(
     if not pattern:
         return
     try:
-        pa, pc = re2()
         if not groups:
             _finds(pattern, "")
-        elif pc.extract_regex(pa.array([""]), pattern=pattern).type.num_fields == 0:
+        elif not pattern_groups(pattern):
             yield Objection("the pattern has no named group", way_out)
     except errors.NotInstalled as missing:
         yield Objection(missing.what, missing.way_out)
     except ValueError as error:
         yield Objection(f"not a regular expression of RE2: {error}", way_out)
+
+
+def pattern_groups(pattern: str) -> tuple[str, ...]:
+    """The names of its groups. ValueError for a pattern that RE2 refuses, NotInstalled."""
+    pa, pc = re2()
+    found = pc.extract_regex(pa.array([""]), pattern=pattern).type
+    return tuple(found.field(at).name for at in range(found.num_fields))
 
 
 def _finds(pattern: str, text: str) -> bool:

@@ -122,7 +122,7 @@ def _with_unit(name: str, setting: Setting, value: str) -> Objection | None:
     if found is None or (found[2] and found[2] not in units):
         allowed = f", with {', '.join(units)} or without a unit ({setting.unit})" if units else ", without a unit"
         meant = next((unit for unit in units if found and unit.lower() == found[2].lower()), "")
-        short = next((unit for unit in units if found and unit[:1].lower() == found[2].lower()), "")
+        short = next((unit for unit in reversed(units) if found and unit[:1].lower() == found[2].lower()), "")
         hint = f"did you mean {found[1]}{meant or short}?" if found and (meant or short) else ""
         kind = "a whole number" if setting.kind == "int" and not units else "a number"
         return Objection(f"the value of `{name}` is {kind}{allowed}, not {value[:80]}", hint)

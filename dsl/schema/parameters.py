@@ -12,7 +12,7 @@ from proveout.core import units
 from proveout.core.data_classes import dataclass, field, record
 from proveout.core.errors import Where
 from proveout.dsl.plan.plan import Field, Parameter
-from proveout.dsl.plan.scalars import ID_PATTERN
+from proveout.dsl.plan.scalars import ID_HINT, ID_PATTERN
 from proveout.dsl.plan.stages import Cell, Label, ids
 from proveout.dsl.plan.topology import Value
 from proveout.dsl.schema.models import Param
@@ -111,8 +111,7 @@ def read_parameter(key: Scalar, node: Node, override: str | None, problems: Prob
     """One parameter with the node that its value came from; None with its problems noted."""
     path = f"params.{key.text}"
     if not re.fullmatch(ID_PATTERN, key.text):  # `${params.a-b}` would be read as a difference
-        hint = "names are made of ASCII letters, digits and _, and begin with a letter or _"
-        problems.add(key.where, f"`{key.text}` is not a name that can be used here", key="params", hint=hint)
+        problems.add(key.where, f"`{key.text}` is not a name that can be used here", key="params", hint=ID_HINT)
         return None
     model = validate(Param, node, path, problems)
     if model is None:
@@ -382,11 +381,13 @@ class CellValues:
 
 @dataclass(slots=True)
 class Variants:
-    """The workloads of a plan with `${matrix.axis}` in them: node, axes, and the variants made so far by labels."""
+    """The workloads of a plan with `${matrix.axis}` in them: node, axes, the variants made so far by labels, and the
+    place of the first that is named where the matrix has no such axis."""
 
     section: Node | None
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     made: dict[tuple[str, tuple[tuple[str, Label], ...]], tuple[str, Node]] = field(default_factory=dict)
+    refused: dict[str, Where] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for key, node in self.section.entries if isinstance(self.section, Map) else ():
@@ -402,7 +403,8 @@ class Variants:
                 return one
             if missing := next((axis for axis in self.axes[one.text] if axis not in values.values), ""):
                 message = f"workload `{one.text}` has ${{matrix.{missing}}}, and the matrix has no axis `{missing}`"
-                values.problems.add(one.where, message, key=values.path, hint=did_you_mean(missing, values.values))
+                if self.refused.setdefault(one.text, one.where) == one.where:  # once for each workload
+                    values.problems.add(one.where, message, key=values.path, hint=did_you_mean(missing, values.values))
                 return one.broken
             return one.written(self.variant(one.text, cell, values))
 
@@ -423,16 +425,22 @@ class Variants:
         return self.made[workload, labels][0]
 
     def put_into(self, root: Map, problems: Problems) -> Map:
-        """The document with the variants; a problem for a workload that no cell uses."""
+        """The document with the variants; a problem for a workload that no cell uses, or that another stage names."""
         if not self.axes or not isinstance(self.section, Map):
             return root
+        stages = root.get("stages")
+        for path, one in scalars(stages) if stages is not None else ():
+            if last_key(path) == "workload" and one.text in self.axes and not one.faulty:
+                message = f"workload `{one.text}` has ${{matrix.{self.axes[one.text][0]}}}, and there is no matrix here"
+                problems.add(one.where, message, key="stages", hint="a step `before` a ladder with that matrix")
+                self.refused.setdefault(one.text, one.where)
         entries: list[tuple[Scalar, Node]] = []
         for key, node in self.section.entries:
             mine = [found for (workload, _), found in self.made.items() if workload == key.text]
             entries += [(dataclasses.replace(key, value=name, text=name), one) for name, one in mine]
             if key.text not in self.axes:
                 entries.append((key, node))
-            elif not mine:
+            elif not mine and key.text not in self.refused:
                 axis = self.axes[key.text][0]
                 message = f"workload `{key.text}` has ${{matrix.{axis}}}, but no ladder with such a matrix uses it"
                 problems.add(key.where, message, key=f"workloads.{key.text}", hint=f"matrix: {{{axis}: […]}}")

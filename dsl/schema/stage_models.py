@@ -49,7 +49,7 @@ from proveout.dsl.plan.stages import (
     Tool,
 )
 
-SHARE_PATTERN = r"^(\d{1,4}/\d{1,4}|\d+(\.\d+)?%)$"
+SHARE_PATTERN = r"^(\d{1,4}/\d{1,4}|\d{1,3}(\.\d{1,9})?%)$"
 
 
 def _share(value: object) -> object:
@@ -58,7 +58,7 @@ def _share(value: object) -> object:
         return value
     text = str(value)
     if isinstance(value, bool) or (text != "1" and not re.fullmatch(SHARE_PATTERN, text)):
-        raise custom(f"expected a share such as 1/2 or 50%, not {value}")
+        raise custom(f"expected a share such as 1/2 or 50%, not {text:.40}")
     top, _, bottom = text.partition("/")
     if bottom.strip("0") == "" and bottom:
         raise custom(f"{value} is out of bounds: a share is over 0 and at most 1")

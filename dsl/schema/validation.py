@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from proveout.core.units import plain_number
 from proveout.dsl.plan.keys import Element, model_of
-from proveout.dsl.plan.scalars import NAME_HINT, Form
+from proveout.dsl.plan.scalars import BROKEN, ID_HINT, ID_PATTERN, NAME_HINT, NAME_PATTERN, Form
 from proveout.dsl.source.loader import read_plain
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, plain, scalars
 
@@ -128,8 +128,9 @@ def _say(  # noqa: PLR0911 - one per kind
     last = str(path[-1]) if path else "this"
     if kind == "extra_forbidden":
         known = fields(_model_at(model, path[:-1], without=last))
-        split = bool(SPLIT & set(last))
+        split, (name, equals, value) = bool(SPLIT & set(last)), last.partition("=")
         hint = "a comma ends a value inside { }: quote the expression" if split else did_you_mean(last, known)
+        hint = f"write {name}: {value}" if equals and name in known else hint
         return f"unknown key `{last}`", _after_comma(locate(root, path[:-1])[0], last) or hint
     if kind == "missing":
         is_item = path and isinstance(path[-1], int)
@@ -144,7 +145,10 @@ def _say(  # noqa: PLR0911 - one per kind
         return f"`{label}` cannot be {_shown(node)}", hint
     if kind == "string_pattern_mismatch":
         name = last if detail["loc"][-1] == "[key]" else node.text if isinstance(node, Scalar) else ""
-        return f"`{name}` is not a name that can be used here", f"{NAME_HINT}; stage ids have no -"
+        pattern, of_id = str(context.get("pattern")), ID_PATTERN.partition("{")[0]
+        hint = NAME_HINT if pattern == NAME_PATTERN else ID_HINT if pattern.startswith(of_id) else ""
+        words = "is not a name that can be used here" if hint else BROKEN["pattern"][1].format(pattern)
+        return f"`{name}` {words}", hint
     if kind in _BOUNDS:
         limit, words = _BOUNDS[kind]
         return f"`{label}` {words.format(context.get(limit))}", ""
@@ -155,7 +159,10 @@ def _say(  # noqa: PLR0911 - one per kind
             hint = f"each under its name, without `-`: {label}: {{NAME: …}}"
         if kind.startswith("model_") and isinstance(node, Scalar) and (keys := fields(_model_at(model, path))):
             hint = f"its keys are {', '.join(keys)}"
-        return f"`{label}` must be {_TYPE_WORDS[kind]}, not {_shown(node)}", hint
+        words = _TYPE_WORDS[kind]
+        if kind == "scalar_type" and isinstance(node, Scalar) and isinstance(node.value, bool):
+            words = "text or a number"
+        return f"`{label}` must be {words}, not {_shown(node)}", hint
     message = detail["msg"] if kind in _OWN_MESSAGES else detail["msg"].lower()
     return message.removeprefix("Value error, "), ""
 

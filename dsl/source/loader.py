@@ -146,6 +146,11 @@ class Document:
     name: str
     opening: str
 
+    @property
+    def one(self) -> str:
+        """`a plan`, `an Ansible inventory`."""
+        return f"{'an' if self.name[0] in 'AEIOU' else 'a'} {self.name}"
+
 
 PLAN = Document(name="plan", opening="proveout: 1")
 
@@ -175,7 +180,7 @@ def load(path: Path, name: str, problems: Problems, document: Document = PLAN) -
         return None
     if len(content) > BYTES_MAX:
         problems.add(
-            start, f"the file is larger than {BYTES_MAX >> 20} MiB", hint=f"a {document.name} is text that people read"
+            start, f"the file is larger than {BYTES_MAX >> 20} MiB", hint=f"{document.one} is text that people read"
         )
         return None
     return loads(content, name, problems, document)
@@ -215,7 +220,7 @@ def loads(content: bytes, name: str, problems: Problems, document: Document = PL
     if isinstance(root, Map):
         return root
     if root is not None:
-        problems.add(root.where, f"a {document.name} is a mapping", hint=f"it begins with `{document.opening}`")
+        problems.add(root.where, f"{document.one} is a mapping", hint=f"it begins with `{document.opening}`")
     return None
 
 
@@ -281,7 +286,7 @@ class _Composer:
     def document(self) -> Node:
         self.parser.get_event()
         if self.parser.check_event(yaml.StreamEndEvent):
-            hint = f"a {self.kind.name} begins with `{self.kind.opening}`"
+            hint = f"{self.kind.one} begins with `{self.kind.opening}`"
             raise self.stop(Where(file=self.name, line=1, column=1), "the file is empty", hint)
         begin = self.parser.get_event()
         if begin.version or begin.tags:
@@ -291,7 +296,7 @@ class _Composer:
         self.parser.get_event()
         if not self.parser.check_event(yaml.StreamEndEvent):
             where = self.where(self.parser.peek_event().start_mark)
-            self.problems.add(where, "a second document", hint=f"a {self.kind.name} file holds one document")
+            self.problems.add(where, "a second document", hint=f"{self.kind.one} file holds one document")
         return root
 
     def stop(self, where: Where, message: str, hint: str = "") -> _Unreadable:

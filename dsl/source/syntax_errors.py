@@ -212,6 +212,10 @@ def _template(place: _Place) -> SyntaxProblem | None:
     return None
 
 
+_VALUE = re.compile(r"[^,\[\]{}]*(?:(?:\[[^\[\]{}]*\]|\{[^\[\]{}]*\})[^,\[\]{}]*)*")
+"""A text with pairs of brackets, up to a comma or a bracket that closes."""
+
+
 def _flow(place: _Place) -> SyntaxProblem | None:
     """A list or mapping in brackets that goes on without a comma, or is not closed."""
     if not place.context.startswith("while parsing a flow ") or ", but got " not in place.problem:
@@ -227,10 +231,12 @@ def _flow(place: _Place) -> SyntaxProblem | None:
     if inside and got == "<scalar>":
         found = _WORD.match(line, column)
         return _problem(place.at, f"a comma is missing before `{found[0] if found else line[column:].strip()}`")
-    if inside and got in ("[", "{") and (word := re.split(r"[\s,:\[\]{}]", line[:column])[-1]):
-        start, end = column - len(word), line.find({"[": "]", "{": "}"}[got], column)
-        text = line[start : end + 1] if end > 0 else word + got
-        return _problem((number, start), f"`{text}` inside brackets must be quoted", f'quote it: "{text}"')
+    if inside and got in ("[", "{", "?") and (begun := re.split(r"[,\[\]{}]\s*|:\s+", line[:column])[-1].rstrip()):
+        start = line.rindex(begun, 0, column)
+        value = _VALUE.match(line, start)
+        text = value[0].rstrip() if value is not None and value.end() > column else begun + got
+        quote = "'" if '"' in text else '"'
+        return _problem((number, start), f"`{text}` inside brackets must be quoted", f"quote it: {quote}{text}{quote}")
     opened = place.line(place.begin[0])[place.begin[1] : place.begin[1] + 1]
     closing = {"[": "]", "{": "}"}.get(opened)
     if closing is None:

@@ -79,6 +79,8 @@ def _rows(value: object) -> object:
 def _weighted(value: object) -> object:
     """A list of values, all alike, or value -> weight; (value, weight) pairs as compiled."""
     if isinstance(value, Mapping):
+        if (wrong := [weight for weight in value.values() if type(weight) not in (int, float)])[:1]:
+            raise ValueError(f"a weight is a number, not {units.shown(wrong[0])}")
         numbers = all(str(key).removeprefix("-").isdigit() for key in value)
         return tuple((int(key) if numbers else key, weight) for key, weight in value.items())
     if isinstance(value, (list, tuple)):

@@ -6,7 +6,7 @@ them: `binds`, `positional` (`:name` -> `$1`), `placed` (`$1` -> the form of an 
 `table`. Text that is not understood gives no answer rather than a wrong one.
 
 The lexical rules are those of SQL-92 with what the engines add: PostgreSQL's `E'…'`, `$tag$…$tag$` and `::type`, nested
-comments, Oracle's `q'[…]'`, MySQL's backquotes, and in texts for MySQL alone its `\\` before a quote. Sources:
+comments, Oracle's `q'[…]'`, MySQL's backquotes, and in texts for MySQL alone its `\\` before a quote and `#`. Sources:
 PostgreSQL, "Lexical Structure"; Oracle SQL Language Reference, "Text Literals"; MySQL, "String Literals".
 """
 
@@ -35,7 +35,9 @@ _FORM = r"""
   | (?P<number>\d+(?:\.\d*)?|\.\d+)
   | (?P<mark>::|:=|.)
     """
-_ESCAPED = _FORM.replace("(?:[^']|", r"(?:[^'\\]|\\.|").replace('(?:[^"]|', r'(?:[^"\\]|\\.|')
+_ESCAPED = (
+    _FORM.replace("--[", r"(?:--|\#)[").replace("(?:[^']|", r"(?:[^'\\]|\\.|").replace('(?:[^"]|', r'(?:[^"\\]|\\.|')
+)
 _TOKENS = {dialect: re.compile(form, re.VERBOSE | re.DOTALL) for dialect, form in (("", _FORM), ("mysql", _ESCAPED))}
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _READERS = frozenset({"SELECT", "VALUES", "TABLE", "SHOW"})

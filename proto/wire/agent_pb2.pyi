@@ -1306,7 +1306,7 @@ class System(_message.Message):
     standby_of: _builtins.str
     """The primary whose standby it is: read-only, with all of its data, until it is promoted."""
     synchronous: _builtins.bool
-    """Of a standby: a commit of the primary waits until the standby has it on disk."""
+    """Of a standby: a commit of the primary waits until the standby has it on disk (MariaDB: has received it)."""
     in_front_of: _builtins.str
     """Of a PgBouncer: the PostgreSQL that it keeps connections to, started by proveout too."""
     restore: _builtins.str

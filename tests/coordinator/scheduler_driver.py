@@ -40,10 +40,11 @@ def facts(**values: Any) -> results.FactsRead:
 class Driver:
     """Passes single inputs to the scheduler and collects its commands."""
 
-    def __init__(self, plan: Plan = PLAN, **timing: float) -> None:
+    def __init__(self, plan: Plan = PLAN, *, preflight: bool = False, **timing: float) -> None:
         external = {s.name: tasks.Endpoint(system=s.name, engine=s.engine, dsn="d") for s in plan.systems if s.dsn}
         given = state.Timing(**timing)  # type: ignore[arg-type]
-        setup = state.Setup(run_id="r", epoch=3, data_root="/d", external=external, timing=given)
+        about: Any = {"run_id": "r", "epoch": 3, "data_root": "/d", "preflight": preflight}
+        setup = state.Setup(**about, external=external, timing=given)
         self.plan = plan
         self.commands: list[state.Command] = []
         self.schema: tuple[tuple[str, str], ...] = ()

@@ -18,6 +18,7 @@ from proveout.core.numbers import (
     column,
     confirmed,
     each_repeat,
+    factor_cells,
     interval,
     lower_bound,
     microseconds,
@@ -53,6 +54,7 @@ def test_numbers_and_times(printed: Callable[[float | None], str], texts: dict[f
         (0.0, "max_s", "0 s"),
         (4096.0, "max_bytes", "4,096 B"),
         (10.0, "rows_per_s", "10/s"),
+        (120.0, "mb_per_s", "120 MB/s"),
         (3.0, "start_skew_ms", "3 ms"),
         (3.0, "threads", "3"),
         (0.03703, "slope", "0.03703 s/s"),
@@ -60,6 +62,10 @@ def test_numbers_and_times(printed: Callable[[float | None], str], texts: dict[f
 )
 def test_quantities_take_the_unit_of_their_name(value: float, name: str, text: str) -> None:
     assert quantity(value, name) == text
+
+
+def test_a_factor_over_nothing_has_no_sign() -> None:
+    assert factor_cells({}) == factor_cells({"n": 3, "values": [], "method": "none"}) == ("-", "-")
 
 
 def test_intervals_bounds_and_repeats() -> None:

@@ -222,6 +222,12 @@ def test_names_and_arguments_stay_what_they_are(text: str) -> None:
     assert mend(text).faults == ()
 
 
+def test_not_is_no_way_out_before_a_comparison() -> None:
+    """`!a.tps > 1` compares what `!` gives."""
+    hints = [mend(text).faults[0].way_out for text in ("not a.tps > 1", "not (a.tps > 1)")]
+    assert hints == ["write !(…) around what it negates", "write !"]
+
+
 def test_places_are_those_of_the_text_as_written() -> None:
     text = "not a.tps = 1,000 and a.p99_us => 4 ms"
     mended = mend(text)

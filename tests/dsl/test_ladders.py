@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plan_documents import Entry, compiled, document, embedded, ladder, made, populate, refused, reset, sql
 
+from proveout.core.errors import PlanError
 from proveout.dsl.explain.text import _span, render
 from proveout.dsl.explain.timetable import timetable
 from proveout.dsl.plan.iteration_order import groups, rungs, slots
-from proveout.dsl.plan.loads import alone_ladders, named, part, parts, targets, threads_most, workloads
+from proveout.dsl.plan.loads import alone_ladders, connections, named, part, parts, targets, workloads
 from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import (
@@ -30,6 +31,7 @@ from proveout.dsl.plan.stages import (
     Phased,
     Restart,
     Search,
+    Sessions,
     Sql,
     Stage,
     Think,
@@ -158,9 +160,10 @@ def test_each_part_is_a_stage_of_that_load_alone() -> None:
 
 def test_targets_workloads_and_connections_are_those_of_all_loads_that_run() -> None:
     assert targets(of_loads()) == ("one", "two") and workloads(of_loads()) == ("w", "v", "q")
-    assert threads_most(of_loads()) == {"one": 11 + 3, "two": 21 + 32}
+    assert [max(connections(of_loads(), name)) for name in ("one", "two")] == [11 + 3, 21 + 32]
     assert targets(of_loads(alone="c")) == ("two",) and workloads(of_loads(alone="nightly")) == ("q",)
-    assert threads_most(of_loads(alone="nightly")) == {"one": 3}
+    assert max(connections(of_loads(alone="nightly"), "one")) == 3
+    assert connections(replace(BASE, sessions=Sessions(pool=3)), "t") == (1, 2, 3, 3)
     data = {"id": "l", "workload": "", "loads": [{"workload": one.workload, "target": one.target} for one in LOADS]}
     assert (named(data)["workload"], named(data)["target"]) == ("w + v + q", "one + two")
     data = {"id": "x", "alone": "b", "loads": [{"name": n, "workload": n, "target": n} for n in "ab"]}
@@ -203,8 +206,35 @@ def test_the_matrices_of_a_plan_share_a_bound_and_are_refused_before_expansion(t
     assert messages == ["the matrix has 1,000,000 cells (1000 × 1000); a plan has at most 256"]
     many = ladder("one", matrix={"a": list(range(200))})
     messages = refused(tmp_path, many, ladder("two", matrix={"a": list(range(57))}))
-    assert messages == ["the matrix has 57 cells (57); a plan has at most 256, 56 of which are left"]
+    assert messages == ["the matrix has 57 cells; a plan has at most 256, 56 of which are left"]
     assert len(compiled(tmp_path, many, ladder("two", matrix={"a": list(range(56))})).stages) == 257
+
+
+def test_a_value_may_be_in_several_cells_of_zipped_axes_and_no_cell_twice(tmp_path: Path) -> None:
+    def zipped(modes: list[str]) -> Entry:
+        return ladder("m", matrix={"axes": {"mode": modes, "degree": [0, 2, 0]}, "combine": "zip"})
+
+    found = [stage.id for stage in compiled(tmp_path, zipped(["heap", "heap", "cover"])).stages]
+    assert found[1:] == ["m__heap__degree_0", "m__heap__degree_2", "m__cover__degree_0"]
+    assert refused(tmp_path, zipped(["heap", "cover", "heap"])) == ["two cells have the same values"]
+
+
+def test_a_misspelt_name_of_a_matrix_or_an_axis_is_one_problem(tmp_path: Path) -> None:
+    check = {"verdicts": [{"id": "v", "check": 'mm.mode("a").at(1).tps.mean > 1'}]}
+    assert refused(tmp_path, ladder("m", matrix=MODES), **check) == ["the results have no `mm`"]
+    swept = ladder("m", matrix=MODES, before=[{"populate": {"workload": "hlr", "into": "db"}}])
+    plan = document(swept, workloads={"hlr": {"kind": "hlr", "population": "${matrix.rows}"}})
+    with pytest.raises(PlanError) as caught:
+        made(tmp_path, plan | {"stages": [swept]})
+    assert [one.message for one in caught.value.problems] == [
+        "workload `hlr` has ${matrix.rows}, and the matrix has no axis `rows`"
+    ]
+    fine = ladder("m", matrix={"rows": [1, 2]}, before=swept["ladder"]["before"])
+    with pytest.raises(PlanError) as caught:
+        made(tmp_path, plan | {"stages": [populate("load"), fine]})
+    assert [one.message for one in caught.value.problems] == [
+        "workload `hlr` has ${matrix.rows}, and there is no matrix here"
+    ]
 
 
 def test_ids_are_all_different_and_short_enough_for_a_stage_and_labels_are_compared_as_plans_write_them() -> None:
@@ -228,6 +258,20 @@ def test_a_ladder_of_fixed_repeats_has_one_time(tmp_path: Path) -> None:
     lines = timetable(compiled(tmp_path, *ladders)).stages
     assert [(line.seconds_min, line.seconds) for line in lines if line.seconds_min != line.seconds] == []
     assert [_span(*pair) for pair in ((66.1, 66.2), (60.0, 66.2))] == ["1m 6s", "1m to 1m 6s"]
+
+
+def test_the_shortest_time_of_a_plan_is_without_what_the_run_may_leave_out(tmp_path: Path) -> None:
+    then = {"pause": {"id": "p", "duration": "1h", "when": "l.peak.tps.mean > 1"}}
+    after = {"pause": {"id": "q", "duration": "1h", "needs": "p"}}
+    table = timetable(compiled(tmp_path, ladder("l"), then, after))
+    assert table.seconds - table.seconds_min == pytest.approx(7200.0)
+
+
+def test_the_rate_of_a_phase_alone_is_explained_as_a_phase(tmp_path: Path) -> None:
+    wave = {"name": "day", "for": "10s", "rate": {"mean": "100/s", "amplitude": "50/s", "period": "5s"}}
+    phased = ladder("l", phases=[wave])
+    del phased["ladder"]["measure"]
+    assert "3 times; constant arrival in phases" in render(timetable(compiled(tmp_path, phased)))
 
 
 def test_cells_are_shown_whose_labels_are_digits_and_no_numbers(tmp_path: Path) -> None:
@@ -277,6 +321,37 @@ def test_steps_belong_to_a_ladder_without_a_matrix_too(tmp_path: Path) -> None:
     names = ["plain__before_1", "plain", "plain__after_1", "plain__after_2"]
     assert [stage.id for stage in plan.stages] == ["load", *names]
     assert {one.stage for one in plan.conditions if one.needs == ("load",)} == set(names)
+
+
+def test_a_stage_that_needs_a_ladder_runs_after_its_steps_and_after_those_that_take_turns_with_it(
+    tmp_path: Path,
+) -> None:
+    """It ran before the steps after the ladder, which take its changes back."""
+    needy = {"pause": {"id": "p", "duration": "1s", "needs": "l"}}
+    more = {"before": [sql("ANALYZE")], "after": [sql("SELECT 1")]}
+    loads = {name: {"workload": "hlr", "target": "db", "share": "1/2"} for name in "ab"}
+    together = {"id": "l", "loads": loads, "interference": True, "threads": 2, "measure": "1s"}
+    for stages in (
+        [ladder("l", **more)],
+        [ladder("l", matrix=MODES, **more)],
+        [ladder("l"), ladder("k", order="interleaved", **{"with": "l"})],
+        [{"ladder": together}],
+    ):
+        assert compiled(tmp_path, needy, *stages).stages[-1].id == "p"
+
+
+def test_a_ladder_and_those_that_run_its_loads_alone_have_one_condition(tmp_path: Path) -> None:
+    loads = {name: {"workload": "hlr", "target": "db", "share": "1/2"} for name in "ab"}
+    together = {"id": "l", "loads": loads, "interference": True, "threads": 2, "measure": "1s", "needs": "load"}
+    conditions = compiled(tmp_path, {"ladder": together}).conditions
+    assert [one.stage for one in conditions] == ["l", "l__a_alone", "l__b_alone"]
+
+
+def test_a_pool_needs_no_connection_for_each_thread(tmp_path: Path) -> None:
+    systems = {"db": embedded("postgres")}
+    assert compiled(tmp_path, ladder("l", threads=1_000, sessions={"pool": 280}), systems=systems)
+    found = refused(tmp_path, ladder("l", threads=1_000, sessions={"pool": 281}), systems=systems)
+    assert found == ["stage `l` needs 281 connections, but `db` has 300: 20 are kept for what is not load"]
 
 
 # ---- turns with their steps

@@ -166,10 +166,19 @@ def test_a_damaged_plan_never_raises_anything_else(data: st.DataObject) -> None:
         ("a: {b: 1}}\n", "1:10 this `}` closes nothing"),
         ('a: "\\d"\n', '1:5 `\\d` is not an escape in "…"'),
         ("a:\n  - b\n  c: 1\n", "3:3 a key, where an item of the list should be"),
+        ('a: {b: 1 < c["d"].e, f: 2}\n', '1:8 `1 < c["d"].e` inside brackets must be quoted'),
+        ("a: {b: c > 1 ? d : e}\n", "1:8 `c > 1 ? d : e` inside brackets must be quoted"),
+        ("a: {b: c[d, e: 1}\n", "1:8 `c[` inside brackets must be quoted"),
     ],
 )
 def test_the_place_of_a_mistake_in_yaml(text: str, message: str) -> None:
     assert loaded(text)[1] == [message]
+
+
+def test_an_expression_with_quotes_in_it_is_put_into_the_others() -> None:
+    problems = Problems()
+    assert loads(b'a: {b: c["d"] > 1}\n', "p.yaml", problems) is None
+    assert [one.hint for one in problems.found] == ["""quote it: 'c["d"] > 1'"""]
 
 
 def test_a_long_line_is_searched_once() -> None:

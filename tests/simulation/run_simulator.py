@@ -69,7 +69,6 @@ class World:
     hosts: dict[str, set[str]] = field(default_factory=dict)
     systems: set[str] = field(default_factory=set)
     data: set[str] = field(default_factory=set)
-    fresh: dict[str, bool] = field(default_factory=dict)
     loaded: set[str] = field(default_factory=set)
     events: list[Event] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -342,9 +341,7 @@ class Simulation:
         world = self.world
         match spec:
             case tasks.StartSystem(system=system):
-                if system.name not in world.systems:
-                    world.fresh[system.name] = system.name not in world.data
-                fresh = world.fresh[system.name]
+                fresh = system.name not in world.data  # a repeated start is not
                 world.data.add(system.name)
                 if system.name not in world.systems:
                     world.settings[system.name] = dict(system.settings)
@@ -441,7 +438,7 @@ class Simulation:
         for key in self.world.hosts.pop(host, set()):
             self.world.running.pop(key, None)
         for system in self.plan.systems:
-            if system.host == host:
+            if system.host == host and system.name in self.world.systems:  # those of its session
                 self.world.systems.discard(system.name)
                 if not keep_data:
                     self.world.data.discard(system.name)

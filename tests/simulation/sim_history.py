@@ -39,7 +39,7 @@ from sim_world import World
 from proveout.agent.daemon import servicer
 from proveout.agent.daemon import session as agent_session
 from proveout.agent.daemon import task_journal as agent_journal
-from proveout.agent.tuning import fault_injection, machine, tuner, undo_journal
+from proveout.agent.tuning import fault_injection, files, machine, tuner, undo_journal
 from proveout.agent.tuning import host as tuning_host
 from proveout.coordinator import run
 from proveout.coordinator.agents import connect as dial
@@ -387,6 +387,7 @@ def _patched(history: History) -> Iterator[None]:
         (tuner, "asyncio", Asyncio(history.threads)),
         (fault_injection, "time", history.time),
         (tuner, "time", history.time),
+        (files, "os", simulated_os),
         (tuning_host, "os", simulated_os),
         (undo_journal, "sqlite3", sqlite_of(history.here)),
         (undo_journal, "os", os_of(history.here)),

@@ -16,8 +16,7 @@ from seeds import play
 from sim_faults import Fault
 
 from proveout.agent.daemon import servicer, session, task_journal
-from proveout.agent.tuning import fault_injection, transaction, tuner, undo_journal
-from proveout.agent.tuning import host as tuning_host
+from proveout.agent.tuning import fault_injection, files, transaction, tuner, undo_journal
 from proveout.agent.tuning import transaction as undoing
 from proveout.coordinator.agents import session as coordinator_session
 from proveout.coordinator.measure import samples
@@ -150,7 +149,7 @@ MUTANTS = (
     ),
     Mutant("a revert of a change with `keep`", ((undoing, "kept", lambda *_, **__: ()),), quiet, "/etc/app/kept.conf is"),
     Mutant(
-        "half-written files that remain", ((tuning_host.Files, "sweep", lambda *_: None),), at_a_step("kill"), ".proveout-"
+        "half-written files that remain", ((files.Files, "sweep", lambda *_: None),), at_a_step("kill"), ".proveout-"
     ),
     # ---- signatures and faults
     Mutant(

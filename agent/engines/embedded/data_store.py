@@ -351,9 +351,7 @@ class DatabaseFile(ABC):
 
     def _save(self) -> None:
         self.fold()
-        partial = self._saved.with_suffix(".partial")
-        shutil.copyfile(self.file, partial)
-        partial.rename(self._saved)
+        _copied(self.file, self._saved).rename(self._saved)
 
     def _restore(self) -> None:
         if not self._saved.exists():
@@ -363,8 +361,18 @@ class DatabaseFile(ABC):
                 way_out="populate it first",
             )
         self.fold()
-        partial = self.file.with_suffix(".partial")
-        shutil.copyfile(self._saved, partial)
+        partial = _copied(self._saved, self.file)
         for ending in self.side_files:
             Path(f"{self.file}{ending}").unlink(missing_ok=True)
         partial.rename(self.file)
+
+
+def _copied(source: Path, target: Path) -> Path:
+    """A whole copy beside `target`, or none: OSError, and its room is free again."""
+    partial = target.with_suffix(".partial")
+    try:
+        shutil.copyfile(source, partial)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+    return partial

@@ -403,8 +403,12 @@ class Workspace:
         """Copy a data directory as the server's user, completely or not at all, and write it to disk now rather than
         during the next iteration."""
         partial = self.make_folder(target.with_suffix(".partial"))
-        self.tool("cp", "-a", "--reflink=auto", f"{source}/.", str(partial), read=[source], write=[partial])
-        self.tool("sync", "-f", str(partial), write=[partial])
+        try:
+            self.tool("cp", "-a", "--reflink=auto", f"{source}/.", str(partial), read=[source], write=[partial])
+            self.tool("sync", "-f", str(partial), write=[partial])
+        except BaseException:  # the server needs the room on a full disk
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
         partial.rename(target)
 
 

@@ -116,6 +116,9 @@ class MysqlStatements(MysqlQueries):
                 way_out = 'start the server with performance_schema = ON (settings: {performance_schema: "ON"})'
                 raise TaskFault("missing", what, way_out=way_out)
             ((self._database,),) = self._rows("SELECT DATABASE()")
+            if self._database is None:
+                what = f"the dsn of system {endpoint.system!r} names no database, by which statements are counted"
+                raise TaskFault("missing", what, way_out="add /DATABASE to it")
             self._rows("SET SESSION sql_mode = CONCAT(@@sql_mode, ',IGNORE_SPACE')")
         except BaseException:
             self.close()

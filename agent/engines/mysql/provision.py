@@ -359,16 +359,17 @@ class Server(GroupServer[Workspace]):
         The age of its newest commit is not known: MariaDB does not report it.
         """
         self._ask("STOP SLAVE IO_THREAD")
-        shown = self._ask("SHOW ALL SLAVES STATUS\\G")
+        shown = self._ask("SHOW ALL SLAVES STATUS\\G", names=True)
         received = re.search(r"^\s*Gtid_IO_Pos: ([\d,-]*)$", shown, re.MULTILINE)
-        position = received[1] if received is not None else ""
-        if self._ask(f"SELECT MASTER_GTID_WAIT('{position}', {APPLY_S})") != "0":
+        if received is None:
+            raise TaskFault("fault", f"the standby answers {shown[:80]!r} for what it has received")
+        if self._ask(f"SELECT MASTER_GTID_WAIT('{received[1]}', {APPLY_S})") != "0":
             raise TaskFault("timeout", f"the standby did not apply what it had received within {APPLY_S} s")
         self._ask("STOP SLAVE; RESET SLAVE ALL; SET GLOBAL read_only = 0")
 
-    def _ask(self, statement: str, of: Primary | None = None) -> str:
-        """The answer to a statement of the administrator of this server, or of another, from the client program, which
-        runs as the server's user. TaskFault."""
+    def _ask(self, statement: str, of: Primary | None = None, *, names: bool = False) -> str:
+        """The answer, with the names of columns or without, to a statement of the administrator of this server, or of
+        another, from the client program, which runs as the server's user. TaskFault."""
         program = self._programs.client
         if program is None:
             raise TaskFault(
@@ -381,7 +382,7 @@ class Server(GroupServer[Workspace]):
         )
         login = f"[client]\nuser={ADMINISTRATOR}\npassword={password}\nsocket={session / SOCKET}\nprotocol=socket\n"
         with self._at.secret("login.cnf", login) as file:
-            argv = [str(program), f"--defaults-file={file}", "-N", "-B", "-e", statement]
+            argv = [str(program), f"--defaults-file={file}", "-B", *([] if names else ["-N"]), "-e", statement]
             return self._at.run(argv, ANSWER_S + APPLY_S, read=[file]).strip()
 
     def _is_in_order(self, data: Path) -> bool:

@@ -8,6 +8,7 @@ Flow: `cursor(endpoint)` -> PyMySQL; an error becomes a TaskFault: `unreachable`
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
@@ -15,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import pymysql
+from pymysql.constants import CLIENT
 
 from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
 from proveout.agent.engines.mysql.dsn import UNREACHABLE, MalformedDsn, connect, one_line, parse
@@ -27,7 +29,8 @@ from proveout.proto.wire.tasks import Endpoint
 
 CONNECT_S = 10.0
 WRITE_OUT_S = 300.0
-POLL_S = 0.05
+POLL_S, ROUND_S = 0.05, 1.0
+"""The first and the longest time for which a checkpoint has the server write."""
 DIRTY_PAGES_LEFT = 50  # the server itself touches some pages all the time
 ASIDE = 10_000
 """The limits of dirty pages are divided by this while a checkpoint lasts."""
@@ -90,10 +93,12 @@ def run_all(endpoint: Endpoint, statements: Iterable[str]) -> tuple[int, ...]:
 def write_out(endpoint: Endpoint) -> None:
     """Have InnoDB write its dirty pages: it has no CHECKPOINT, but flushes when next to none are allowed. TaskFault.
 
-    Systems of one server take turns, because each puts back the limits that it has found. These are divided and not
-    0 meanwhile: the next checkpoint finds in them what one that was killed has left to put back.
+    They are allowed again at the end of each round by the server itself, which runs a text of several statements to its
+    end, also where this process was killed. Systems of one server take turns, because each puts back the limits that it
+    has found. These are divided and not 0 meanwhile: a checkpoint finds in them what a session that was killed within
+    a round has left to put back.
     """
-    with cursor(endpoint) as server:
+    with cursor(endpoint, CLIENT.MULTI_STATEMENTS) as server:
         server.execute("SELECT GET_LOCK('proveout checkpoint', %s)", (WRITE_OUT_S,))
         if server.fetchone() != (1,):
             what = f"another checkpoint of the server of {endpoint.system!r} takes more than {WRITE_OUT_S:.0f} s"
@@ -101,35 +106,39 @@ def write_out(endpoint: Endpoint) -> None:
         server.execute("SELECT @@global.innodb_max_dirty_pages_pct, @@global.innodb_max_dirty_pages_pct_lwm")
         found = map(float, server.fetchone())
         limits = [round(value * ASIDE, 2) if value <= 100 / ASIDE else value for value in found]
+        low, back = _allow_dirty(endpoint, *(value / ASIDE for value in limits)), _allow_dirty(endpoint, *limits)
+        deadline, round_s = time.monotonic() + WRITE_OUT_S, POLL_S
         try:
-            _allow_dirty(endpoint, server, *(value / ASIDE for value in limits))
-            _await_clean(endpoint, server)
+            while True:
+                server.execute(f"{low}; DO SLEEP({round_s}); {back}")
+                while server.nextset():
+                    pass
+                if _is_clean(endpoint, server, deadline):
+                    return
+                round_s = min(2.0 * round_s, ROUND_S)
         finally:
-            _allow_dirty(endpoint, server, *limits)
+            with suppress(pymysql.err.MySQLError):  # the connection may be lost
+                server.execute(back)
 
 
-def _allow_dirty(endpoint: Endpoint, cursor: Any, percent: float, low_water: float) -> None:
-    """Limit the dirty pages. In an embedded server the account may not set that, but has a procedure for it
-    (`mysql.provision`)."""
+def _allow_dirty(endpoint: Endpoint, percent: float, low_water: float) -> str:
+    """The statement that limits the dirty pages. In an embedded server the account may not set that, but has a
+    procedure for it (`mysql.provision`)."""
     if endpoint.provisioned:
-        cursor.execute(f"CALL {ADMINISTRATION}.dirty_pages({percent}, {low_water})")
-    else:
-        low = f"GLOBAL innodb_max_dirty_pages_pct_lwm = {low_water}"
-        cursor.execute(f"SET GLOBAL innodb_max_dirty_pages_pct = {percent}, {low}")
+        return f"CALL {ADMINISTRATION}.dirty_pages({percent}, {low_water})"
+    low = f"GLOBAL innodb_max_dirty_pages_pct_lwm = {low_water}"
+    return f"SET GLOBAL innodb_max_dirty_pages_pct = {percent}, {low}"
 
 
-def _await_clean(endpoint: Endpoint, cursor: Any) -> None:
-    deadline = time.monotonic() + WRITE_OUT_S
-    while True:
-        cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_pages_%'")
-        pages = {name.rpartition("_")[2]: int(value) for name, value in cursor.fetchall()}
-        dirty = pages["dirty"]
-        if dirty <= max(DIRTY_PAGES_LEFT, pages["total"] // ASIDE):
-            return
-        if time.monotonic() > deadline:
-            what = f"system {endpoint.system!r} still has {dirty:,} dirty pages after {WRITE_OUT_S:.0f} s"
-            raise TaskFault("timeout", what, way_out="give it more innodb_io_capacity, or reset without a checkpoint")
-        time.sleep(POLL_S)
+def _is_clean(endpoint: Endpoint, cursor: Any, deadline: float) -> bool:
+    """Whether next to no dirty pages are left. TaskFault after the deadline."""
+    cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_pages_%'")
+    pages = {name.rpartition("_")[2]: int(value) for name, value in cursor.fetchall()}
+    is_clean = pages["dirty"] <= max(DIRTY_PAGES_LEFT, pages["total"] // ASIDE)
+    if not is_clean and time.monotonic() > deadline:
+        what = f"system {endpoint.system!r} still has {pages['dirty']:,} dirty pages after {WRITE_OUT_S:.0f} s"
+        raise TaskFault("timeout", what, way_out="give it more innodb_io_capacity, or reset without a checkpoint")
+    return is_clean
 
 
 def faults(endpoint: Endpoint) -> AbstractContextManager[None]:
@@ -138,20 +147,22 @@ def faults(endpoint: Endpoint) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def cursor(endpoint: Endpoint) -> Iterator[Any]:
+def cursor(endpoint: Endpoint, client_flag: int = 0) -> Iterator[Any]:
     """A cursor on a connection of its own, for a `with` block; a database error inside it becomes a TaskFault."""
-    with faults(endpoint), closing(open_for(endpoint)) as connection, connection.cursor() as opened:
+    made = open_for(endpoint, client_flag=client_flag)
+    with faults(endpoint), closing(made) as connection, connection.cursor() as opened:
         yield opened
 
 
-def open_for(endpoint: Endpoint, read_timeout_s: float | None = None) -> Any:
+def open_for(endpoint: Endpoint, read_timeout_s: float | None = None, client_flag: int = 0) -> Any:
     """A connection. TaskFault."""
     try:
         address = parse(endpoint.dsn)
     except MalformedDsn as error:
         raise TaskFault("invalid", f"system {endpoint.system!r}: {error.what}", way_out=error.way_out) from None
     with faults(endpoint):
-        return tapped(lambda: connect(address, timeout_s=CONNECT_S, read_timeout_s=read_timeout_s), pymysql.err)
+        made = partial(connect, address, timeout_s=CONNECT_S, read_timeout_s=read_timeout_s, client_flag=client_flag)
+        return tapped(made, pymysql.err)
 
 
 def fault_of(endpoint: Endpoint, error: pymysql.err.MySQLError) -> TaskFault:
@@ -228,6 +239,12 @@ class MysqlQueries:
 
     def abort(self) -> None:
         break_connection(self._connection)
+        threading.Thread(target=self._kill, daemon=True).start()
+
+    def _kill(self) -> None:
+        """End the query in the server, which does not see that its client has gone."""
+        with suppress(TaskFault), cursor(self._endpoint) as other:
+            other.execute(f"KILL {int(self.number)}")
 
     def close(self) -> None:
         with suppress(OSError, pymysql.err.Error):

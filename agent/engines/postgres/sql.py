@@ -334,6 +334,8 @@ class PostgresQueries:
         self._endpoint = endpoint
         self._connection = connect_blocking(endpoint, purpose)
         self.number = self._connection.info.backend_pid
+        with contextlib.suppress(psycopg.Error):  # from 14 on: a query ends soon after its connection
+            self._connection.execute("SET client_connection_check_interval = '1s'")
 
     def rows(self, query: str, most: int) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
         """Return names of columns and rows; none for a statement that returns no rows."""

@@ -52,8 +52,12 @@ def run_statements(endpoint: Endpoint, statements: Iterable[str]) -> tuple[int, 
 
 
 def checkpoint_file(endpoint: Endpoint) -> None:
-    """Write the log back into the file and sync it."""
-    run_statements(endpoint, ("PRAGMA wal_checkpoint(TRUNCATE)",))
+    """Write the log back into the file, sync it, and empty the log. TaskFault where a reader or writer does not let
+    it."""
+    with closing(open_file(endpoint.dsn)) as connection, faults(endpoint.dsn):
+        blocked, _, _ = next(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
+    if blocked:
+        raise TaskFault("refused", f"the SQLite file {endpoint.dsn} is still in use", way_out="end what has it open")
 
 
 def _run(connection: apsw.Connection, statement: str) -> int:
@@ -271,10 +275,7 @@ class EmbeddedSqlite(DatabaseFile):
 
     def fold(self) -> None:
         """Write the log back, and empty it."""
-        with closing(open_file(str(self.file))) as connection, faults(self.file):
-            blocked, _, _ = next(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
-        if blocked:
-            raise TaskFault("refused", f"the SQLite file {self.file} is still in use", way_out="end what has it open")
+        checkpoint_file(self.endpoint())
 
 
 def _check_taken(connection: apsw.Connection, name: str, value: str) -> None:

@@ -306,7 +306,7 @@ def serve(epoll: select.epoll, terminals: list[Any], loop: Any) -> None:
             return
 
 
-def _batch(epoll: select.epoll, terminals: dict[int, Any], loop: Any, sampler: Sampler) -> bool:
+def _batch(epoll: select.epoll, terminals: list[Any], loop: Any, sampler: Sampler) -> bool:
     """Wait once, and handle all descriptors that are readable. Returns False when the load is over."""
     sampler.left -= 1
     sampled = sampler.left <= 0

@@ -39,7 +39,7 @@ from proveout.coordinator.report.tables import cell_of, climbing, ladders, on_ta
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import record
 from proveout.core.json_data import estimate_at
-from proveout.core.numbers import RATIO, axis_unit, half_width, level, notation, rung_name, safe
+from proveout.core.numbers import RATIO, axis_unit, centre, half_width, level, notation, rung_name, safe
 from proveout.dsl.plan.stages import Cell, label_text, written
 from proveout.dsl.schema.models import FigureName
 
@@ -330,7 +330,7 @@ def panels(
 
 def _centre(point: Point) -> float:
     """The number that stands for the repeats: the mean, or the median where the estimate is one of it."""
-    return float(point.estimate["median" if point.estimate.get("of") == "median" else "mean"])
+    return float(point.estimate[centre(point.estimate)])
 
 
 def _by_panel(points: Sequence[Point]) -> dict[str, list[Point]]:

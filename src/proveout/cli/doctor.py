@@ -214,12 +214,12 @@ def _programs(plan: Plan) -> Iterator[Finding]:
 
 def _connections(plan: Plan) -> Iterator[Finding]:
     from proveout.agent import diagnosis
-    from proveout.dsl.plan.loads import threads_most
+    from proveout.dsl.plan.loads import connections, targets
     from proveout.dsl.plan.stages import Ladder, Search
 
     clients = {host.name for host in plan.hosts if host.is_local}
     counts = [
-        threads_most(stage).total()
+        sum(max(connections(stage, name)) for name in targets(stage))
         for stage in plan.stages
         if isinstance(stage, Ladder | Search) and clients & set(stage.clients)
     ]

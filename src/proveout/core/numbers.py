@@ -77,6 +77,11 @@ def ends(estimate: Mapping[str, Any]) -> tuple[float, float] | None:
 Estimate: TypeAlias = Mapping[str, Any]
 
 
+def centre(estimate: Estimate) -> Literal["mean", "median"]:
+    """The key of the number that an estimate's interval is of: of an extreme the median."""
+    return "median" if estimate.get("of") == "median" else "mean"
+
+
 def is_estimate(value: object) -> bool:
     """Whether a value of a tree is an estimate; a group is none, also where a member of it is named `mean`."""
     return isinstance(value, Mapping) and isinstance(value.get("mean"), int | float)
@@ -136,7 +141,14 @@ _SIZES = tuple(
     _Unit(suffix, Decimal(2) ** power, 3)
     for power, suffix in ((40, " TiB"), (30, " GiB"), (20, " MiB"), (10, " KiB"), (0, " B"))
 )
-_ENDINGS = (("_bytes_per_s", " B/s"), ("_per_s", "/s"), ("_bytes", " B"), ("_ms", " ms"), ("_slope", " s/s"))
+_ENDINGS = (
+    ("_bytes_per_s", " B/s"),
+    ("_mb_per_s", " MB/s"),
+    ("_per_s", "/s"),
+    ("_bytes", " B"),
+    ("_ms", " ms"),
+    ("_slope", " s/s"),
+)
 
 
 def _units(name: str) -> tuple[_Unit, ...]:
@@ -200,18 +212,18 @@ class Notation:
     def interval(self, estimate: Estimate) -> str:
         """An estimate in words: `1,234/s (95 % CI 1,200/s … 1,270/s, n = 3)`, or `(no interval, n = 1)`, or `(no
         interval from 2 repeats that differ so much)`."""
-        of = "median" if estimate.get("of") == "median" else "mean"
-        centre, repeats = self.text(estimate.get(of), half_width(estimate)), round(float(estimate.get("n", 0)))
+        of, repeats = centre(estimate), round(float(estimate.get("n", 0)))
+        middle = self.text(estimate.get(of), half_width(estimate))
         lower, upper = estimate.get("lower"), estimate.get("upper")
         count = f"n = {repeats}" + _occurrences(estimate, repeats)
         if estimate.get("method") == SEARCH:
             count = "confirmed once" if repeats == 1 else f"confirmed {repeats} times"
         if lower is None and upper is None:
             why = estimate.get("reason") if estimate.get("method") == "no information" else None  # a ratio has none
-            return f"{centre} ({why or f'no interval, {count}'})"
+            return f"{middle} ({why or f'no interval, {count}'})"
         rivals = round(float(estimate.get("chosen_from", 1)))
         chosen = f", wider as {rivals} rungs could be it" if rivals > 1 else ""
-        shown = f"median {centre}" if of == "median" else centre
+        shown = f"median {middle}" if of == "median" else middle
         return f"{shown} ({level(estimate)} CI {self.bounds(lower, upper)}, {count}{chosen})"
 
 
@@ -261,8 +273,8 @@ _Item: TypeAlias = float | tuple[float | None, float | None] | Estimate | None
 
 def _members(item: _Item) -> Iterable[tuple[float, float | None]]:
     if isinstance(item, Mapping):
-        half, of = half_width(item), "median" if item.get("of") == "median" else "mean"
-        return [(float(item[key]), half) for key in (of, "lower", "upper") if item.get(key) is not None]
+        half = half_width(item)
+        return [(float(item[key]), half) for key in (centre(item), "lower", "upper") if item.get(key) is not None]
     value, half = item if isinstance(item, tuple) else (item, None)
     return [] if value is None else [(float(value), half)]
 
@@ -467,7 +479,7 @@ def with_interval(estimate: Estimate, name: str = "") -> tuple[str, str]:
 def factor_cells(factor: Estimate) -> tuple[str, str]:
     """A ratio as two cells of a table, itself and the ends of its interval: `1.3 ×`, `1.2 … 1.4`; `-` without one."""
     mean, ends = with_interval(factor)
-    return (f"{mean} ×" if factor else "-"), ends
+    return (f"{mean} ×" if "mean" in factor else "-"), ends
 
 
 def bounds(lower: float | None, upper: float | None, name: str = "") -> str:

@@ -386,7 +386,7 @@ def estimate(
 # (the t test of Student with a common variance).
 
 
-def of_runs(runs: Sequence[Estimate], between: tuple[float, float] | None = None) -> Estimate:
+def of_runs(runs: Sequence[Estimate], between: tuple[float, float] | None = None, kind: Kind = "level") -> Estimate:
     """The mean over several runs of one number, by each run's mean over its repeats, with its interval.
 
     `between`: the variance of the logarithm of a run's mean, and its degrees of freedom, from other runs; with it one
@@ -395,14 +395,13 @@ def of_runs(runs: Sequence[Estimate], between: tuple[float, float] | None = None
     """
     if lacking := sum(bool(run.get("missing")) for run in runs):
         whole = [run for run in runs if not run.get("missing")] or [{**run, "missing": 0} for run in runs]
-        return of_runs(whole, between) | {"missing": lacking}
+        return of_runs(whole, between, kind) | {"missing": lacking}
     values = [float(run["mean"]) for run in runs]
-    methods = {str(run["method"]) for run in runs}
-    if methods == {ZERO_EVENTS}:
+    if all(run["method"] == ZERO_EVENTS for run in runs):
         upper = 1.0 / sum(1.0 / float(run["upper"]) for run in runs)  # as of all their trials together
         return {**estimate(values), "lower": 0.0, "upper": upper, "degrees": math.inf, "method": ZERO_EVENTS}
     if between is None or min(values) <= 0.0:
-        return estimate(values, kind="extreme" if methods & {*_EXTREME} else "signed" if "t" in methods else "level")
+        return estimate(values, kind=kind)
     data = np.asarray(values)
     mean = _mean(data)
     result = _described(data, mean, _variance_of(data, mean) if len(data) > 1 else None, ())

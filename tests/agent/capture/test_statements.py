@@ -156,6 +156,12 @@ def test_a_server_that_does_not_count_prepared_statements_has_them_in_one_line(
     session.close()
 
 
+def test_a_dsn_without_a_database_is_a_fault(counting: str) -> None:
+    dsn = counting.replace("/proveout?", "/?")
+    with pytest.raises(TaskFault, match="names no database"):
+        captures.MysqlStatements(Endpoint(system="db", engine="mysql", dsn=dsn))
+
+
 def test_a_server_without_performance_schema_is_a_fault(mysql_database: str) -> None:
     with pytest.raises(TaskFault, match="is off") as raised:
         captures.MysqlStatements(Endpoint(system="db", engine="mysql", dsn=mysql_database))
@@ -192,7 +198,8 @@ class Canned:
         return self._readings.pop(0)
 
     def texts(self, ids: Iterable[str]) -> Mapping[str, str]:
-        return {"own": f"SELECT {MARK} 1", "a": "SELECT  a\n FROM t", "b": "COMMIT", "c": "SELECT broken"}
+        texts = {"own": f"SELECT {MARK} 1", "a": "SELECT  a\n FROM t", "b": "COMMIT", "c": "SELECT broken"}
+        return {id: texts[id] for id in ids if id in texts}
 
     def plan(self, id: str, text: str) -> tuple[PlanStep, ...]:
         if id == "c":
@@ -226,3 +233,10 @@ def test_the_document_has_the_growth_with_the_most_time_first() -> None:
     assert (b["plan"], b["no_plan"]) == ([], "it has no plan")
     assert (a["text"], a["plan"]) == ("SELECT a FROM t", [[0, "Scan", None]])
     assert c["no_plan"] == "no such column"
+
+
+def test_the_total_is_of_all_statements_but_those_of_captures() -> None:
+    """Also where these took less time than many others."""
+    reports = StatementReports(Canned({}, {"own": (600, 0.1, 600)} | {str(n): (1, 1.0, 1) for n in range(50)}))
+    (line,) = reports.report(reports.take(), reports.take())
+    assert json.loads(line)["total"] == {"count": 50, "calls": 50.0, "seconds": 50.0, "rows": 50.0}

@@ -3,11 +3,14 @@ file, its sizes, values and errors; and tables that proveout did not make stay, 
 
 from __future__ import annotations
 
+import errno
 import importlib.machinery
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -33,7 +36,7 @@ from proveout.agent.sandbox import helper, privileges
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.settings import split_dsn
 from proveout.dsl.workloads.base import Population, Statement, Table
-from proveout.proto.wire.tasks import Endpoint, InspectSystem, RunSql, SnapshotSystem, StartSystem
+from proveout.proto.wire.tasks import Checkpoint, Endpoint, InspectSystem, RunSql, SnapshotSystem, StartSystem
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +158,7 @@ def test_a_locked_file_is_neither_copied_nor_restored(tmp_path: Path, monkeypatc
     assert dump(copy) == dump(path), "the copy of before is whole"
 
 
-async def test_an_embedded_file_in_use_is_not_replaced(
+async def test_an_embedded_file_in_use_is_neither_replaced_nor_said_to_be_written_out(
     task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sql, "BUSY_MS", 50)
@@ -167,6 +170,25 @@ async def test_an_embedded_file_in_use_is_not_replaced(
         spec = SnapshotSystem(system=system("sqlite"), data_root=str(tmp_path), action="save")
         with pytest.raises(TaskFault, match="still in use"):
             await handlers.snapshot_system(task_context, spec)
+        with pytest.raises(TaskFault, match="still in use"):
+            await handlers.checkpoint(task_context, Checkpoint(endpoint=endpoint(path)))
+
+
+async def test_a_snapshot_without_room_leaves_the_file_its_own(
+    task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Path, half: Path) -> None:
+        half.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = Path((await start(task_context, tmp_path, "sqlite")).dsn)
+    spec = SnapshotSystem(system=system("sqlite"), data_root=str(tmp_path), action="save")
+    await handlers.snapshot_system(task_context, spec)
+    monkeypatch.setattr(shutil, "copyfile", full)
+    for action in ("save", "restore"):
+        with pytest.raises(OSError, match="No space left"):
+            await handlers.snapshot_system(task_context, replace(spec, action=action))
+    assert sorted(file.name for file in path.parent.iterdir()) == ["data.sqlite", "snapshot.sqlite"]
 
 
 def test_connections_leave_the_settings_of_the_file(file: Path) -> None:

@@ -8,6 +8,8 @@ import itertools
 import os
 import signal
 import stat
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -394,6 +396,19 @@ def test_recovery_without_room_is_a_full_disk(package_folder: Path, monkeypatch:
         assert caught.value.code == "disk_full"
 
 
+@needs_root
+def test_a_snapshot_without_room_leaves_the_server_its_own(package_folder: Path) -> None:
+    """Else the server would not start on the disk that half a copy has filled."""
+    with small_disk(package_folder / "disk", 160 << 20) as disk, embedded(disk) as server:
+        server.start()
+        fill(disk / "filler", 20 << 20)
+        with pytest.raises(TaskFault, match=r"cp failed .*No space left on device") as caught:
+            server.save_snapshot()
+        assert caught.value.code == "disk_full"
+        assert value(server.dsn, "SELECT 1") == 1
+        assert [path.name for path in server.data.parent.iterdir()] == ["data"]
+
+
 def test_a_missing_installation_of_postgres_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "PACKAGE", "no_such_package_here")
     with embedded(tmp_path) as server, pytest.raises(TaskFault) as caught:
@@ -411,11 +426,11 @@ def test_checkpoints_of_two_systems_in_one_server_leave_its_limit(
     endpoint = Endpoint(system="db", engine="mysql", dsn=mysql_server.dsn)
     going, numbers, inside = (threading.Event(), threading.Event()), itertools.count(), list[int]()
 
-    def await_clean(*_: object) -> None:
+    def is_clean(*_: object) -> bool:
         inside.append(number := next(numbers))
-        assert going[number].wait(PATIENCE_S)
+        return going[number].wait(PATIENCE_S)
 
-    monkeypatch.setattr(mysql_statements, "_await_clean", await_clean)
+    monkeypatch.setattr(mysql_statements, "_is_clean", is_clean)
     with mysql_statements.cursor(endpoint) as cursor, ThreadPoolExecutor() as pool:
 
         def value(query: str) -> str:
@@ -434,35 +449,46 @@ def test_checkpoints_of_two_systems_in_one_server_leave_its_limit(
         assert value("SELECT @@global.innodb_max_dirty_pages_pct") == before
 
 
-def test_a_checkpoint_puts_back_the_limits_that_a_killed_one_has_left(
-    mysql_server: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("killed", ["agent", "session"])
+def test_a_checkpoint_that_is_killed_leaves_the_limits_to_the_server_or_to_the_next_one(
+    mysql_server: Any, killed: str
 ) -> None:
-    class Killed(BaseException):
-        """The end of the process, so that no later statement is sent."""
-
-    def await_clean(*_: object) -> None:
-        monkeypatch.setattr(mysql_statements, "_allow_dirty", lambda *_: None)
-        raise Killed
-
+    checkpoint = (
+        "import sys; from proveout.agent.engines.mysql import sql; from proveout.proto.wire.tasks import Endpoint;"
+        " sql._is_clean = lambda *_: False; sql.write_out(Endpoint(system='db', engine='mysql', dsn=sys.argv[1]))"
+    )
     endpoint = Endpoint(system="db", engine="mysql", dsn=mysql_server.dsn)
     with mysql_statements.cursor(endpoint) as cursor:
 
-        def limits() -> tuple[float, float]:
-            cursor.execute("SELECT @@global.innodb_max_dirty_pages_pct, @@global.innodb_max_dirty_pages_pct_lwm")
-            return tuple(map(float, cursor.fetchone()))  # type: ignore[return-value]  # there are two
+        def rows(query: str) -> list[tuple[Any, ...]]:
+            cursor.execute(query)
+            return list(cursor.fetchall())
 
+        def limits() -> tuple[float, ...]:
+            ((percent, low),) = rows(
+                "SELECT @@global.innodb_max_dirty_pages_pct, @@global.innodb_max_dirty_pages_pct_lwm"
+            )
+            return float(percent), float(low)
+
+        rounds = "SELECT id FROM information_schema.processlist WHERE info LIKE 'DO SLEEP(1.0%'"
         before = limits()
         cursor.execute("SET GLOBAL innodb_max_dirty_pages_pct = 75.5, GLOBAL innodb_max_dirty_pages_pct_lwm = 10")
+        agent = subprocess.Popen([sys.executable, "-c", checkpoint, endpoint.dsn], stderr=subprocess.DEVNULL)
         try:
-            monkeypatch.setattr(mysql_statements, "_await_clean", await_clean)
-            with pytest.raises(Killed):
+            (session,) = eventually(lambda: rows(rounds), "a round")
+            if killed == "agent":
+                agent.kill()
+            else:
+                cursor.execute(f"KILL {session[0]}")
+            agent.wait(PATIENCE_S)
+            if killed == "session":
+                assert max(limits()) < 0.01
                 mysql_statements.write_out(endpoint)
-            assert max(limits()) < 0.01
-            monkeypatch.undo()
-            mysql_statements.write_out(endpoint)
-            assert limits() == (75.5, 10.0)
+            eventually(lambda: limits() == (75.5, 10.0), "the limits are put back")
         finally:
-            mysql_statements._allow_dirty(endpoint, cursor, *before)
+            agent.kill()
+            agent.wait()
+            cursor.execute(mysql_statements._allow_dirty(endpoint, *before))
 
 
 @pytest.mark.usefixtures("mariadb")

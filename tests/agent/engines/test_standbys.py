@@ -20,6 +20,7 @@ from eventually import PATIENCE_S, eventually
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.engines.embedded.data_store import ServerRole
 from proveout.agent.engines.mysql.captures import LagObserver
+from proveout.agent.engines.mysql.dsn import connect, parse
 from proveout.agent.errors import TaskFault
 
 pytestmark = pytest.mark.server
@@ -138,6 +139,32 @@ def test_a_standby_follows_its_primary_and_refuses_writes(group: Group) -> None:
     writer.join(PATIENCE_S)
     assert not writer.is_alive()
     assert numbers(group.standby) == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("mariadb")
+def test_a_standby_of_mariadb_applies_what_it_has_received_before_its_promotion(package_folder: Path) -> None:
+    """Its primary has acknowledged that: a semi-synchronous standby acknowledges what it has received."""
+    group = Group(package_folder, "mysql")
+    group.role = ServerRole(standbys=("b",), synchronous=("b",))
+    try:
+        group.start()
+        ask(group.primary.dsn, "CREATE TABLE t (n int PRIMARY KEY)")
+        group.start_standby()
+        with connect(parse(group.standby.dsn)) as applies_nothing, applies_nothing.cursor() as cursor:
+            cursor.execute("FLUSH TABLES WITH READ LOCK")
+            for number in (1, 2, 3):
+                insert(group.primary, number)
+            group.primary.disturb("kill")
+            promotion = threading.Thread(target=group.standby.disturb, args=("promote",))
+            promotion.start()
+            waits = "INFO LIKE 'SELECT MASTER_GTID_WAIT%' OR INFO = 'STOP SLAVE'"
+            waiting = f"SELECT 1 FROM information_schema.PROCESSLIST WHERE {waits}"
+            eventually(lambda: cursor.execute(waiting), "the promotion waits for what is applied")
+            cursor.execute("UNLOCK TABLES")
+        promotion.join(PATIENCE_S)
+        assert numbers(group.standby) == [1, 2, 3]
+    finally:
+        group.close(keep_data=False)
 
 
 def test_the_old_primary_takes_the_history_of_the_promoted_standby(group: Group) -> None:

@@ -131,7 +131,13 @@ def test_what_cannot_be_taken_is_refused(disk: Path, tmp_path: Path) -> None:
     ):
         state = begin(host, UndoJournal(tmp_path / "undo"), full(disk, **size))
         assert (state.outcome, says in state.lines[0]) == ("refused", True), state
-    assert list(disk.iterdir()) == []
+    link = tmp_path / "link"
+    link.symlink_to(disk)
+    (disk / "folder").mkdir()
+    for folder in (link, link / "folder"):
+        state = begin(host_of(link), UndoJournal(tmp_path / "undo"), full(folder, up_to="1MiB"))
+        assert (state.outcome, "'link' in" in state.lines[0]) == ("refused", True), state
+    assert [one.name for one in disk.rglob("*")] == ["folder"]
 
 
 def test_cpus_are_busy_and_idle_again(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ async def test_the_program_of_a_ramp_up_ends_where_that_of_the_window_cannot_sta
 
 @pytest.mark.server
 @pytest.mark.parametrize("code", [0, 1])
-async def test_the_password_that_a_program_writes_is_not_shown(
+async def test_the_password_that_a_program_writes_is_not_shown_and_of_a_long_output_both_ends_are_kept(
     code: int, task_context: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async def started() -> int:
@@ -149,7 +149,8 @@ async def test_the_password_that_a_program_writes_is_not_shown(
     task_context.started, task_context.armed = started, lambda: None
     monkeypatch.setattr(generator, "_unprivileged", lambda: INHERITED)
     script = tmp_path / "client"
-    script.write_text(f'#!/bin/sh\necho "password: $PGPASSWORD"\necho "tps: 7"\nexit {code}\n')
+    filler = "" if code else "head -c 2000000 /dev/zero | tr '\\0' '\\n'"
+    script.write_text(f'#!/bin/sh\necho "password: $PGPASSWORD"\n{filler}\necho "tps: 7"\nexit {code}\n')
     script.chmod(0o755)
     task_context.policy = Policy(commands=(Tool(path=str(script), arguments=("{count}",)),))
     form = {"format": "pairs"}
@@ -160,6 +161,7 @@ async def test_the_password_that_a_program_writes_is_not_shown(
     except TaskFault as fault:
         written = fault.what
     assert "password: ***" in written and "s e" not in written
+    assert code or (written.endswith("tps: 7\n") and " are left out here]" in written and len(written) < 1_100_000)
 
 
 async def test_the_cpu_time_of_a_window_is_not_that_of_its_ramp_up(task_context: Any) -> None:

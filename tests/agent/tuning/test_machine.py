@@ -155,6 +155,19 @@ async def test_changes_are_not_held_longer_after_a_reboot_that_has_set_the_clock
     await eventually_async(lambda: value(root, SWAP) == "60", "it is undone")
 
 
+async def test_a_host_whose_disk_is_full_is_not_rebooted_and_set_back(
+    agent: Callable[[str], Tuner], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The changes that stay over the reboot cannot be noted: the agent of the next boot would undo them."""
+    tuner = agent("a")
+    assert await apply(tuner, "run-1", swap("20")) == [("swap", "applied")]
+    tuner.reboot_at_end("run-1", 600.0)
+    monkeypatch.setattr(Hold, "store", full)
+    await tuner.close(keep_data=True)
+    assert (value(root, SWAP), tuner.reboots) == ("60", False)
+    assert not tuner.directory.exists()
+
+
 def killed(folder: Path, root: Path, path: str, before: str, after: str, *, net: str = "") -> None:
     """Create the state that an agent killed after a change leaves."""
     holder = Holder(run="run-1", host="a", pid=1, claims=(MACHINE,))
@@ -336,6 +349,7 @@ def test_journals_that_a_full_disk_keeps_from_being_merged_are_not_locked(
         ("oracle", "sys as sysasm/{raw}@//h/+ASM", "sys as sysasm@//h/+ASM"),
         ("timesten", "u/{raw}@dsn", "u@dsn"),
         ("mysql", "mysql://u:{url}@h/d", "mysql://u@h/d"),
+        ("mysql", "mysql://u:{url}@[::1]:3307/d", "mysql://u@[::1]:3307/d"),
     ],
 )  # fmt: skip
 def test_the_stored_part_of_a_dsn_contains_no_secret(engine: str, dsn: str, kept: str) -> None:

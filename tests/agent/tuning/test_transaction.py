@@ -20,7 +20,8 @@ from tuning_bench import POLICY, StubTools, StubUnits, full, host_in, picture, p
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Policy, Tool
 from proveout.agent.tuning import transaction as tuning_transaction
-from proveout.agent.tuning.host import Attributes, Files, Host
+from proveout.agent.tuning.files import Files
+from proveout.agent.tuning.host import Attributes, Host
 from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Stopped, Transaction
 from proveout.agent.tuning.tuner import Tuner

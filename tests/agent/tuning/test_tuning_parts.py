@@ -19,7 +19,8 @@ from tuning_bench import StubTools, full, put
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import host as host_module
-from proveout.agent.tuning.host import Attributes, Files, Systemd
+from proveout.agent.tuning.files import Files
+from proveout.agent.tuning.host import Attributes, Systemd
 from proveout.agent.tuning.programs import OUTPUT_MAX, Processes, must
 from proveout.dsl.operations.facts import NONE, Facts, Original, Output, RowsQuery, UnitFact
 from proveout.dsl.operations.host import edit
@@ -104,9 +105,10 @@ def test_a_long_output_of_a_program_is_dropped_as_it_is_read() -> None:
     assert (done.code, len(done.text)) == (0, OUTPUT_MAX)
 
 
-def test_a_program_that_is_too_late_ends_with_its_children(tmp_path: Path) -> None:
-    """They would go on to change the host while it is set back."""
-    script = put(tmp_path, "/script", f"#!/bin/sh\nsleep 1000 &\necho $! > {tmp_path}/child\nwait\n", mode=0o755)
+@pytest.mark.parametrize("last", ["wait", "exit"])
+def test_a_program_that_is_too_late_ends_with_its_children(tmp_path: Path, last: str) -> None:
+    """They would go on to change the host while it is set back; one that has ended itself leaves its output to them."""
+    script = put(tmp_path, "/script", f"#!/bin/sh\nsleep 1000 &\necho $! > {tmp_path}/child\n{last}\n", mode=0o755)
     with pytest.raises(TaskFault, match=r"did not end within 0\.5 s"):
         Processes().run((str(script),), 0.5)
     child = int((tmp_path / "child").read_text())

@@ -14,7 +14,7 @@ import pytest
 from eventually import eventually_async
 
 from proveout.agent.capture import kinds, query_values
-from proveout.agent.capture.query_values import QueryObserver, values_of, wait_until
+from proveout.agent.capture.query_values import GivenUp, QueryObserver, values_of, wait_until
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.engines.handlers import run_sql
 from proveout.agent.errors import TaskFault
@@ -56,10 +56,12 @@ def value(name: str, column: str = "", **more: Any) -> MeasuredValue:
 
 def test_columns_become_numbers(end: Endpoint) -> None:
     """By name, by position, and by the row that a column chooses; each time that a capture looks."""
-    found = values_of(end, select(end, "41 + 1 AS max_iops, 2.5 AS ms"), [value("max_iops"), value("latency", "2")])
+    wanted = [value("max_iops"), value("latency", "2")]
+    found = values_of(end, select(end, "41 + 1 AS max_iops, 2.5 AS ms"), wanted, GivenUp())
     assert dict(found) == {"max_iops": 42.0, "latency": 2.5}
     query = f"{select(end, chr(39) + 'A' + chr(39) + ' AS t, 1 AS n')} UNION ALL {select(end, chr(39) + 'B' + chr(39) + ', 7')}"
-    found = values_of(end, query, [value("b", "n", where=(("t", "B"),)), value("both", "n", take="sum")])
+    wanted = [value("b", "n", where=(("t", "B"),)), value("both", "n", take="sum")]
+    found = values_of(end, query, wanted, GivenUp())
     assert dict(found) == {"b": 7.0, "both": 8.0}
     values = [value("a"), value("b", kind="rate"), value("c", kind="age")]
     observer = QueryObserver("c", end, select(end, "6 AS a, 7 AS b, 8 AS c"), values)
@@ -74,13 +76,13 @@ def test_columns_become_numbers(end: Endpoint) -> None:
 def test_what_cannot_be_read_is_named(end: Endpoint) -> None:
     """The metric, the query and the columns; the message of the database; the capture that would begin with it."""
     with pytest.raises(TaskFault) as fault:
-        values_of(end, select(end, "1 AS a"), [value("max_iops")])
+        values_of(end, select(end, "1 AS a"), [value("max_iops")], GivenUp())
     assert fault.value.code == "missing"
     assert "metric `max_iops`: the result has no column 'max_iops'" in fault.value.what
     assert "SELECT 1 AS a" in fault.value.what
     assert fault.value.way_out.lower() == "one of a"
     with pytest.raises(TaskFault) as fault:
-        values_of(end, "SELECT x FROM no_such_table", [value("x")])
+        values_of(end, "SELECT x FROM no_such_table", [value("x")], GivenUp())
     assert fault.value.code == "refused"
     assert "no_such_table" in fault.value.what.lower()
     with pytest.raises(TaskFault) as fault:
@@ -91,7 +93,7 @@ def test_what_cannot_be_read_is_named(end: Endpoint) -> None:
 def test_a_wait_tells_at_its_bound_what_it_saw(postgres_end: Endpoint) -> None:
     wait = WaitUntil(query="SELECT 5", equals="0", every_s=0.02, within_s=0.1)
     with pytest.raises(TaskFault) as fault:
-        wait_until(postgres_end, wait, lambda: False)
+        wait_until(postgres_end, wait, GivenUp())
     assert fault.value.code == "timeout"
     assert "gave '5' and not 0 after" in fault.value.what
     assert "`within`" in fault.value.way_out
@@ -103,25 +105,54 @@ def test_a_wait_sees_what_others_commit_and_ends_when_it_is_given_up(postgres_en
         connection.execute("INSERT INTO loading VALUES (9)")
         asked: list[object] = []
 
-        def given_up() -> bool:
-            asked.append(connection.execute("UPDATE loading SET left_bytes = left_bytes - 3"))
-            return False
+        class Asked(GivenUp):
+            def __call__(self) -> bool:
+                asked.append(connection.execute("UPDATE loading SET left_bytes = left_bytes - 3"))
+                return False
 
         wait = WaitUntil(query="SELECT left_bytes FROM loading", equals="0", every_s=0.01, within_s=3600.0)
-        assert wait_until(postgres_end, wait, given_up) >= 0.0
+        assert wait_until(postgres_end, wait, Asked()) >= 0.0
         assert len(asked) == 3
     never = WaitUntil(query="SELECT 1", equals="2", every_s=0.01, within_s=3600.0)
+    given_up = GivenUp()
+    given_up.set()
     with pytest.raises(TaskFault):
-        wait_until(postgres_end, never, iter([False, False, True]).__next__)
+        wait_until(postgres_end, never, given_up)
 
 
 def test_a_query_of_a_wait_is_broken_off(postgres_end: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query_values, "LIMIT_S", 0.1)
     wait = WaitUntil(query="SELECT pg_sleep(600)", equals="0", every_s=0.02, within_s=0.1)
     with pytest.raises(TaskFault, match="took longer than"):
-        wait_until(postgres_end, wait, lambda: False)
+        wait_until(postgres_end, wait, GivenUp())
     with pytest.raises(TaskFault, match="more than 10,000 rows"):
-        values_of(postgres_end, "SELECT generate_series(1, 20000) AS n", [value("n", take="sum")])
+        values_of(postgres_end, "SELECT generate_series(1, 20000) AS n", [value("n", take="sum")], GivenUp())
+
+
+SLEEPS = {"postgres": "pg_sleep(600)", "mysql": "SLEEP(600)"}
+SLEEPING = {
+    "postgres": "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'",
+    "mysql": "SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'",
+}
+
+
+@pytest.mark.parametrize("end", SLEEPS, indirect=True)
+async def test_a_query_of_a_cancelled_stage_ends_in_its_server(end: Endpoint, task_context: Any) -> None:
+    query = f"SELECT {SLEEPS[end.engine]} AS a"
+    asking = query_values.open_session(end)
+
+    def sleeping() -> int:
+        return int(asking.rows(SLEEPING[end.engine], 1)[1][0][0])
+
+    stage = asyncio.ensure_future(
+        run_sql(task_context, RunSql(endpoint=end, statements=(), query=query, values=(value("a"),)))
+    )
+    await eventually_async(lambda: sleeping() == 1, "the query runs")
+    stage.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stage
+    await eventually_async(lambda: sleeping() == 0, "the query has ended")
+    asking.close()
 
 
 async def test_a_stage_runs_statements_waits_and_reads(postgres_end: Endpoint, task_context: Any) -> None:

@@ -161,6 +161,8 @@ def test_the_threads_of_searches_are_compared_and_open_ends_and_no_answer_are_sa
     assert (row.path, row.base, row.other, row.direction) == (("threads",), 40.0, 20.0, "worse")
     assert "threads (80 % CI)" in written(compare(one, two))
     assert "The number of threads of cap is 0.500 × (" in answer([compare(one, two)]).text
+    alone = [number for number in main_numbers(compare(one, two)) if number.place == "search"]
+    assert sentence("B", alone).startswith("The number of threads of B is 0.500 × (")
     found = searched(results(), 1_000.0, 1_100.0)
     assert "| upper end | 1,100 | open |" in written(compare(found, searched(results(), 900.0, None)))
     none = compare(found, searched(results(), None, None, reason="1,000/s was refused"))
@@ -570,6 +572,17 @@ def test_a_transaction_may_have_the_name_of_a_statistic_where_runs_are_the_unit(
     assert [(name, one["tps"]["values"]) for name, one in found.items()] == [("mean", [10.0] * 2), ("other", [6.0] * 2)]
 
 
+def test_runs_of_one_repeat_have_intervals_of_the_kind_of_their_number() -> None:
+    """The method of one repeat does not tell the kind: no error in three runs was an interval from 0 to 0."""
+    rung = {"errors": {"count": estimate([0.0])}, "response": {"max_us": estimate([5.0])}}
+    rung |= {"cpu": {"peak": {"busy_fraction": estimate([0.5])}}}
+    ladder = together([{"ladder": {"rungs": {"1": rung}, "peak": rung}}] * 3)["ladder"]
+    for found in (ladder["rungs"]["1"], ladder["peak"]):
+        errors, busiest = found["errors"]["count"], found["cpu"]["peak"]["busy_fraction"]
+        assert (errors["method"], errors["upper"]) == ("zero events", pytest.approx(1.0, abs=0.002))
+        assert {found["response"]["max_us"]["method"], busiest["method"]} == {"not estimated"}
+
+
 def test_the_page_overlays_the_runs_and_escapes_names() -> None:
     runs = [results(), results(slower(0.8), "<script>x</script>")]
     compared = [compare(*runs)]
@@ -681,6 +694,19 @@ def test_a_stage_that_one_of_several_runs_has_left_out_has_no_rung_in_common() -
     skipped = replace(skipped, stages={"ladder": replace(ladder, iterations=(), finished=ended)})
     (stage,) = compare(results(), results(), more=((skipped,), ())).stages
     assert not stage.rungs
+
+
+def test_a_rung_that_one_of_several_runs_lacks_is_missing_on_its_side() -> None:
+    compared = compare(results(), results(), more=((), (results({1: BASE[1]}),)))
+    (stage,) = compared.stages
+    assert (stage.missing, stage.rungs[0].repeats) == (((4, "B"),), (4, 8))
+    assert comparison.judge(comparison.check("tps.ratio.upper < 0.95", PLAN), compared).outcome == "INCONCLUSIVE"
+
+
+def test_the_offered_rates_of_all_runs_of_a_side_count() -> None:
+    other = offered({4: 3_000.0})
+    compared = compare(offered({4: 4_000.0}), offered({4: 4_000.0}), more=((), (other,)), despite=True)
+    assert rows(compared, 4)["tps"].direction == "offered"
 
 
 def test_hostile_names_are_harmless_everywhere() -> None:

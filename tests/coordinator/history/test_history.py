@@ -38,6 +38,7 @@ from proveout.dsl.explain.timetable import timetable
 from proveout.dsl.plan.plan import Check, Plan
 from proveout.dsl.plan.stages import Ladder
 from proveout.dsl.plan.topology import Expression
+from proveout.proto.events import VerdictReached
 
 RUNS, AT = 100, 50
 
@@ -181,6 +182,9 @@ def test_earlier_runs_say_which_changes_and_verdicts_the_plan_can_show(tmp_path:
     assert first.startswith(f"by 3 earlier runs of this plan (newest {name})")
     assert ladder.startswith("  ladder: 3 repeats show changes of at least ") and ladder.endswith(" in response p99")
     assert of_verdict == "  v: decided with a chance of 100 % (PASS last time)"
+    text, void = made.verdicts[0].check.text, "most attempts were void"
+    reached = VerdictReached(id="v", title="", severity="fail", outcome="INCONCLUSIVE", check=text, evidence=void)
+    assert power.foresee(made, [replace(earlier[0], verdicts=(reached,))]).verdicts[0].outcome == "INCONCLUSIVE"
 
 
 def test_a_limit_at_the_value_is_hardly_decided_and_auto_repeats_have_an_expected_number(tmp_path: Path) -> None:

@@ -162,6 +162,20 @@ async def test_a_tail_of_a_run_without_a_coordinator_ends_and_cannot_stop_it(tmp
     assert not await tail.stop()
 
 
+async def test_a_watcher_of_a_resume_that_is_about_to_begin_does_not_take_the_end_before_for_its_own(
+    run: SimpleNamespace, tmp_path: Path
+) -> None:
+    end = e.RunFinished(status="interrupted", exit_code=130, reason="r", seconds=1.0)
+    run.store(end)
+    watcher = Watcher(tmp_path)
+    await watcher.until(1)
+    run.store(notice("it goes on"))
+    await watcher.until(2)
+    run.store(end)
+    await asyncio.wait_for(watcher.task, PATIENCE_S)
+    assert watcher.events == [end, notice("it goes on"), end]
+
+
 async def test_a_late_watcher_receives_the_newest_event_of_each_kind_of_this_iteration(
     run: SimpleNamespace, tmp_path: Path
 ) -> None:

@@ -145,6 +145,15 @@ def test_a_window_shorter_than_a_piece_is_one_piece_at_any_length() -> None:
         assert np.allclose(ends, end_ms / 1e3)
 
 
+def test_a_sum_over_devices_is_not_known_where_one_of_them_was_reset() -> None:
+    def received(at_s: float) -> dict[str, float]:
+        name = "network.received_bytes_total"
+        return {f"{name}[eth0]": 100.0 * at_s + 500.0, f"{name}[eth1]": 1_000.0 * (at_s % 5.0 + 3.0)}
+
+    assert "network" not in os_metrics(recording(received, around(10.0)), window(10.0))
+    assert os_metrics(recording(received, around(4.0)), window(4.0))["network"]["received_bytes_per_s"] == 1_100.0
+
+
 # ---- wait events by name -----------------------------------------------------------------------------------------
 
 SYNC, DB_CPU, READ = "Commit:log file sync", "DB CPU", "User I/O:db file scattered read"
@@ -166,6 +175,22 @@ def test_named_events_have_time_share_count_and_mean() -> None:
     assert (read["seconds"], read["avg_us"]) == (0.0, None)
     assert (lines[0].event, lines[0].waits) == ("log file sync", 3_000.0)
     assert lines[0].average_us == pytest.approx(2_000.0)
+
+
+@pytest.mark.parametrize("seconds", [{0: 5.0, 3: 8.0}, {0: 5.0, 5: 9.0, 6: 0.1, 10: 4.0}], ids=["covered", "reset"])
+def test_waits_that_are_not_known_are_not_0(seconds: Mapping[int, float]) -> None:
+    """Too few samples, or a server that was started again, said that the database had nothing to do."""
+    found = Recording(samples({at: {f"wait.seconds_total[{SYNC}]": value} for at, value in seconds.items()}))
+    assert waits_metrics(found, WINDOW, ("log file sync",)) == ({}, ())
+
+
+def test_an_event_whose_counter_was_reset_has_no_numbers_and_the_others_have_theirs() -> None:
+    spent = {0: (5.0, 1.0, 8.0), 5: (9.0, 2.0, 13.0), 6: (0.1, 3.0, 14.0), 10: (4.0, 4.0, 18.0)}
+    names = (f"wait.seconds_total[{SYNC}]", f"wait.seconds_total[{READ}]", "wait.db_time_s_total")
+    found = Recording(samples({at: dict(zip(names, values, strict=True)) for at, values in spent.items()}))
+    metrics, lines = waits_metrics(found, WINDOW, ("log file sync", "db file scattered read"))
+    assert (metrics["db_time_s"], list(metrics["events"])) == (10.0, ["db file scattered read"])
+    assert [(line.event, line.seconds) for line in lines] == [("db file scattered read", 3.0)]
 
 
 def test_an_event_that_the_capture_does_not_know_has_no_numbers_but_a_finding() -> None:

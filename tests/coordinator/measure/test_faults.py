@@ -12,11 +12,25 @@ import pytest
 from records import ladder_stage, load_result
 
 from proveout.coordinator.measure.fault_effects import BinSeries, Effect, Occurrence, effect, together
-from proveout.coordinator.measure.faults import attributed, commit_metrics, fault_metrics, tracked_commits, with_commits
+from proveout.coordinator.measure.faults import (
+    attributed,
+    commit_metrics,
+    fault_metrics,
+    measure_faults,
+    tracked_commits,
+    with_commits,
+)
 from proveout.coordinator.measure.load_merge import Stream
 from proveout.proto.events import CommitsMeasured, FaultMeasured, FaultOnLoad
 from proveout.proto.wire import histogram
-from proveout.proto.wire.results import CommitReading, LoadResult, TrackedCommits
+from proveout.proto.wire.results import (
+    CommitReading,
+    FaultInjected,
+    FaultOccurrence,
+    LoadResult,
+    LoadSecond,
+    TrackedCommits,
+)
 
 MS = 1_000_000
 S = 1000 * MS
@@ -132,6 +146,21 @@ def test_an_outage_that_lasts_until_the_next_fault_is_a_lower_bound() -> None:
     assert 0 < (second.outage_ns or 0) <= 2 * S + 10 * MS, "from its own begin on"
 
 
+def test_the_outage_of_a_fault_with_another_at_its_instant_is_not_known() -> None:
+    """Down for 4 s; 1 ms after the first fault begins the second one: "1 ms" would be the outage of no fault."""
+    rows = series(stalled(TENTHS, 8 * S, 12 * S))
+    first = effect(rows, at(8 * S, S), next_ns=8 * S + MS)
+    assert (first.outage_at_least, first.outage_ns) == (True, MS)
+    fine = effect(series(TENTHS), at(8 * S, S), next_ns=8 * S + S // 2)
+    assert not fine.outage_at_least
+
+
+def test_there_is_no_outage_where_nothing_is_due_before_the_next_fault() -> None:
+    """Due at 7 and at 10 s: the time to the next fault at 9 s was one of -1 s."""
+    found = effect(series(regular(3 * S)), at(8 * S, 0), next_ns=9 * S)
+    assert (found.outage_ns, found.outage_at_least) == (0, False)
+
+
 def test_throughput_that_stays_below_its_level_delays_recovery() -> None:
     """Down for 1 s, then half of the throughput for 4 s."""
     rows = without(regular(5 * MS), 8 * S, 9 * S)
@@ -189,6 +218,30 @@ def test_before_the_window_and_without_a_time_before_little_is_known() -> None:
     found = effect(early, at(0, 2 * S))
     assert (found.recovery_ns, found.recovery_level, found.tps_before) == (None, None, None)
     assert found.outage_ns == near(2 * S, 10 * MS)
+
+
+def test_what_a_fault_does_while_others_come_and_go_is_not_usual_for_a_later_one() -> None:
+    """10 errors a second while `slow` is in place, from 4 to 12 s; `short` comes and goes in it; `later` has 100."""
+    slow = [(4 * S + n * 100 * MS, 4 * S + n * 100 * MS + MS) for n in range(80)]
+    later = [(14 * S + n * 10 * MS, 14 * S + n * 10 * MS + MS) for n in range(100)]
+    both = (np.array(rows, dtype=np.int64) for rows in (TENTHS, slow + later))
+    bins = histogram.of_records(-RAMP_UP, WINDOW + S, *both)
+    whole = LoadSecond(second=0, window="measure", start_ns=-RAMP_UP, duration_s=23.0, transactions=(), bins=bins)
+    one = Stream(
+        stage=ladder_stage(clients=("a",), threads=(2,)), threads=2, rate=None, seconds={"a": [whole]},
+        loads={"a": load_result(measure_start_ns=0, measure_end_ns=WINDOW)},
+    )  # fmt: skip
+    steps = {"slow": (4 * S, 12 * S), "short": (5 * S, 5 * S + S // 2), "later": (14 * S, 15 * S)}
+    injected = {
+        (name, "a"): FaultInjected(
+            fault=name,
+            occurrences=(
+                FaultOccurrence(number=1, begins_ns=begins, in_place_ns=begins, healing_ns=healed, healed_ns=healed),
+            ),
+        )
+        for name, (begins, healed) in steps.items()
+    }
+    assert [one.failed for one in measure_faults([one], injected, {})][-1] == 100
 
 
 # ---- tracked commits ---------------------------------------------------------------------------------------------

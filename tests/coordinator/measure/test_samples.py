@@ -105,6 +105,14 @@ def test_more_rows_than_are_written_at_once_are_all_in_the_files(
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_the_programs_of_two_loads_on_one_host_have_a_file_each(tmp_path: Path) -> None:
+    hosts, loads = {"l/x": "a", "l/y": "a"}, {"l/x": "x", "l/y": "y"}
+    both = Gathering(id=IDENTITY, hosts=hosts, names={}, loads=loads, outputs={"l/x": "first", "l/y": "second"})
+    samples.write(both, tmp_path / "samples")
+    texts = {path.name: path.read_text() for path in (tmp_path / "outputs").iterdir()}
+    assert texts == {"base-2-1-1-load-x-a.txt": "first", "base-2-1-1-load-y-a.txt": "second"}
+
+
 def test_the_bins_of_a_load_are_a_file_of_their_own(tmp_path: Path) -> None:
     gathered = gathering("load/a")
     gathered.clocks = {"load/a": (7, 1)}

@@ -367,15 +367,15 @@ def test_transactions_without_an_answer_are_warnings_with_their_share_and_age() 
     waiting = dataclasses.replace(
         first, counts=counts, service_at_least=ages, response_at_least=ages, schedule_at_least=never
     )
-    hangs = (wire.Hang(worker=1, transaction=NAMES[2], waited_ns=12 * S),)
+    hangs = (wire.Hang(worker=1, transaction=NAMES[2], waited_ns=12_345 * S),)
     found = judged(rate=1000.0, load={"transactions": (waiting, *others), "hangs": hangs, "hung": 2})
     assert found.metrics["due"]["count"] == 10_000
     for check, evidence in {
         "missed": "40 transactions (0.4 % of those due) never began: percentiles above 99.6 % are not given",
-        "unfinished": "60 transactions had no answer within 1 s after the load; the oldest waited for 12 s: percentiles "
+        "unfinished": "60 transactions had no answer within 1 s after the load; the oldest waited for 12,300 s: percentiles "
         "among them are lower bounds",
         "hung:c1": "2 of the terminals of c1 ended no transaction in the measure window; one of load worker 1 waited for "
-        "GetAccessData for 12 s, until the end of the load, without an answer",
+        "GetAccessData for 12,300 s, until the end of the load, without an answer",
     }.items():
         finding = of(found, check)
         assert (finding.ok, finding.voids, finding.breach, finding.evidence) == (False, False, False, evidence)

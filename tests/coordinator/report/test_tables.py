@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from compiled_plans import compiled
-from records import begun, iteration, run_started, samples, whole_ladder
+from records import begun, iteration, run_started, samples, summary, whole_ladder
 from synthetic_run import results_of, synthetic_results
 
 from proveout.coordinator.measure.captures import Recording, sizes_metrics
@@ -314,6 +314,17 @@ def test_the_data_has_a_row_for_each_phase_and_each_type_in_it() -> None:
     phases = [each for each, *_ in found]
     assert [row["phase"] for row in exported(results)] == phases
     assert csv_export.to_table(results).column("phase").to_pylist() == phases
+
+
+def test_the_rows_of_a_load_have_its_own_rate() -> None:
+    rates = {"one": 300.0, "two": 700.0, "rest": 0.0}  # the last one is closed
+    loads = {name: {"tps": 9.0, "rate": rate} for name, rate in rates.items()}
+    types = tuple(summary("GET", load=name) for name in loads)
+    tree = {"tps": 18.0, "rate": 1_000.0, "loads": loads}
+    item = iteration("run", 4, 1, tree, rate=1_000.0, transactions=types, beside=("rest",))
+    found = csv_export.rows(load_results(whole_ladder("run", [item])))
+    own = {row["transaction"]: row["rate_per_s"] for row in found if row["transaction"].endswith("(all)")}
+    assert own == {"(all)": 1_000.0, "one.(all)": 300.0, "two.(all)": 700.0, "rest.(all)": None}
 
 
 # ---- the cost of a transaction -----------------------------------------------------------------------------------

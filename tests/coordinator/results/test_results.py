@@ -443,6 +443,13 @@ def test_a_number_is_reproduced_when_its_whole_interval_is_near_enough(published
     assert mean.factor == {"mean": pytest.approx(1.0)}, "a mean is a number without an interval"
 
 
+def test_the_factor_of_a_maximum_is_of_the_number_that_its_interval_is_of_and_keeps_its_level() -> None:
+    longest = estimate([1.0, 1.1, 1.2, 1.05, 1.15, 40.0], kind="extreme", confidence=0.96)
+    about: dict[str, Any] = {"id": "longest", "title": "", "source": "", "metric": "max_us", "missing": ""}
+    one = Reproduction(published=2.0, within=None, measured=longest, outcome=None, **about)
+    assert one.factor == {"mean": pytest.approx(1.125 / 2.0), "lower": 0.5, "upper": 20.0, "confidence": 0.96}
+
+
 def test_without_within_there_is_no_verdict(published: Plan) -> None:
     assert [(check.id, check.severity) for check in published.verdicts] == [("scaling", "warn"), ("per-thread", "fail")]
     updates = found(published, 350.0, 351.0, 349.0)["updates"]

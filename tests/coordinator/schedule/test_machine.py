@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 from records import iteration, load_result, verdict
 from run_simulator import Evaluator, Simulation, finished
-from scheduler_driver import LADDER, PLAN, Driver, database, facts
+from scheduler_driver import CANCELLED, LADDER, PLAN, Driver, database, facts
 
 from proveout.coordinator.schedule import state, state_machine
 from proveout.coordinator.schedule.next_step import outcome_text
@@ -97,6 +97,7 @@ def test_loads_that_do_not_arm_are_void_then_fail_the_run() -> None:
     assert driver.key("load", "c1") == "r/l/3/1/3.2/load/c1", "the next attempt has a key of its own"
     driver.put(state.Tick(at_s=200.0))
     assert driver.ending[0] == 4
+    assert "load on c1: no answer while arming" in driver.ending[1], "not the capture, which no load waits for"
 
 
 def test_statements_that_end_although_their_step_was_given_up_are_not_run_again() -> None:
@@ -111,6 +112,25 @@ def test_statements_that_end_although_their_step_was_given_up_are_not_run_again(
     driver.put(state.AgentReady(at_s=4.0, up=up))
     assert driver.state.stage == LADDER.id
     assert driver.names().count("sql:db/s1") == 1
+
+
+def test_statements_whose_end_is_known_while_the_run_ends_are_not_run_again_by_a_resume() -> None:
+    """Their agent was lost, and is back while the changes of another host are set back."""
+    tuned = replace(PLAN, tunings=(replace(SLOW, hosts=("c1",)),))
+    driver = Driver(replace(tuned, stages=(Sql(id="grow", system="db", statements=("INSERT …",)),)))
+    driver.up()
+    driver.done("tune", "c1", 2.0, results.TuningDone(states=()))
+    driver.done("inspect:db", "s1", 2.0, database())
+    for host in ("s1", "c1", "c2"):
+        driver.done("facts", host, 2.0, facts())
+    driver.done("inspect:db", "s1", 2.0, database())
+    driver.put(state.AgentGone(at_s=3.0, host="s1", reason="cut"))
+    driver.put(state.Interrupted(at_s=3.1))
+    up = events.AgentUp(host="s1", agent_version="", machine_id="", cores=2, offset_ns=0, uncertainty_ns=0)
+    driver.put(state.AgentReady(at_s=3.2, up=up))
+    assert isinstance(driver.state.step, state.Batch)
+    driver.done("sql:db", "s1", 3.3, results.SqlDone(counts=(1,)))
+    assert [event.rows for event in driver.events(events.ValuesTaken)] == [1]
 
 
 def test_a_permanent_error_is_not_retried() -> None:
@@ -195,6 +215,20 @@ def test_facts_are_collected_before_the_first_stage_and_a_host_without_an_answer
     }
     notices = [e for e in driver.state.progress.history if isinstance(e, events.Notice)]
     assert ["c2" in e.text and e.level == "warning" for e in notices] == [True]
+
+
+def test_a_preflight_that_loses_an_agent_is_made_again() -> None:
+    driver = Driver(preflight=True)
+    driver.up()
+    refused = results.CheckFinding(code="rights", subject="systems.db", message="it must not")
+    driver.done("check:db", "s1", 2.0, results.Checked(findings=(refused,)))
+    driver.put(state.AgentGone(at_s=2.0, host="c1", reason="cut"))
+    driver.hear("check:db", "c2", 2.0, TaskFailed, error=CANCELLED)
+    driver.up()
+    assert driver.names() == ["check:db/s1", "check:db/c1", "check:db/c2"] * 2
+    for host, found in (("s1", (refused,)), ("c1", ()), ("c2", ())):
+        driver.done("check:db", host, 3.0, results.Checked(findings=found))
+    assert driver.ending[0] == 4 and "it must not" in driver.ending[1]
 
 
 def test_an_agent_that_does_not_answer_at_the_start_ends_the_run_with_the_reason() -> None:

@@ -783,7 +783,69 @@ def test_data_that_is_gone_is_made_again() -> None:
     what = world.what()[before:]
     assert what.index("stop:backend") < what.index("populate:backend") < what.index("link:cache"), what
     assert what.index("populate:cache") < what.index("link:cache")
+    assert what.index("link:cache") < what.index("sql:backend"), "so is what the other end had, which was emptied too"
     assert world.results() == whole.world.results()
+
+
+def test_statements_that_have_run_a_part_of_their_repeats_are_part_of_lost_data() -> None:
+    killed = (simulate(VALUES, None, Fault(at=at, kind="kill")).world for at in itertools.count())
+    world = next(one for one in killed if one.all(events.ValuesTaken))
+    world.data.discard("backend")
+    before = len(world.keys)
+    completed(VALUES, world=world, epoch=2)
+    assert world.what()[before:].count("sql:backend") == 3, "the first again, then the second and the third"
+    assert [one.repeat for one in world.all(events.ValuesTaken)] == [1, 2, 3]
+
+
+def test_a_lost_client_does_not_hide_that_data_is_gone() -> None:
+    """The server's answer crosses the Cancel, and a repeated start does not say it again."""
+    inputs = simulate().inputs
+    for at in range(len(HOSTS), 20):
+        world = simulate(PLAN, None, Fault(at=inputs * 3 // 4, kind="kill")).world
+        world.data.discard("cache")
+        before = len(world.keys)
+        completed(PLAN, None, Fault(at=at, kind="lose", host="client1"), world=world, epoch=2)
+        assert "populate:cache" in world.what()[before:], at
+
+
+def test_of_systems_that_a_populate_has_filled_the_one_without_data_is_filled_again() -> None:
+    """The other has been changed since."""
+    apart = tuple(replace(system, propagates_to=None) for system in PLAN.systems)
+    plan = replace(PLAN, systems=apart, stages=(*STAGES[:3], STAGES[3]))
+    world = simulate(plan, None, Fault(at=simulate(plan).inputs * 3 // 4, kind="kill")).world
+    world.data.discard("cache")
+    before = len(world.keys)
+    completed(plan, world=world, epoch=2)
+    again = [what for what in world.what()[before:] if what.split(":")[0] in ("populate", "save", "sql")]
+    assert [*dict.fromkeys(again)] == ["populate:cache", "save:cache"]
+
+
+def test_data_that_a_resume_has_not_made_again_is_made_by_the_next() -> None:
+    inputs, cut_short = simulate().inputs, 0
+    for at in range(6, 40, 3):
+        world = simulate(PLAN, None, Fault(at=inputs * 3 // 4, kind="kill")).world
+        world.data.discard("cache")
+        first = len(world.events)
+        simulate(PLAN, None, Fault(at=at, kind="interrupt"), world=world, epoch=2)
+        again = World(events=world.events[first:])
+        if not any("is lost; it is" in one.text for one in again.all(events.Notice)):
+            continue
+        remade = {one.system for one in again.all(events.PopulateFinished)}
+        before = len(world.keys)
+        completed(world=world, epoch=3)
+        if "cache" not in remade:
+            cut_short += 1
+            assert "populate:cache" in world.what()[before:], at
+        assert not any(one.emptied for one in load_results(world.events).systems.values())
+    assert cut_short > 2
+
+
+def test_the_data_of_a_server_elsewhere_is_removed_by_a_resume_that_has_only_the_end_to_run() -> None:
+    elsewhere = tuple(Host(name=name, roles=(), address=f"{name}:1") for name in HOSTS)
+    plan = replace(of_ladders(FIRST), hosts=elsewhere)
+    inputs = simulate(plan).inputs
+    for at in range(inputs - 9, inputs):
+        completed(plan, world=simulate(plan, None, Fault(at=at, kind="kill")).world, epoch=2)
 
 
 def test_a_second_populate_of_a_propagation_replaces_the_first() -> None:
@@ -847,6 +909,18 @@ def test_continue_has_a_host_with_a_system_back_and_does_not_go_on_without_the_l
     plan = of_ladders(replace(FIRST, clients=("client2",)), on_loss="continue")
     last = simulate(plan, None, Fault(at=simulate(plan).inputs // 2, kind="lose_for_good", host="client2"))
     assert assert_ended(last).status == "failed"
+
+
+@pytest.mark.parametrize("kind", ["command", "reboot"])
+def test_continue_has_a_host_back_that_a_later_stage_is_about(kind: str) -> None:
+    stages: dict[str, st.Stage] = {
+        "command": st.CommandRun(id="last", host="client2", command=st.Command(argv=("sync",)), values=()),
+        "reboot": st.Reboot(id="last", hosts=("client2",)),
+    }
+    plan = of_ladders(FIRST, on_loss="continue")
+    plan = replace(plan, stages=(*plan.stages, stages[kind]))
+    world = completed(plan, None, Fault(at=simulate(plan).inputs // 2, kind="lose", host="client2"))
+    assert not any(lost.abandoned for lost in world.all(events.AgentLost))
 
 
 def test_a_resume_dials_a_host_again_that_the_last_sitting_went_without() -> None:

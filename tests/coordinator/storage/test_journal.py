@@ -12,6 +12,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -34,6 +35,7 @@ from proveout.coordinator.storage.journal import (
     DEPTH_MAX,
     FILE,
     HEAD_FILE,
+    LOCK,
     Journal,
     JournalDamaged,
     JournalFault,
@@ -48,6 +50,7 @@ from proveout.coordinator.storage.journal import (
     recorded_plan,
     unchecked,
 )
+from proveout.core import linux
 from proveout.proto import events as e
 from proveout.proto.wire.messages import Sample
 from proveout.proto.wire.results import (
@@ -152,6 +155,13 @@ def test_one_coordinator_at_a_time(tmp_path: Path) -> None:
         with pytest.raises(RunInUse, match=str(os.getpid())):
             Journal(tmp_path)
     assert not is_driven(tmp_path)
+    Journal(tmp_path).close()
+
+
+def test_a_process_that_looks_whether_a_run_is_driven_does_not_keep_a_coordinator_from_it(tmp_path: Path) -> None:
+    looking = os.open(tmp_path / LOCK, os.O_RDONLY | os.O_CREAT, 0o600)
+    assert linux.lock(looking, shared=True)
+    threading.Timer(0.01, os.close, [looking]).start()
     Journal(tmp_path).close()
 
 

@@ -45,7 +45,9 @@ def lag(lower: float, upper: float) -> dict[str, Any]:
         (search(), {}, True, True, "errors.fraction = 0 %, limit < 0.1 %: holds"),
         (search(), {"missed": 0.011}, False, True,
          "1.1 % of the arrivals due in the window had no answer within 1 s after the load (bound `missed` 1 %)"),
+        (search(), {"missed": 0.010004}, False, True, "1.0004 % of the arrivals"),  # not "1 %, bound 1 %"
         (search(), {"late_us": 421_000.0}, False, True, "p99 of start lateness 421 ms (bound `lateness` 100 ms)"),
+        (search(), {"late_us": 12_345_000.0}, False, True, "p99 of start lateness 12.3 s (bound `lateness` 0.100 s)"),
         (search(), {"seconds": GROWING}, False, True, "start lateness grows by up to 0.05 s/s"),
         (search(missed_fraction_max=0.05, lateness_p99_ms_max=500.0, lateness_growth_max=0.06),
          {"missed": 0.04, "late_us": 421_000.0, "seconds": GROWING}, True, True, ""),

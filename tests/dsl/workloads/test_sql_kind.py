@@ -73,6 +73,11 @@ def test_a_backslash_before_a_quote_is_an_escape_for_mysql_alone() -> None:
     assert placed(r"SELECT '\'$1', $1", "?", "mysql") == (r"SELECT '\'$1', ?", (1,))
 
 
+def test_a_comment_begins_at_a_hash_for_mysql_alone() -> None:
+    assert placed("SELECT $1 # it's $2\n, $3", "?", "mysql") == ("SELECT ? # it's $2\n, ?", (1, 3))
+    assert placed("SELECT a # $1", ":{}", "postgres") == ("SELECT a # :1", (1,))
+
+
 OF_MYSQL = r"""
 tables:
   t:
