@@ -25,7 +25,6 @@ from proveout.agent.engines.postgres import installation
 from proveout.cli import bench, own_workload, plan_writer, prove, run
 from proveout.cli.bench import (
     Asked,
-    _rungs,
     chosen,
     clean_up,
     composed,
