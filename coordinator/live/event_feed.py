@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -90,6 +91,32 @@ class RunProcess:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise TimeoutError from None
+
+
+@contextmanager
+def started(
+    *arguments: str, output: IO[bytes] | None = None, cwd: Path | None = None
+) -> Iterator[tuple[RunProcess, Sequence[bool]]]:
+    """The process of a run, which gets SIGINT and SIGTERM of this process as SIGINT, also those that come while it is
+    started: a run that misses the signal would go on unseen. With it an element for each of these signals."""
+    running: list[RunProcess] = []
+    seen: list[bool] = []  # whether the child had started
+
+    def forward(*_: object) -> None:
+        seen.append(bool(running))
+        for child in running:
+            child.stop()
+
+    is_main = threading.current_thread() is threading.main_thread()  # the only one that may, and is interrupted
+    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM) if is_main}
+    try:
+        running.append(RunProcess(*arguments, output=output, cwd=cwd))
+        if False in seen:
+            running[0].stop()
+        yield running[0], seen
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def last_lines(directory: Path, count: int = 25) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from proveout.coordinator.live.event_feed import RunProcess, Tail, last_lines
+from proveout.coordinator.live.event_feed import RunProcess, Tail, last_lines, started
 from proveout.coordinator.report.figures.figure import Figure
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, environment
 from proveout.coordinator.storage import run_directory
@@ -432,7 +432,6 @@ def start(
     the run was refused.
     """
     from proveout.cli.options import describe, words  # noqa: PLC0415
-    from proveout.cli.run import started  # noqa: PLC0415
     from proveout.dsl.compile.compiler import compile_plan  # noqa: PLC0415
 
     overrides = {name: _text(value) for name, value in (parameters or {}).items()}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pytest
 
-from proveout.coordinator.live.event_feed import last_lines
+from proveout.coordinator.live.event_feed import last_lines, started
 from proveout.coordinator.storage.journal import JournalFault, read
 from proveout.core.data_classes import record
 from proveout.proto.events import RunStarted, VerdictReached
@@ -48,8 +48,6 @@ def run(arguments: Sequence[str], cwd: Path) -> PlanRun:
 
     RunFailed when it reaches no verdicts, KeyboardInterrupt when it was interrupted.
     """
-    from proveout.cli.run import started  # noqa: PLC0415
-
     with tempfile.TemporaryFile() as output:
         with started("run", *arguments, output=output, cwd=cwd) as (child, signals):
             directory, exit_code = child.directory(), child.wait()

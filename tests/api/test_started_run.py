@@ -12,7 +12,6 @@ import pytest
 
 import proveout
 from proveout.api import RunNotStarted
-from proveout.cli import run as cli_run
 from proveout.coordinator.live import event_feed
 from proveout.core.errors import PlanError
 from proveout.proto.events import Event, IterationFinished, LoadTick, RunFinished, RunStarted
@@ -93,7 +92,7 @@ def test_ctrl_c_while_the_process_of_a_run_is_made_stops_it(plan: Path, monkeypa
         signal.raise_signal(signal.SIGINT)  # between the fork and the first line that could stop it
         return child
 
-    monkeypatch.setattr(cli_run, "RunProcess", made)
+    monkeypatch.setattr(event_feed, "RunProcess", made)
     with pytest.raises(KeyboardInterrupt):
         proveout.start(plan)
     assert stopped == ["once"]

@@ -23,7 +23,17 @@ from proveout.agent.engines import adapter
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.postgres import installation
 from proveout.cli import bench, own_workload, plan_writer, prove, run
-from proveout.cli.bench import Asked, _rungs, clean_up, composed, last_run, per_second, prepared, rungs, timing_of
+from proveout.cli.bench import (
+    Asked,
+    chosen,
+    clean_up,
+    composed,
+    last_run,
+    per_second,
+    prepared,
+    rungs,
+    timing_of,
+)
 from proveout.cli.database_address import Database, opened, parse
 from proveout.cli.options import Unusable
 from proveout.cli.own_workload import Script
@@ -187,10 +197,20 @@ def test_the_time_that_is_said_to_be_enough_is(engine: str, tmp_path: Path) -> N
         assert composed(asked, [side], *prepared(asked, [side], tmp_path)).about_s < 1.1 * said
 
 
+def test_tables_of_one_side_are_no_load_of_a_system_that_proveout_starts(sqlite_shop: Path, tmp_path: Path) -> None:
+    with opened(parse(str(sqlite_shop)), 0) as first:
+        sides = [first, Database(address=parse("sqlite"), place=1)]
+        assert chosen(Asked(), sides[:1], tmp_path)[0].title == "reads by key"
+        assert chosen(Asked(), sides, tmp_path)[0].title.startswith("tpcb")
+        for asked in (Asked(workload="own"), Asked(sql=["SELECT * FROM product WHERE id = :id"])):
+            with pytest.raises(Unusable, match="tables of"):
+                chosen(asked, sides, tmp_path)
+
+
 def test_a_system_that_runs_nowhere_yet_has_no_limit_of_connections_but_that_of_the_plan() -> None:
     for engine in ("sqlite", "postgres"):
         side = Database(address=parse(engine))
-        assert _rungs(Asked(rungs=(1, 100)), [side], 60.0, populates=True) == (1, 100)
+        assert bench._rungs(Asked(rungs=(1, 100)), [side], 60.0, populates=True) == (1, 100)
 
 
 def test_the_default_scale_is_that_of_the_threads_so_that_the_first_number_comes_soon(tmp_path: Path) -> None:

@@ -354,13 +354,14 @@ def chosen(asked: Asked, sides: Sequence[Database], room: Path) -> tuple[Load, f
         scale = None if asked.pgbench else asked.scale
         refuse("--sql and --pgbench stand in place of a workload", workload=asked.workload, scale=scale)
         return _statements(asked, sides, room)
-    if first.session is not None and asked.workload in (None, "own"):
+    starts = any(side.session is None for side in sides)
+    if not starts and asked.workload in (None, "own"):
         load = own_workload.of_database(first)
         if load is not None:
             refuse("your tables are read as they are; tables of its own: --workload tpcb", scale=asked.scale)
             return load, 0.0
     if asked.workload == "own":
-        nothing = "proveout starts that system, so it has" if first.session is None else f"{first.address.name} has"
+        nothing = "a system that proveout starts has" if starts else f"{first.address.name} has"
         raise Unusable(
             f"{nothing} no tables of yours with keys to read by", way_out="--sql 'SELECT …', or --workload tpcb"
         )
@@ -396,7 +397,7 @@ def _statements(asked: Asked, sides: Sequence[Database], room: Path) -> tuple[Lo
         data, rows = prepared(replace(asked, workload="tpcb"), sides, room)
         scale = int(data.lines[1].partition(": ")[2])
     first = sides[0]
-    if data is None and first.session is None:
+    if data is None and any(side.session is None for side in sides):
         what = "--sql" if asked.sql else "--pgbench"
         raise Unusable(f"{what} names tables of a database: name its DSN", way_out=f"proveout bench DSN {what} …")
     found = [script.transaction(number, scale) for number, script in enumerate(scripts, 1)]

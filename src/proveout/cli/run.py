@@ -6,11 +6,9 @@ With a screen, the run is a child process, and this process shows it as a watche
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 
@@ -43,7 +41,7 @@ from proveout.cli.options import (
     typed,
     words,
 )
-from proveout.coordinator.live.event_feed import LOG, RunProcess
+from proveout.coordinator.live.event_feed import LOG, RunProcess, started
 from proveout.core import errors
 from proveout.core.errors import ProveoutError
 
@@ -98,32 +96,6 @@ def show(source: Source, services: RunServices, *, read_only: bool = False) -> s
     if app.fault:
         raise ProveoutError(app.fault)
     return left or "detached"
-
-
-@contextmanager
-def started(
-    *arguments: str, output: IO[bytes] | None = None, cwd: Path | None = None
-) -> Iterator[tuple[RunProcess, Sequence[bool]]]:
-    """The process of a run, which gets SIGINT and SIGTERM of this process as SIGINT, also those that come while it is
-    started: a run that misses the signal would go on unseen. With it an element for each of these signals."""
-    running: list[RunProcess] = []
-    seen: list[bool] = []  # whether the child had started
-
-    def forward(*_: object) -> None:
-        seen.append(bool(running))
-        for child in running:
-            child.stop()
-
-    is_main = threading.current_thread() is threading.main_thread()  # the only one that may, and is interrupted
-    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM) if is_main}
-    try:
-        running.append(RunProcess(*arguments, output=output, cwd=cwd))
-        if False in seen:
-            running[0].stop()
-        yield running[0], seen
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def run_with_screen(arguments: Sequence[str], output: IO[bytes] | None = None) -> int:

@@ -19,6 +19,7 @@ from recorded_runs import record
 from terminals import Terminal
 
 from proveout.cli import execute, options, run
+from proveout.coordinator.live import event_feed
 from proveout.coordinator.live.event_feed import LOG
 from proveout.coordinator.storage.journal import is_driven, read
 from proveout.core.errors import ProveoutError
@@ -103,7 +104,7 @@ def test_the_exit_code_is_that_of_the_run(
     directory = tmp_path / record(tmp_path, {1: [100.0, 101.0]})
     (directory / "report.html").touch()
     child = SimpleNamespace(directory=lambda: directory, wait=lambda: ended, is_alive=ended is None)
-    monkeypatch.setattr(run, "RunProcess", lambda *_, **__: child)
+    monkeypatch.setattr(event_feed, "RunProcess", lambda *_, **__: child)
     monkeypatch.setattr(run, "show", lambda *_, **__: left)
     try:
         assert run.run_with_screen(["run", "plan.yaml"]) == code
@@ -121,7 +122,7 @@ def test_an_interrupt_while_the_run_is_started_reaches_it(monkeypatch: pytest.Mo
         os.kill(os.getpid(), signal.SIGINT)
         return child
 
-    monkeypatch.setattr(run, "RunProcess", start)
+    monkeypatch.setattr(event_feed, "RunProcess", start)
     assert (run.run_with_screen(["run", "plan.yaml"]), stopped) == (130, ["once"])
 
 
