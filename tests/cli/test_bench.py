@@ -197,7 +197,9 @@ def test_the_time_that_is_said_to_be_enough_is(engine: str, tmp_path: Path) -> N
         assert composed(asked, [side], *prepared(asked, [side], tmp_path)).about_s < 1.1 * said
 
 
-def test_tables_of_one_side_are_no_load_of_a_system_that_proveout_starts(sqlite_shop: Path, tmp_path: Path) -> None:
+def test_tables_of_one_side_do_not_make_the_load_where_proveout_starts_the_other(
+    sqlite_shop: Path, tmp_path: Path
+) -> None:
     with opened(parse(str(sqlite_shop)), 0) as first:
         sides = [first, Database(address=parse("sqlite"), place=1)]
         assert chosen(Asked(), sides[:1], tmp_path)[0].title == "reads by key"
