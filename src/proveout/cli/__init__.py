@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperCommand
 
 from proveout import __version__
-from proveout.core import directories
+from proveout.core import directories, linux
 
 VERBS: tuple[str, ...] = (
     "bench",
@@ -109,7 +109,8 @@ class Stream(io.FileIO):
 
 def main() -> None:
     """Entry point of the `proveout` command."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its end is that of a Ctrl-C, with all that it undoes
+    for number in {*linux.ending_signals()} - {signal.SIGINT}:  # they end it as Ctrl-C does, with all that it undoes
+        signal.signal(number, signal.default_int_handler)
     directories.sweep()
     output, sys.stdout = Stream.in_place_of(sys.stdout, 1)
     _, sys.stderr = Stream.in_place_of(sys.stderr, 2)

@@ -126,11 +126,12 @@ def test_an_interrupt_while_the_run_is_started_reaches_it(monkeypatch: pytest.Mo
     assert (run.run_with_screen(["run", "plan.yaml"]), stopped) == (130, ["once"])
 
 
-def test_sigterm_ends_a_command_as_ctrl_c_does() -> None:
-    code = """if True:
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP"])
+def test_a_signal_that_asks_for_the_end_ends_a_command_as_ctrl_c_does(number: str) -> None:
+    code = f"""if True:
         import signal
         from proveout import __main__, cli
-        cli.execute = lambda _: signal.raise_signal(signal.SIGTERM)
+        cli.execute = lambda _: signal.raise_signal(signal.{number})
         __main__.main()"""
     ended = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60.0)
     assert (ended.returncode, ended.stderr) == (130, "interrupted\n"), "with what it undoes, not by the signal"
