@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from proveout.agent.capture.kinds import observe
 from proveout.agent.daemon.tasks import TaskContext
@@ -141,11 +142,24 @@ def open_session(endpoint: Endpoint) -> QuerySession:
     return adapter(endpoint.engine).query_session(endpoint)
 
 
+async def cancellable(ask: Callable[[GivenUp], T]) -> T:
+    """The result of blocking queries in a thread, which are broken off when the task is cancelled."""
+    given_up = GivenUp()
+    try:
+        return await asyncio.to_thread(ask, given_up)
+    except asyncio.CancelledError:
+        given_up.set()
+        raise
+
+
 class GivenUp:
-    """Whether the task of a query, which runs in another thread, was cancelled: then its session is broken off."""
+    """Whether the task of queries in a thread was cancelled."""
+
+    _session: QuerySession | None = None
+    _is_set = False
 
     def __init__(self) -> None:
-        self._lock, self._session, self._is_set = threading.Lock(), cast("QuerySession | None", None), False
+        self._lock = threading.Lock()
 
     def __call__(self) -> bool:
         return self._is_set

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, cast
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import DataCopy, ProvisionedSystem, Settings, TakesRole, row_text
@@ -36,10 +36,6 @@ from proveout.proto.wire.tasks import (
     StopSystem,
 )
 
-if TYPE_CHECKING:
-    from proveout.agent.capture.query_values import GivenUp
-
-T = TypeVar("T")
 ROWS_MAX = 100_000
 OBJECTS_MAX = 1_000
 """More objects are not listed; their digest stands for them."""
@@ -277,23 +273,12 @@ async def run_sql(context: TaskContext, spec: RunSql) -> SqlDone:
         wait_s = 0.0
         if spec.wait_until.query:
             with text_of_plan(end.engine, "wait_until.query"):
-                wait = partial(query_values.wait_until, end, spec.wait_until)
-                wait_s = await _cancellable(wait, query_values.GivenUp())
+                wait_s = await query_values.cancellable(partial(query_values.wait_until, end, spec.wait_until))
         values: tuple[tuple[str, float], ...] = ()
         if spec.query:
             with text_of_plan(end.engine, "query"):
-                read = partial(query_values.values_of, end, spec.query, spec.values)
-                values = await _cancellable(read, query_values.GivenUp())
+                values = await query_values.cancellable(partial(query_values.values_of, end, spec.query, spec.values))
     return SqlDone(counts=counts, elapsed_s=elapsed_s, wait_s=wait_s, values=values)
-
-
-async def _cancellable(ask: Callable[[GivenUp], T], given_up: GivenUp) -> T:
-    """The result of blocking queries in a thread, which end when the task is cancelled."""
-    try:
-        return await asyncio.to_thread(ask, given_up)
-    except asyncio.CancelledError:
-        given_up.set()
-        raise
 
 
 async def checkpoint(context: TaskContext, spec: Checkpoint) -> Done:

@@ -431,7 +431,9 @@ class Variants:
         stages = root.get("stages")
         for path, one in scalars(stages) if stages is not None else ():
             if last_key(path) == "workload" and one.text in self.axes and not one.faulty:
-                message = f"workload `{one.text}` has ${{matrix.{self.axes[one.text][0]}}}, and there is no matrix here"
+                message = (
+                    f"workload `{one.text}` has ${{matrix.{self.axes[one.text][0]}}}, and this stage has no matrix"
+                )
                 problems.add(one.where, message, key="stages", hint="a step `before` a ladder with that matrix")
                 self.refused.setdefault(one.text, one.where)
         entries: list[tuple[Scalar, Node]] = []

@@ -233,7 +233,7 @@ def test_a_misspelt_name_of_a_matrix_or_an_axis_is_one_problem(tmp_path: Path) -
     with pytest.raises(PlanError) as caught:
         made(tmp_path, plan | {"stages": [populate("load"), fine]})
     assert [one.message for one in caught.value.problems] == [
-        "workload `hlr` has ${matrix.rows}, and there is no matrix here"
+        "workload `hlr` has ${matrix.rows}, and this stage has no matrix"
     ]
 
 

@@ -116,9 +116,10 @@ def write_out(endpoint: Endpoint) -> None:
                 if _is_clean(endpoint, server, deadline):
                     return
                 round_s = min(2.0 * round_s, ROUND_S)
-        finally:
+        except BaseException:
             with suppress(pymysql.err.MySQLError):  # the connection may be lost
                 server.execute(back)
+            raise
 
 
 def _allow_dirty(endpoint: Endpoint, percent: float, low_water: float) -> str:
