@@ -575,7 +575,8 @@ def end_sentence(results: RunResults, *, answered: bool = False) -> tuple[str, T
         told = "; ".join(results.cautions) + "; "
         reason = reason.removeprefix(told) if ended.status == "finished" else ""
     why = f": {reason}" if reason else ""
-    text = f"{ended.status} in {seconds(ended.seconds)}{why} (exit code {ended.exit_code})"
+    since = " since it was resumed" if results.run and results.run.resumed else ""
+    text = f"{ended.status} in {seconds(ended.seconds)}{since}{why} (exit code {ended.exit_code})"
     return text, end_tone(results)
 
 
@@ -716,8 +717,9 @@ def _deciding(verdict: VerdictReached, results: RunResults) -> str:
 
 
 def _command(verdict: VerdictReached, results: RunResults, repeats: int) -> str:
-    """`proveout run plans/a.yaml -p repeats=9 (about 4 min)`; "" where no parameter is the `repeat` of the stages that
-    the verdict reads, or where it allows fewer."""
+    """`proveout run plans/a.yaml -p repeats=9` (about 4 min); of a resumed run, whose end has the seconds since then
+    alone, without the minutes; "" where no parameter is the `repeat` of the stages that the verdict reads, or where it
+    allows fewer."""
     read = _written(results).get(verdict.id, {}).get("check", {}).get("needs", ())
     climbing = {stage.id: results.plan_stage(stage.id) for stage in results.stages.values() if stage.climbs}
     counts = {climbing[one].get("repeat") for one in read if one in climbing}
@@ -727,13 +729,15 @@ def _command(verdict: VerdictReached, results: RunResults, repeats: int) -> str:
     if repeats > (named[0].get("most") or repeats):
         return ""
     count, name = named[0]["value"], named[0]["name"]
-    again = (one for one, plan in climbing.items() if plan.get("repeat") == count and plan.get("repeat_min") is None)
-    ends = (results.stages[stage].finished for stage in again)
+    again = [one for one, plan in climbing.items() if plan.get("repeat") == count and plan.get("repeat_min") is None]
+    # each of several ladders that took turns has the seconds of all
+    ends = {results.stages[one].block or one: results.stages[one].finished for one in again}.values()
     took = results.ended.seconds + (repeats / count - 1.0) * sum(end.seconds for end in ends if end)
+    minutes = "" if results.run and results.run.resumed else f" (about {max(round(took / 60.0), 1)} min)"
     values, (plan, files) = {**results.overrides, name: str(repeats)}, _files(results, verdict.file)
     words = ["proveout", "run", plan, *(word for item in values.items() for word in ("-p", "=".join(item)))]
     words += [word for option, path in files.items() for word in (f"--{option}", path)]
-    return f"`{shlex.join(words)}` (about {max(round(took / 60.0), 1)} min)"
+    return f"`{shlex.join(words)}`{minutes}"
 
 
 def _files(results: RunResults, written: str) -> tuple[str, Mapping[str, str]]:

@@ -69,7 +69,7 @@ def relative_tps_latency(results: RunResults, _: Timeline) -> Iterator[Figure]:
         if first is None:
             continue
         unit = first.tree["tps"]["mean"]
-        rungs = [(label(results, stage), rung) for stage in stages for rung in stage.rungs if rung.tree]
+        rungs = [(label(results, stage), rung) for stage in stages for rung in stage.rungs if "tps" in rung.tree]
         rungs.sort(key=lambda one: one[1].threads)
         bars = [
             Point(panel="throughput, relative", metric="", at=str(rung.threads), series=name,

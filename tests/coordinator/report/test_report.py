@@ -686,6 +686,15 @@ def test_an_undecided_verdict_has_the_command_that_decides_it_and_its_minutes() 
     for plan, named in (("/x/plan.yaml", "plan.yaml"), ("/x/extends-it.yaml", "/x/extends-it.yaml")):
         command = f"`proveout run {named} -p threads=1,4 -p repeats=30 --inventory /lab.yaml --policy /etc/p.yaml`"
         assert command in told(replace(known, files={"plan": plan} | lab))
+    for partner, minutes in ((None, 20), ("base", 11)):  # of a minute each, or of the same minute
+        stages = [LADDERS["stages"][0], LADDERS["stages"][1] | {"interleaved_with": partner}]
+        both = judged(check, parameters=enough, stages=stages)
+        long = {name: replace(one, finished=replace(ended(name), seconds=60.0)) for name, one in both.stages.items()}
+        assert f"-p repeats=30` (about {minutes} min)" in told(replace(both, stages=long))
+    assert known.run
+    resumed = replace(known, run=replace(known.run, resumed=1))
+    assert "min)" not in told(resumed), "its seconds are those since it was resumed"
+    assert end_sentence(resumed)[0] == "finished in 2 min 00 s since it was resumed (exit code 0)"
 
 
 def test_without_verdicts_the_answer_is_the_headline_numbers_and_of_an_unfinished_run_there_is_none() -> None:
