@@ -606,6 +606,7 @@ def test_a_first_rung_without_a_valid_repeat_is_the_base_of_nothing() -> None:
 
     repeats = [(rung, repeat) for rung in (1, 4, 8) for repeat in (1, 2, 3)]
     ladder = [begun("duet"), *(iteration("duet", *at, both(at[1]), valid=at[0] > 1) for at in repeats)]
+    ladder.append(iteration("duet", 16, 1, {"response": numbers(1.0)["response"]}))  # without a throughput
     plan = {"stages": [{"id": "duet", "kind": "ladder", "workload": "hlr", "target": "db", "repeat": 3}]}
     results = load_results([run_started(plan), *ladder])
     text = markdown.render(run_document(results))
@@ -616,6 +617,7 @@ def test_a_first_rung_without_a_valid_repeat_is_the_base_of_nothing() -> None:
         list(one(results, Timeline())) for one in (load_figures.relative_tps_latency, load_figures.versus)
     )
     assert "in units of duet with 4 threads" in relative.caption
+    assert [at for _, at, _ in shown(next(charts(relative)))] == ["4", "8"]
     assert "over plain" in turns.title and turns.caption.endswith("over repeats.")
 
 
