@@ -493,9 +493,9 @@ def _domain(values: Sequence[Mapping[str, Any]], *, line: bool) -> Spec:
     ends = [value["upper"] for value in values if value["upper"] is not None]
     found: Spec = {"domainMin": 0} if least >= 0.0 else {}
     if most > 0.0 and max(ends, default=0.0) > BEYOND * most:
-        return found | {"domainMax": 1.5 * most}
+        return found | {"domainMax": 1.5 * most, "nice": False}  # arrows of `whiskers` are at this end
     if line and max(ticks) > HEADROOM * most > 0.0:
-        return found | {"domainMax": max([HEADROOM * most, *ends])}
+        return found | {"domainMax": max([HEADROOM * most, *ends]), "nice": False}
     return found | {"nice": True}
 
 

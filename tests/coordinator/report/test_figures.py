@@ -98,11 +98,14 @@ def test_figures_of_long_names_and_of_names_in_capitals_have_a_file_each() -> No
     assert len({Figure(name="fault-occurrences", of=one, **empty).slug for one in of}) == len(of)
 
 
-def test_the_axis_of_a_line_without_intervals_is_not_stretched_by_its_ideal() -> None:
+def test_the_axis_is_not_stretched_by_an_ideal_or_a_wide_interval_and_ends_at_its_arrows() -> None:
     of_one_repeat = [replace(point("TPS", "tps", at, tps), line=True, tick=100.0 * int(at))
                      for at, tps in (("1", 100.0), ("4", 150.0))]  # fmt: skip
-    axes = [one for axis, one in parts(panels(of_one_repeat, place="threads")) if axis == "y"]
-    assert {round(one["scale"]["domainMax"]) for one in axes} == {195}
+    wide = [point("TPS", "tps", "1", 100.0, lower=1.0, upper=900.0)]
+    for points, most in ((of_one_repeat, 195), (wide, 150)):
+        scales = [one["scale"] for axis, one in parts(panels(points, place="threads")) if axis == "y"]
+        ends = {(round(scale["domainMax"]), scale["nice"]) for scale in scales if "domainMax" in scale}
+        assert ends == {(most, False)}, "a longer axis would have its arrows below its end"
 
 
 def test_a_legend_names_no_series_without_a_name() -> None:
