@@ -59,11 +59,14 @@ def joined(sentences: Iterable[str]) -> str:
 
 
 def intervals(estimates: Iterable[Mapping[str, Any]]) -> str:
-    """The whiskers of a caption: `the 95 % confidence interval (n = 3 repeats)`; or that there is none."""
+    """The whiskers of a caption: `the 95 % confidence interval (n = 3 repeats)`; or that there is none. A number that
+    is not of repeats, as the base of ratios, has no `n`."""
     found = [one for one in estimates if one]
-    counts = sorted({round(float(one.get("n", 1))) for one in found})
+    counts = sorted({round(float(one["n"])) for one in found if "n" in one})
     levels = sorted({level(one) for one in found if half_width(one) is not None})
-    over = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}" if counts else "no"
+    if not counts:
+        return "no confidence interval"
+    over = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     plural = "repeat" if counts == [1] else "repeats"
     if not levels:
         return f"no confidence interval: n = {over} {plural}"

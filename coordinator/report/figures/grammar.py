@@ -39,7 +39,7 @@ from proveout.coordinator.report.tables import cell_of, climbing, ladders, on_ta
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import record
 from proveout.core.json_data import estimate_at
-from proveout.core.numbers import RATIO, axis_unit, centre, half_width, level, notation, rung_name, safe
+from proveout.core.numbers import RATIO, axis_unit, centre, half_width, level, notation, number, rung_name, safe
 from proveout.dsl.plan.stages import Cell, label_text, written
 from proveout.dsl.schema.models import FigureName
 
@@ -587,7 +587,7 @@ def table(points: Sequence[Point], *, place: str, series: str = "series", tick: 
     ]
     if tick:
         columns.append((tick, [words.text(point.tick) for point, words in found]))
-    columns.append(("repeats", [str(round(float(point.estimate.get("n", 1)))) for point, _ in found]))
+    columns.append(("repeats", [number(point.estimate.get("n")) for point, _ in found]))
     if any(point.published is not None for point in points):
         cited = ["-" if point.published is None else words.text(point.published) for point, words in found]
         columns += [("published", cited), ("source", [safe(point.source) for point, _ in found])]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proveout.coordinator.report.figures.figure import Figure, intervals
+from proveout.coordinator.report.figures.figure import Figure
 from proveout.coordinator.report.figures.grammar import (
     Point,
     cases,
@@ -92,7 +92,7 @@ def _points(stages: Sequence[StageResult], name: str, names: Sequence[str], *, r
             continue
         if repeats:
             for repeat, value in zip(found["repeats"], found["values"], strict=True):
-                yield Point(panel=name, metric=name, at=str(repeat), estimate={"mean": value, "n": 1})
+                yield Point(panel=name, metric=name, at=str(repeat), estimate={"mean": value})
         yield Point(panel=name, metric=name, at="mean" if repeats else stage.id, series=series, estimate=found)
 
 
@@ -301,11 +301,10 @@ def matrix_overview(results: RunResults, _: Timeline) -> Iterator[Figure]:
         if not points:
             continue
         cut = f" The first {CELLS_MAX} of {len(cells)} cells are drawn." if len(cells) > CELLS_MAX else ""
-        whiskers = intervals(point.estimate for point in points if "n" in point.estimate)
         yield of_points(
             points,
             f"Overview: {safe(of)}, {len(stages)} cells",
-            f"Each cell against {safe(cells[0])} = 1, with {whiskers}. To the right is better: more throughput, or a "
+            f"Each cell against {safe(cells[0])} = 1, with {{}}. To the right is better: more throughput, or a "
             f"shorter time. An interval across 1 tells nothing apart.{cut}",
             "",
             of=(of,),
@@ -484,7 +483,7 @@ def _chart_points(
             continue
         if isinstance(found, bool | str):
             continue
-        estimate = found if isinstance(found, Mapping) else {"mean": found, "n": 1}
+        estimate = found if isinstance(found, Mapping) else {"mean": found}
         if "mean" in estimate:
             panel, metric, at, series = (str(one.get(name, "")) for name in ("panel", "metric", "at", "series"))
             value, source = published.get(_plain(text), (None, ""))

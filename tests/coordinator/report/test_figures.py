@@ -211,6 +211,7 @@ def test_up_is_better_divides_the_time_of_the_same_cell_of_the_first_mode() -> N
         assert found[name, "2, 5 threads"] == pytest.approx(took["rows"] / own, rel=0.01)
     assert figure.rows[0][2] == "100 %"
     assert "= 100 % (half the time is 200 %; higher is better)" in figure.caption
+    assert "confidence interval (n = 3 repeats)" in figure.caption, "the base is a number without an interval"
 
 
 def test_published_numbers_are_drawn_beside_those_that_they_are_of_with_their_source() -> None:
@@ -248,6 +249,8 @@ def test_a_stage_by_itself_shows_its_repeats_and_their_mean() -> None:
     assert [value["at"] for value in first] == ["1", "2", "3", "4", "5", "mean"]
     assert first[1]["value"] == number("one", 0, 2, "max_iops", lambda *_: 1.0)
     assert first[5]["lower"] < first[5]["value"] < first[5]["upper"]
+    assert figure.caption.endswith("with the 95 % confidence interval (n = 5 repeats).")
+    assert {(row[0], row[-1]) for row in figure.rows} >= {("1", "-"), ("mean", "5")}
 
 
 def test_loads_that_share_transactions_stand_side_by_side_and_others_have_the_name_of_their_load() -> None:
