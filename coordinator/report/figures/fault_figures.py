@@ -209,11 +209,8 @@ def _name(results: RunResults, window: FaultWindow) -> str:
 
 
 def _in_words(window: FaultWindow) -> str:
-    found = window.fault
-    known = {"outage": found.outage_s, "detection": found.detection_s, "recovery": found.recovery_s}
-    parts = [f"{what} {amount(value, 'outage_s')}" for what, value in known.items() if value is not None]
-    if found.recovery_s is None and found.recovery_at_least_s is not None:
-        parts.append(f"not recovered within {amount(found.recovery_at_least_s, 'recovery_s')}")
+    known = zip(("detection", "outage", "recovery"), _cells(window.fault, ()), strict=False)
+    parts = [f"{what} {value}" for what, value in known if value != "-"]
     return (", ".join(parts).capitalize() + ".") if parts else ""
 
 

@@ -490,13 +490,12 @@ def _highest(one: LoadSeries, timeline: Timeline, lines: Sequence[Line]) -> floa
 
 
 def _rung_seen(name: str, one: LoadSeries) -> str:
-    """The throughput and p99 at the begin, in the middle and at the end of the window."""
+    """The throughput and p99 over the window."""
     inside = one.measured
     if not inside:
         return f"{name}: no second of the measure window."
-    kept = [inside[0], inside[len(inside) // 2], inside[-1]] if len(inside) > 2 else inside
-    rates = [(f"{point.start_s:.0f} s", point.tps) for point in kept]
-    tails = [(f"{point.start_s:.0f} s", point.p99_ms * 1e3) for point in kept if point.p99_ms is not None]
+    rates = [(f"{point.start_s:.0f} s", point.tps) for point in inside]
+    tails = [(f"{point.start_s:.0f} s", point.p99_ms * 1e3) for point in inside if point.p99_ms is not None]
     return f"{name}: {seen('TPS', 'tps', rates)} {seen('p99 response', '_us', tails)}"
 
 

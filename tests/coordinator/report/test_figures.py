@@ -469,6 +469,13 @@ def timeline(tmp_path_factory: pytest.TempPathFactory) -> Timeline:
     return read_timeline(faulted(), folder)
 
 
+def test_the_lowest_throughput_of_a_rung_in_words_is_that_of_its_table(timeline: Timeline) -> None:
+    (load,) = timeline.loads
+    points = [replace(one, tps=0.0) if one.start_s == 1.0 else one for one in load.points]
+    (rung,) = rung_timeline(faulted(), replace(timeline, loads=(replace(load, points=tuple(points)),)))
+    assert rung.rows[0][1] == "0" and ", 0/s (lowest) at 1 s, " in rung.alt
+
+
 def test_throughput_of_all_hosts_around_a_fault_is_on_the_time_of_the_fault(timeline: Timeline) -> None:
     first, second = timeline.faults
     assert (first.iteration.id.repeat, second.iteration.id.repeat) == (1, 2)
@@ -487,7 +494,7 @@ def test_a_fault_has_a_figure_of_one_occurrence_and_one_of_all(timeline: Timelin
     assert [panel["layer"][-1]["encoding"]["y"]["title"] for panel in one.spec["concat"]] == [
         "transactions/s", "errors/s", "p99, ms",
     ]  # fmt: skip
-    assert "Outage 4 s, detection 20.0 ms, recovery 5 s." in one.caption
+    assert "Detection 20.0 ms, outage 4 s, recovery 5 s." in one.caption
     assert len(every.spec["concat"]) == len(one.rows) == len(every.rows) == 2
     assert one.rows[0][0] == "4 threads, repeat 1, occurrence 1"
     for figure in (one, every):
@@ -495,8 +502,8 @@ def test_a_fault_has_a_figure_of_one_occurrence_and_one_of_all(timeline: Timelin
     lasting = replace(OUTCOME, recovery_s=None, recovery_at_least_s=20.0, outage_at_least=True, healed_s=None)
     unhealed = Timeline(faults=(replace(timeline.faults[0], fault=lasting),))
     (one,) = fault_figures.fault_timeline(faulted(), unhealed)
-    assert "not recovered within 20" in one.caption.lower()
-    assert one.rows[0][3].startswith("≥ 4") and one.rows[0][4].startswith("≥ 20")
+    assert one.caption.endswith("outage ≥ 4 s, recovery ≥ 20 s."), "lower bounds, as in the table"
+    assert one.rows[0][3:5] == ("≥ 4 s", "≥ 20 s")
 
 
 # ---- what comes out of shipped plans: no server, no run ----------------------------------------------------------
