@@ -214,7 +214,7 @@ HEADROOM = 1.3
 BELOW = 120
 """Pixels of the height of panels below the first one."""
 FAR = 10.0
-"""Ends are drawn up to this many times the largest number: pictures with places far outside cannot be made as PNG."""
+"""Ends are kept up to this many times the largest number: pictures with places far outside cannot be made as PNG."""
 TONES: Mapping[str, tuple[str, str]] = {
     "better": ("triangle-up", PALETTE[2]),
     "worse": ("triangle-down", PALETTE[7]),
@@ -410,7 +410,8 @@ def _panel(points: Sequence[Point], look: _Look) -> _Drawn:
     ]
     if look.ratios is not None:
         return values, _dots(values, look.ratios), max(50, 34 * len({value["at"] for value in values}))
-    far = FAR * max(abs(value["value"]) for value in values)
+    drawn = ("value", "published") if line else ("value", "published", "tick")  # an end that is cut is beyond the axis
+    far = FAR * max(abs(value[name] or 0.0) for value in values for name in drawn)
     for value in values:
         if far and value["lower"] is not None and value["upper"] is not None:
             value.update(lower=max(value["lower"], -far), upper=min(value["upper"], far))

@@ -101,8 +101,9 @@ def test_figures_of_long_names_and_of_names_in_capitals_have_a_file_each() -> No
 def test_the_axis_is_not_stretched_by_an_ideal_or_a_wide_interval_and_ends_at_its_arrows() -> None:
     of_one_repeat = [replace(point("TPS", "tps", at, tps), line=True, tick=100.0 * int(at))
                      for at, tps in (("1", 100.0), ("4", 150.0))]  # fmt: skip
-    wide = [point("TPS", "tps", "1", 100.0, lower=1.0, upper=900.0)]
-    for points, most in ((of_one_repeat, 195), (wide, 150)):
+    wide = [point("TPS", "tps", "1", 100.0, lower=1.0, upper=9_000.0)]
+    below_a_tick = [replace(wide[0], tick=600.0)]  # ten times the bar would be an end within the axis
+    for points, most in ((of_one_repeat, 195), (wide, 150), (below_a_tick, 900)):
         scales = [one.get("scale", {}) for axis, one in parts(panels(points, place="threads")) if axis == "y"]
         ends = {(round(scale["domainMax"]), scale["nice"]) for scale in scales if "domainMax" in scale}
         assert ends == {(most, False)}, "a longer axis would have its arrows below its end"
