@@ -220,6 +220,7 @@ TONES: Mapping[str, tuple[str, str]] = {
     "worse": ("triangle-down", PALETTE[7]),
     "changed": ("diamond", PALETTE[1]),
     "equal": ("square", PALETTE[0]),
+    "not judged": ("cross", GREY),
 }
 """The shape and the colour of ratios by the word that is their series; those of other words are grey circles."""
 FARTHEST = 20.0

@@ -22,6 +22,7 @@ from proveout.coordinator.comparison import ComparedRuns, Judgement, Row, compar
 from proveout.coordinator.report import html, json_documents, markdown, terminal
 from proveout.coordinator.report.comparison_document import ROWS_MAX, answer, comparison_document, sentence, tiles
 from proveout.coordinator.report.comparison_tables import (
+    DIRECTIONS,
     MainNumber,
     finding,
     forest,
@@ -32,6 +33,7 @@ from proveout.coordinator.report.comparison_tables import (
     overlaid,
     ratio_in_words,
 )
+from proveout.coordinator.report.figures.grammar import TONES
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.core.numbers import Sought, confirmed
 from proveout.core.statistics import estimate
@@ -663,6 +665,8 @@ def test_the_forest_plot_has_every_number_and_says_what_is_seen() -> None:
     ]  # fmt: skip
     axes = [json.dumps(layer["encoding"]["x"]["scale"]) for panel in panels for layer in panel["layer"][::2]]
     assert len(set(axes)) == 1
+    looks = {words: TONES.get(words, "grey circle") for _, words, _ in DIRECTIONS.values()}
+    assert len(set(looks.values())) == len(looks), "each word of the legend has a look of its own"
     assert figure.alt.startswith("Throughput: more is better, worse: 0.9 × at search cap. ")
     assert "Ratios within 5 % of 1 do not matter" in figure.caption
 
