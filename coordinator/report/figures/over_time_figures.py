@@ -152,7 +152,7 @@ def percentiles(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
             continue
         points, rows = [], []
         for one in shown:
-            name, total = name_of(results, one, alone=alone and len(shown) > 1), histogram.count(one.responses)
+            name, total = name_of(results, one, alone=alone), histogram.count(one.responses)
             known = [p for p in PERCENTILES if p <= 50.0 or total * (1.0 - p / 100.0) >= BEYOND_MIN]
             times = dict(zip(known, histogram.percentiles_ns(one.responses, known), strict=True))
             points += [

@@ -34,6 +34,7 @@ from proveout.coordinator.report.figures.over_time_figures import (
     POINTS_MAX,
     _course,
     latency_heat_map,
+    percentiles,
     phases,
     rung_timeline,
 )
@@ -473,7 +474,9 @@ def timeline(tmp_path_factory: pytest.TempPathFactory) -> Timeline:
 def test_the_lowest_throughput_of_a_rung_in_words_is_that_of_its_table(timeline: Timeline) -> None:
     (load,) = timeline.loads
     points = [replace(one, tps=0.0) if one.start_s == 1.0 else one for one in load.points]
-    (rung,) = rung_timeline(faulted(), replace(timeline, loads=(replace(load, points=tuple(points)),)))
+    alone = replace(timeline, loads=(replace(load, points=tuple(points)),))
+    (rung,), (tails,) = (list(one(faulted(), alone)) for one in (rung_timeline, percentiles))
+    assert (tails.heads[0], tails.rows[0][0]) == ("threads", "4 threads"), "of one rung too"
     assert rung.rows[0][1] == "0" and ", 0/s (lowest) at 1 s, " in rung.alt
 
 
