@@ -185,7 +185,10 @@ def _headline(results: RunResults) -> Section:
 
 def _verdicts(results: RunResults, *, page: bool) -> Section:
     outcomes = Outcomes(tuple(_verdict(one, results) for one in results.verdicts))
-    shown: list[Block] = [outcomes if outcomes.items else Paragraph("No verdict was reached.", "warn")]
+    lacking = Paragraph("No verdict was reached.", "warn")
+    if not results.plan.get("verdicts", True):
+        lacking = Paragraph("The plan has no verdicts.")
+    shown: list[Block] = [outcomes if outcomes.items else lacking]
     if numbers := headline(results):
         shown.insert(0, Tiles(numbers))
     if noted := notes_of(results.verdicts):

@@ -702,6 +702,9 @@ def test_without_verdicts_the_answer_is_the_headline_numbers_and_of_an_unfinishe
     found = run(*BASE, records.run_finished(status="interrupted", reason="interrupted by Ctrl-C", exit_code=4))
     words = "Interrupted by Ctrl-C. Peak throughput, base, 4 threads: 4,000/s (3,760 to 4,260)."
     assert answer(found) == (words, "bad")
+    ran = [*BASE, records.run_finished()]
+    for plan, said in (({"verdicts": []}, "The plan has no verdicts."), ({}, "No verdict was reached.")):
+        assert said in printed(run(*ran, **plan), width=80)
 
 
 # ---- annotations in the formats of GitHub and GitLab, and the other formats of CI --------------------------------
