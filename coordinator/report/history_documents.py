@@ -268,15 +268,17 @@ def trend_figure(history: MetricHistory, label: str = "") -> Figure:
     levels = {run.run: level.mean for level in history.levels for run in history.runs[level.first : level.last + 1]}
     signs = {change.run.run: f" {DIRECTIONS[change.direction][0]}" for change in history.changes}
     name = history.metric.rpartition(".")[2]
-    points, rows = [], []
+    points, rows, placed = [], [], Counter[str]()
     for run, one, status in zip(history.runs, history.points, history.decisions.statuses, strict=True):
         place, value = at(run, label), math.exp(one.value)
+        placed[place] += 1  # two runs of one label have a place each, in the order of time
+        own = place if placed[place] == 1 else f"{place} ({placed[place]})"
         estimate = {"mean": value}
         if one.variance is not None:
             half = t_quantile(one.repeats - 1) * math.sqrt(one.variance / one.repeats)
             estimate |= {"lower": math.exp(one.value - half), "upper": math.exp(min(one.value + half, 700))}
         points.append(
-            Point(panel=history.metric, metric=name, at=place + signs.get(run.run, ""), estimate=estimate,
+            Point(panel=history.metric, metric=name, at=own + signs.get(run.run, ""), estimate=estimate,
                   tick=levels[run.run], line=True)
         )  # fmt: skip
         rows.append((run.run, place, quantity(value, name), str(one.repeats), status))

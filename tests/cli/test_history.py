@@ -160,6 +160,15 @@ def test_another_schema_or_setting_is_a_named_boundary(tmp_path: Path, capsys: p
 
 
 @pytest.mark.screen
+@pytest.mark.screen
+def test_runs_of_one_label_have_a_place_each_in_the_order_of_time(tmp_path: Path) -> None:
+    page = tmp_path / "t.html"
+    for day, branch in enumerate(("main", "fix", "main")):
+        record(tmp_path / "runs", {1: [1000.0, 1001.0]}, day=day, labels={"branch": branch})
+    assert trend(tmp_path / "runs", "--by", "branch", "--metric", "tps", "--html", str(page)) == 0
+    assert re.findall(r'"at": "([^"]*)"', page.read_text()) == ["main", "fix", "main (2)"]
+
+
 def test_pages(stepped: Path, tmp_path: Path) -> None:
     page, text = tmp_path / "t.html", tmp_path / "t.md"
     assert trend(stepped, "--metric", "tps", "--html", str(page), "--markdown", str(text)) == 0
