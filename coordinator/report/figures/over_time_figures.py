@@ -168,8 +168,8 @@ def percentiles(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         yield of_points(
             points,
             "Response time by percentile: " + heading(results, [results.stages[s] for s in _ids(shown)]),
-            f"All transactions in the measure windows of all valid repeats ({over}). A line ends where fewer than "
-            f"{BEYOND_MIN} transactions are above it.{at}",
+            f"All transactions of the seconds that begin in the measure windows of all valid repeats ({over}). A line "
+            f"ends where fewer than {BEYOND_MIN} transactions are above it.{at}",
             "percentile",
             of=(stages[0].id,),
             log=True,
