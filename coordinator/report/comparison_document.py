@@ -108,7 +108,8 @@ def sentence(run: str, numbers: Sequence[MainNumber]) -> str:
     parts = [*_throughput(run, numbers)]
     if not parts:
         return "No number can be compared."
-    parts += [_over_rungs("response p99", one) for one in across_rungs(numbers, "response p99")[:1]]
+    tails = across_rungs(numbers, "response p99")
+    parts += [_over_rungs(f"response p99{_where(one, tails)}", one) for one in tails[:1]]
     first = lead(numbers)
     searches = [one for one in numbers if one.place == "search" and one is not first and "mean" in one.row.ratio]
     for one in searches[:RUNS_MAX]:
@@ -121,11 +122,15 @@ def _throughput(run: str, numbers: Sequence[MainNumber]) -> Iterator[str]:
     """Throughput or time to solve of each load over its rungs; else the answer of a search or the first number."""
     found = across_rungs(numbers, "throughput", "time to solve")
     for one in found[:RUNS_MAX]:
-        where = ", ".join(filter(None, (one.first.stage, one.first.load))) if len(found) > 1 else ""
-        of = f"{one.first.family} of {run}{f' in {where}' if where else ''}"
+        of = f"{one.first.family} of {run}{_where(one, found)}"
         yield _lead(run, one.first, places(numbers)[id(one.first)]) if len(one.numbers) == 1 else _over_rungs(of, one)
     if not found and (first := lead(numbers)) is not None:
         yield _lead(run, first, places(numbers)[id(first)])
+
+
+def _where(one: AcrossRungs, found: Sequence[AcrossRungs]) -> str:
+    """` in LADDER, LOAD`, where the number was measured in several."""
+    return f" in {', '.join(filter(None, (one.first.stage, one.first.load)))}" if len(found) > 1 else ""
 
 
 def _over_rungs(of: str, across: AcrossRungs) -> str:

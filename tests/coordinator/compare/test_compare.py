@@ -481,6 +481,9 @@ def test_the_answer_is_the_numbers_then_what_else_differs() -> None:
     assert text.startswith("B is faster at all 2 rungs, by 1.200 ×. Response p99 is better at all 2 rungs, by 0.833 ×.")
     assert " The rate of cap is 1.100 × (" in text
     assert text.endswith("), better. Of 7 main numbers: 7 better. A and B: same plan and environment.")
+    numbers = main_numbers(compare(run(), run(1.2, run_id=IDS[1])))
+    two = sentence("B", [*numbers, *(replace(one, stage="other") for one in numbers if one.place != "search")])
+    assert "B in other is faster at all 2 rungs" in two and "Response p99 in ladder is better" in two
     one = {4: BASE[4]}
     text = answer([compare(results(one), results(slower(1.2, one)))]).text
     assert "B is 1.200 × (" in text
