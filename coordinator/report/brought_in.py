@@ -48,7 +48,9 @@ def section(paths: Sequence[Path]) -> Section:
         if not tables:
             known = "an AWR report in HTML, or Statspack, ttStats or sar as text"
             raise NotReadable(f"{path} has no table that proveout knows", way_out=f"Give {known}.")
-        blocks += [Paragraph(f"Brought in, not measured by proveout: {kind} {safe(path.name)}"), *tables[:TABLES_MAX]]
+        cut = f", the first {TABLES_MAX} of {len(tables)} tables" if len(tables) > TABLES_MAX else ""
+        about = Paragraph(f"Brought in, not measured by proveout: {kind} {safe(path.name)}{cut}")
+        blocks += [about, *tables[:TABLES_MAX]]
     return Section(title="Brought in", blocks=tuple(blocks), anchor="brought-in")
 
 
@@ -66,10 +68,12 @@ def parsed(text: str) -> tuple[str, list[Table]]:
 
 
 def _table(title: str, rows: Sequence[Sequence[str]]) -> Table:
-    """The first row has the heads."""
+    """The first row has the heads; the title says how much of a large table is there."""
+    parts = (("rows", len(rows) - 1, ROWS_MAX), ("columns", max(map(len, rows)), COLUMNS_MAX))
+    cut = " and ".join(f"{most} of {count} {name}" for name, count, most in parts if count > most)
     width = min(max(map(len, rows)), COLUMNS_MAX)
     heads, *others = [tuple(safe(cell) for cell in [*row, *[""] * width][:width]) for row in rows[: ROWS_MAX + 1]]
-    return Table(title=safe(title), heads=heads, rows=tuple(others))
+    return Table(title=safe(title) + f", the first {cut}" * bool(cut), heads=heads, rows=tuple(others))
 
 
 class _Html(HTMLParser):

@@ -78,6 +78,20 @@ def test_sar_has_its_averages() -> None:
     assert table.rows == (("all", "8.10", "0.00", "2.90", "1.30", "0.00", "87.70"),)
 
 
+def test_what_is_left_out_of_a_large_report_is_said(tmp_path: Path) -> None:
+    lines = SAR.splitlines()
+    processors = [f"Average:        {number:3}{lines[-1][19:]}" for number in range(40)]
+    (found,) = tables("\n".join([*lines, *processors])).values()
+    assert (found.title, len(found.rows)) == ("averages, the first 20 of 41 rows", 20)
+    heads = [f"10:00:01 AM  {'  '.join(f'h{part}_{at}' for at in range(part))}" for part in range(1, 15)]
+    averages = [f"Average:  {'  '.join(['1.00'] * part)}" for part in range(1, 15)]
+    text = "\n".join(line for pair in zip(heads, averages, strict=True) for line in pair)
+    (tmp_path / "sar.txt").write_text(text)
+    about, *shown = brought_in.section([tmp_path / "sar.txt"]).blocks
+    assert isinstance(about, Paragraph) and about.text.endswith("sar sar.txt, the first 12 of 14 tables")
+    assert list(tables(text))[-1] == "averages, the first 12 of 14 columns" and len(shown) == 12
+
+
 def test_a_section_says_what_was_brought_in_and_a_file_of_another_form_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sar.txt").write_text(SAR)
     first, *_ = brought_in.section([tmp_path / "sar.txt"]).blocks
