@@ -353,6 +353,7 @@ def search(results: RunResults, _: Timeline) -> Iterator[Figure]:
             continue
         answer = "not ended" if stage.search is None else stage.search.answer
         over, target = stage.probes[0].over, on_target(results, stage.id)
+        ticks = "; ticks: the answer" if stage.search and stage.search.rate is not None else ""
         shown = [one for one in stage.probes if one.phase != "around"]  # of the ladder around the answer
         points = [
             Point(
@@ -368,7 +369,7 @@ def search(results: RunResults, _: Timeline) -> Iterator[Figure]:
         yield of_points(
             points,
             safe(f"Search {stage.id}{f' on {target}' if target else ''}: {answer}"),
-            f"Each probe at its {SOUGHT[over]}, in their order; ticks: the answer. Whiskers: the {SOUGHT[over]}s after "
+            f"Each probe at its {SOUGHT[over]}, in their order{ticks}. Whiskers: the {SOUGHT[over]}s after "
             "a probe between the highest that was accepted and the lowest that was refused.",
             "probe",
             of=(stage.id,),

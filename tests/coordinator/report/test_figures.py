@@ -397,6 +397,10 @@ def test_a_search_has_its_probes_the_bracket_after_each_and_its_answer() -> None
     assert {row["tick"] for row in values} == {150.0}
     assert [(row["at"], row["series"]) for row in values[:2]] == [("1", "accepted"), ("2 ✗", "refused")]
     assert "rate, refused: 400/s (highest) at 2 ✗, 200/s (lowest) at 4 ✗." in figure.alt
+    none = replace(answer, rate=None, outcome="none")
+    for end, ticks in (([answer], True), ([none], False), ([], False)):
+        (figure,) = search(load_results([*history()[:1], begun("cap", "search"), *probes, *end]))
+        assert ("ticks: the answer" in figure.caption) == ticks
 
 
 def test_the_lag_of_a_search_is_one_strip_with_the_refused_marked() -> None:
