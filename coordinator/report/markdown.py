@@ -24,7 +24,7 @@ from proveout.coordinator.report.document import (
 )
 from proveout.core.numbers import ranged, safe
 
-_SPECIAL = re.compile(r"([\\`*_\[\]<>|#~])")
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|#~]|&(?=#?\w+;))")
 _MARKS: Mapping[Tone, str] = {"good": "✅ ", "bad": "❌ ", "warn": "❔ "}
 
 

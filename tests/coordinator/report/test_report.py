@@ -350,6 +350,7 @@ def test_markdown_has_all_stages_in_tables_that_keep_their_columns_with_any_text
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1, block
     assert "\x1b" not in text and "<b>" not in text.replace("\\<b", "")
     assert text.startswith("# A \\[b\\]study")
+    assert markdown.escape("&lt; AT&T & x; &#60;") == r"\&lt; AT&T & x; \&\#60;", "no text becomes another character"
     outcomes = ("✅ PASS", "❌ FAIL", "❔ INCONCLUSIVE", "(warning only)", "1 of 3 repeats invalid")
     stages = (
         "base against cached, 4 threads",
