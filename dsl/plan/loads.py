@@ -79,7 +79,7 @@ def in_load(load: str, name: str) -> str:
 
 def parts(stage: Ladder | Search) -> tuple[Part, ...]:
     """The loads that a stage runs, in the plan's order."""
-    alone = stage.alone if isinstance(stage, Ladder) else ""
+    alone = stage.alone if isinstance(stage, Ladder) and stage.loads else ""  # of one load the parts are itself
     if not alone:
         return declared(stage)
     return tuple(replace(one, beside=False) for one in declared(stage) if one.name == alone)

@@ -125,6 +125,7 @@ def test_the_shares_of_a_rung_add_up_to_it_and_own_threads_stay(rung: int) -> No
     assert own.threads(rung) == 3 and own.beside and not any(one.beside for one in shared)
     for whole in (*shared, own):
         (alone,) = parts(of_loads(alone=whole.name, interleaved_with="l", id="m"))
+        assert targets(alone.stage) == (whole.stage.target,), "also of its own stage, which has no loads"
         assert alone.threads(rung) == whole.threads(rung) and alone.arrival == whole.arrival
         assert not alone.beside, "its numbers are the rung's own"
 
