@@ -286,6 +286,7 @@ def of_points(
     stacked: bool = False,
     log: bool = False,
     series: str = "series",
+    panel: str = "metric",
     tick: str = "",
     head: str | None = None,
     numbers: Numbers | None = None,
@@ -293,8 +294,8 @@ def of_points(
     """A figure of points: its chart, table and words. `{}` in the caption stands for their intervals; `place` is the
     title of the axis; `columns` panels at most are beside each other; `stacked`: the series are on top of each
     other; `log`: the axis is logarithmic. `numbers` is the table, by default that of the points, whose heads are
-    `series`, `tick` and `head`, or the place without it."""
-    heads, rows = numbers or table(points, place=place if head is None else head, series=series, tick=tick)
+    `series`, `panel`, `tick` and `head`, or the place without it."""
+    heads, rows = numbers or table(points, place=place if head is None else head, series=series, panel=panel, tick=tick)
     return Figure(
         of=of,
         title=title,
@@ -562,10 +563,13 @@ def described(points: Sequence[Point]) -> str:
 # ---- table -------------------------------------------------------------------------------------------------------
 
 
-def table(points: Sequence[Point], *, place: str, series: str = "series", tick: str = "") -> Numbers:
-    """The points in their order: place, series, metric, mean, interval, repeats.
+def table(
+    points: Sequence[Point], *, place: str, series: str = "series", panel: str = "metric", tick: str = ""
+) -> Numbers:
+    """The points in their order: place, series, panel, mean, interval, repeats.
 
-    `place`, `series` and `tick` are heads; a series, a metric and a tick have a column where there are several, or any.
+    `place`, `series`, `panel` and `tick` are heads; a series, a panel and a tick have a column where there are several,
+    or any.
     """
     by_panel = _by_panel(points)
     found = [
@@ -579,7 +583,7 @@ def table(points: Sequence[Point], *, place: str, series: str = "series", tick: 
     if any(point.series for point in points):
         columns.append((series, [safe(point.series) for point, _ in found]))
     if len(by_panel) > 1:
-        columns.append(("metric", [safe(point.panel) for point, _ in found]))
+        columns.append((panel, [safe(point.panel) for point, _ in found]))
     columns += [
         ("mean", [words.text(_centre(point), half_width(point.estimate)) for point, words in found]),
         (

@@ -197,7 +197,8 @@ def latency_by_threads(results: RunResults, _: Timeline) -> Iterator[Figure]:
         if points:
             title = "Latency by threads: " + heading(results, several)
             caption = "Mean response time of each transaction by threads, with {}."
-            yield of_points(points, title, caption, "threads", of=(stages[0].id,), series="transaction")
+            of = (stages[0].id,)
+            yield of_points(points, title, caption, "threads", of=of, series="transaction", panel="ladder")
 
 
 def _latencies(name: str, rung: RungResult, *, alone: bool) -> Iterator[Point]:

@@ -116,6 +116,7 @@ def stage_times(results: RunResults, _: Timeline) -> Iterator[Figure]:
             "Time of statements and commands by stage",
             "Time of all statements of a stage, or of its command. Mean over the repeats, with {}. Shorter is better.",
             "",
+            panel="step",
             head="stage",
         )
 

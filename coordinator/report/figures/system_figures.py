@@ -271,6 +271,7 @@ def peak_cpu(results: RunResults, _: Timeline) -> Iterator[Figure]:
                 group.place,
                 of=(group.of,) if group.of else (),
                 series="mode" if group.of else "ladder",
+                panel="machine",
                 tick="mean busy",
             )
 

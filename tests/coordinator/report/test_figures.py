@@ -133,6 +133,12 @@ def test_the_table_has_the_numbers_with_units_intervals_and_repeats() -> None:
     assert rows == (("1", "mean", "1.50 ms", "1.40 ms … 1.60 ms", "3"), ("1", "count", "7", "-", "3"))
 
 
+@pytest.mark.parametrize(("name", "word"), [("latency-by-threads", "ladder"), ("peak-cpu", "machine")])
+def test_a_table_of_panels_that_are_no_metrics_has_the_word_for_them(name: str, word: str) -> None:
+    heads = {head for one in figures(results_of("hlr-cache-lab")) if one.name == name for head in one.heads}
+    assert word in heads and "metric" not in heads
+
+
 def test_which_names_are_places_and_which_are_series() -> None:
     (matrix,) = cases(results_of("storage-forms-embedded"))
     assert (matrix.of, matrix.place) == ("solve", "degree"), "the first axis is the series"
