@@ -150,9 +150,10 @@ def percentiles(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         shown = (found if alone else peaks_of(stages, found))[:LINES_MAX]
         if not shown:
             continue
+        by_rung = alone and len(shown) > 1  # the only line has the name and the colour of its ladder
         points, rows = [], []
         for one in shown:
-            name, total = name_of(results, one, alone=alone), histogram.count(one.responses)
+            name, total = name_of(results, one, alone=by_rung), histogram.count(one.responses)
             known = [p for p in PERCENTILES if p <= 50.0 or total * (1.0 - p / 100.0) >= BEYOND_MIN]
             times = dict(zip(known, histogram.percentiles_ns(one.responses, known), strict=True))
             points += [
@@ -174,7 +175,7 @@ def percentiles(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
             of=(stages[0].id,),
             log=True,
             numbers=(
-                ("ladder" if not alone else "threads", "transactions", *(f"p{p:g}" for p in TABLED), "max"),
+                ("threads" if by_rung else "ladder", "transactions", *(f"p{p:g}" for p in TABLED), "max"),
                 tuple(rows),
             ),
         )

@@ -486,7 +486,7 @@ def test_the_lowest_throughput_of_a_rung_in_words_is_that_of_its_table(timeline:
     points = [replace(one, tps=0.0) if one.start_s == 1.0 else one for one in load.points]
     alone = replace(timeline, loads=(replace(load, points=tuple(points)),))
     (rung,), (tails,) = (list(one(faulted(), alone)) for one in (rung_timeline, percentiles))
-    assert (tails.heads[0], tails.rows[0][0]) == ("threads", "4 threads"), "of one rung too"
+    assert (tails.heads[0], tails.rows[0][0]) == ("ladder", "run on db, 4 threads")
     assert "the seconds that begin in the measure windows" in tails.caption, "not all, after a ramp-up of 0.5 s"
     assert rung.rows[0][1] == "0" and ", 0/s (lowest) at 1 s, " in rung.alt
 
