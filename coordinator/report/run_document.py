@@ -351,7 +351,7 @@ def _charts(results: RunResults) -> Section:
             title=one.title,
             heads=one.heads,
             rows=one.rows,
-            layout="".join("lr"[head in ("mean", "repeats")] for head in one.heads),
+            layout="".join("lr"[head in ("mean", "median", "mean or median", "repeats")] for head in one.heads),
         )
         for one in drawn
     )

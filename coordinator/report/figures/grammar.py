@@ -335,6 +335,11 @@ def _centre(point: Point) -> float:
     return float(point.estimate[centre(point.estimate)])
 
 
+def averages(points: Iterable[Point]) -> str:
+    """`mean`, `median`, or `mean or median`, by what the intervals of the points are of."""
+    return " or ".join(sorted({centre(point.estimate) for point in points}))
+
+
 def _by_panel(points: Sequence[Point]) -> dict[str, list[Point]]:
     found: dict[str, list[Point]] = {}
     for point in points:
@@ -432,7 +437,9 @@ def _panel(points: Sequence[Point], look: _Look) -> _Drawn:
     places = {value["at"] for value in values}
     bars = 1 if look.stacked else max(sum(value["at"] == at for value in values) for at in places)
     height = max(90, len(places) * (16 + 15 * bars)) if look.lying else 230
-    layers = _layers(values, number, look, line=line, side=bars > 1)
+    of_repeats = any("n" in point.estimate for point in points)
+    named = {"shown": averages(points), "interval": "CI"} if of_repeats else {"shown": "value", "interval": "range"}
+    layers = _layers(values, number, look, tips(series="series", at="at", **named), line=line, side=bars > 1)
     needed = {name for value in values for name, found in value.items() if found not in (None, "")} | {"series"}
     needed -= set() if look.stacked else {"rank"}
     return [{name: value[name] for name in value if name in needed} for value in values], layers, height
@@ -502,7 +509,9 @@ def _domain(values: Sequence[Mapping[str, Any]], *, line: bool) -> Spec:
     return found | {"nice": True}
 
 
-def _layers(values: Sequence[Mapping[str, Any]], number: Spec, of: _Look, *, line: bool, side: bool) -> list[Spec]:
+def _layers(
+    values: Sequence[Mapping[str, Any]], number: Spec, of: _Look, about: Sequence[Spec], *, line: bool, side: bool
+) -> list[Spec]:
     color, along, across, offset = of.color, *(("y", "x", "yOffset") if of.lying else ("x", "y", "xOffset"))
     order = list(dict.fromkeys(value["at"] for value in values))  # a layer that begins elsewhere would change it
     gaps = {"paddingInner": 0.35, "paddingOuter": 0.3 if of.lying else _margin(len(order))}
@@ -512,7 +521,6 @@ def _layers(values: Sequence[Mapping[str, Any]], number: Spec, of: _Look, *, lin
     domain = {"domain": list(dict.fromkeys(value["series"] for value in values))}
     beside = {offset: category("series", scale=domain)} if side and not line else {}
     shared = {along: position, **beside}
-    about = tips(series="series", at="at", shown="mean", interval="CI")
     encoding: Spec = {**shared, across: number, "color": color, "tooltip": about}
     if of.stacked:
         encoding |= {across: {**number, "stack": "zero"}, "order": {"field": "rank", "type": "quantitative"}}
@@ -585,7 +593,7 @@ def table(
     if len(by_panel) > 1:
         columns.append((panel, [safe(point.panel) for point, _ in found]))
     columns += [
-        ("mean", [words.text(_centre(point), half_width(point.estimate)) for point, words in found]),
+        (averages(points), [words.text(_centre(point), half_width(point.estimate)) for point, words in found]),
         (
             f"{', '.join(sorted(levels))} CI".lstrip(),
             [words.bounds(point.estimate.get("lower"), point.estimate.get("upper")) for point, words in found],

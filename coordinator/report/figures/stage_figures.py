@@ -10,6 +10,7 @@ from typing import Any
 from proveout.coordinator.report.figures.figure import Figure
 from proveout.coordinator.report.figures.grammar import (
     Point,
+    averages,
     cases,
     figure,
     named,
@@ -434,12 +435,12 @@ def _drawn_charts(
             continue
         ratio = relation(safe(str(one.get("relative_to") or "")), up_is_better=bool(one.get("up_is_better")))
         remarks += " Hollow: published numbers." if any(point.published is not None for point in points) else ""
-        absent = count - len(points)
+        absent, of = count - len(points), f"{averages(points).replace(' or', 's or').capitalize()}s"
         made = of_points(
             points,
             safe(str(one.get("title") or name)),
             f"Not measured: {absent} of {count} numbers. " * bool(absent)
-            + f"Means over the repeats{', ' * bool(ratio)}{ratio}{'. Whiskers:' if ratio else ', with'} {{}}.{remarks}",
+            + f"{of} over the repeats{', ' * bool(ratio)}{ratio}{'. Whiskers:' if ratio else ', with'} {{}}.{remarks}",
             str(one.get("place", "")),
             of=(name,),
         )

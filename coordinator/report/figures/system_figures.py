@@ -27,6 +27,7 @@ from proveout.coordinator.report.figures.figure import (
 )
 from proveout.coordinator.report.figures.grammar import (
     Point,
+    averages,
     cases,
     figure,
     groups,
@@ -266,8 +267,8 @@ def peak_cpu(results: RunResults, _: Timeline) -> Iterator[Figure]:
             yield of_points(
                 points,
                 f"Peak CPU{named(group.of)}",
-                "Bars: busy share of all processors in the busiest second of the measure window. Mean "
-                "over the repeats, with {}. Ticks: the mean of the window.",
+                "Bars: busy share of all processors in the busiest second of the measure window. "
+                f"{averages(points).capitalize()} over the repeats, with {{}}. Ticks: the mean of the window.",
                 group.place,
                 of=(group.of,) if group.of else (),
                 series="mode" if group.of else "ladder",

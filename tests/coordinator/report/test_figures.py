@@ -14,7 +14,7 @@ import pytest
 import verdict_histories as made
 from compiled_plans import FOLDER, compiled
 from hostile_run import HOSTILE, history, load_row, run_directory
-from records import begun, iteration, run_started
+from records import begun, ended, iteration, ladder_metrics, run_started
 from synthetic_run import number, results_of, synthetic_results, synthetic_timeline
 
 from proveout.coordinator.report import markdown
@@ -45,6 +45,7 @@ from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.core.numbers import safe
 from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.metrics import PEAK
 from proveout.dsl.plan.phases import Level
 from proveout.dsl.schema.models import FIGURES
 from proveout.proto.events import FaultMeasured, ProbeFinished, SearchFinished
@@ -131,6 +132,27 @@ def test_the_table_has_the_numbers_with_units_intervals_and_repeats() -> None:
     heads, rows = table([mean, point("count", "nopm", "1", 7.0)], place="nodes")
     assert heads == ("nodes", "metric", "mean", "95 % CI", "repeats")
     assert rows == (("1", "mean", "1.50 ms", "1.40 ms … 1.60 ms", "3"), ("1", "count", "7", "-", "3"))
+    slowest = point("slowest", "max_us", "1", 9.0, of="median", median=7.0, lower=6.0, upper=8.0)
+    for points, over in (([slowest], "median"), ([mean, slowest], "mean or median")):
+        assert over in table(points, place="")[0], "the interval of an extreme is of the median"
+
+
+def test_a_chart_of_extremes_has_their_medians_and_says_so() -> None:
+    def run(repeat: int) -> dict[str, Any]:
+        return {
+            "tps": 100.0,
+            "response": {"max_us": 1e3 * repeat},
+            "hosts": {"h": {"cpu": {PEAK: {"busy_fraction": 0.1 * repeat}}}},
+        }
+
+    chart = {"id": "c", "points": [{"number": {"text": "a.at(1).response.max_us"}}]}
+    plan = {"stages": [{"id": "a", "kind": "ladder"}], "charts": [chart]}
+    items = [iteration("a", 1, repeat, run(repeat)) for repeat in range(1, 8)]
+    whole = [begun("a"), *items, ended("a", ladder_metrics(items))]
+    results = load_results([run_started(plan), *whole])
+    (figure,), (cpu,) = charts_of(results), list(system_figures.peak_cpu(results, Timeline()))
+    assert figure.caption.startswith("Medians over the repeats, with the 95 % confidence")
+    assert "Median over the repeats, with the 95 % confidence" in cpu.caption and "median" in cpu.heads
 
 
 @pytest.mark.parametrize(("name", "word"), [("latency-by-threads", "ladder"), ("peak-cpu", "machine")])
