@@ -273,7 +273,8 @@ def _figure(figure: Figure) -> Markup:
     caption, how = figure.captions
     table, plot = _table(Table(heads=figure.heads, rows=figure.rows)), Markup()
     if not pictures.lacking():
-        alt = " ".join(filter(None, (f"{safe(figure.title)}.", safe(figure.alt), "The table below has the numbers.")))
+        below = "The table below has the numbers." if figure.rows else ""
+        alt = " ".join(filter(None, (f"{safe(figure.title)}.", safe(figure.alt), below)))
         plot = Markup('<div class="plot" id="plot-{}" data-alt="{}"></div>\n').format(figure.slug, alt)
         table = _folded(_NUMBERS, table, kind="data")
     return Markup(

@@ -203,7 +203,7 @@ def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         "load, cores"),
         rows=tuple((*about, *cells) for (*about, _), *cells in zip(measured, *numbers, strict=True)),
         alt=joined(
-            f"{name}: {percent(fmean(values))} busy on average over the run, {percent(max(values))} at most."
+            f"{name}: {percent(fmean(values))} busy on average in its iterations, {percent(max(values))} at most."
             for name, found in read.items()
             if (values := [value for _, value in found])
         ),
@@ -441,7 +441,8 @@ def topology(results: RunResults) -> str:
         *_links(results.plan, boxes),
         *(piece for index, one in enumerate(equipment) for piece in _equipment(one, index, below)),
     ]
-    label = "Hosts, the systems on them, where load goes and what propagates; equipment without an agent"
+    label = "Hosts, the systems on them, where load goes and what propagates"
+    label += "; equipment without an agent" if equipment else ""
     return (
         f'<svg class="topology" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{label}" '
         f'xmlns="http://www.w3.org/2000/svg">'

@@ -139,6 +139,12 @@ def test_every_figure_has_its_place_its_numbers_and_a_chart(html: str, directory
     for figure in drawn:
         assert figure.rows
         assert {len(row) for row in figure.rows} == {len(figure.heads)}
+    shown = [html_renderer.render(Document(title="", about="", sections=(Section(title="", blocks=(one,)),)))
+             for one in (drawn[0], replace(drawn[0], rows=()))]  # fmt: skip
+    assert ["The table below has the numbers." in page for page in shown] == [True, False], "where it has any"
+    alts = " ".join(one["data-alt"] or "" for one in read.all("div") if one.get("data-alt"))
+    assert "busy on average in its iterations" in alts, "between them nothing is captured"
+    assert "equipment" not in html
 
 
 def test_without_the_package_that_draws_a_page_has_the_numbers_and_the_command(
