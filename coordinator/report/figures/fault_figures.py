@@ -231,16 +231,20 @@ def _panels(window: FaultWindow) -> Iterator[tuple[str, Points]]:
 def _shades(window: FaultWindow) -> Iterator[Spec]:
     """The time before, of the fault, from there to the recovery, after it, and the outage over them.
 
-    Where it has not recovered, the time until then lasts to the end of the picture; where that is not known, it is left
-    out.
+    Where a lower bound of its recovery is known, the time until then lasts to the bound, and what follows has no shade;
+    where nothing is known of it, it is left out.
     """
     found = window.fault
     first_s, last_s = window.answered[0][0], window.answered[-1][0]
     healed_s = window.healed_s or 0.0
-    recovered_s = healed_s if found.recovery_at_least_s is None else last_s
-    if found.recovery_s is not None:
-        recovered_s = max(found.recovery_s, healed_s)
-    edges = (first_s, 0.0, healed_s, recovered_s, last_s)
+    recovered_s, bound_s = number_of(found, "recovery_s")
+    edges = (
+        first_s,
+        0.0,
+        healed_s,
+        max(recovered_s or bound_s or 0.0, healed_s),
+        *([last_s] if bound_s is None else []),
+    )
     spans = [(what, *span) for what, span in zip(PARTS, pairwise(edges), strict=False)]
     spans.append((PARTS[-1], *(window.outage or (0.0, 0.0))))
     values = [{"what": what, "t": round(start, 4), "u": round(end, 4)} for what, start, end in spans if end > start]

@@ -540,6 +540,9 @@ def test_a_fault_has_a_figure_of_one_occurrence_and_one_of_all(timeline: Timelin
     unhealed = Timeline(faults=(replace(timeline.faults[0], fault=lasting),))
     (one,) = fault_figures.fault_timeline(faulted(), unhealed)
     assert one.caption.endswith("outage ≥ 4 s, recovery ≥ 20 s."), "lower bounds, as in the table"
+    shades = next(layer for layer in one.spec["concat"][0]["layer"] if layer["mark"]["type"] == "rect")
+    spans = {row["what"]: (row["t"], row["u"]) for row in shades["data"]["values"]}
+    assert spans["until recovered"] == (0.01, 20.0) and "after" not in spans, "nothing is known of it behind the bound"
     assert one.rows[0][3:5] == ("≥ 4 s", "≥ 20 s")
 
 
