@@ -513,6 +513,16 @@ def test_octets_come_and_go_as_they_are(peer: Peer) -> None:
     assert peer.session.rows() == [(octets, "éx")]
 
 
+@pytest.mark.parametrize("way", [MysqlCompiled], indirect=True)
+def test_texts_of_mysql_are_decoded_without_a_function_of_python(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mysql, "string", None)
+    peer.ask()
+    peer.answer(peer.way.answer(("x", 1), (None, 2)))
+    assert peer.session.rows() == [("x", 1), (None, 2)]
+
+
 @on_mysql
 def test_several_results_of_a_procedure(peer: Peer) -> None:
     """The last result with rows counts; its final OK ends the call."""
