@@ -506,9 +506,11 @@ def test_the_error_for_a_missing_database_quotes_no_password(database: str) -> N
         PostgresDriver().connect(f"{database} dbname=absent")
     assert "absent" in raised.value.what
     assert str(conninfo_to_dict(database)["password"]) not in raised.value.what
-    with pytest.raises(StatementFailure) as raised:
-        PostgresDriver().connect("this is not a conninfo")
-    assert raised.value.kind is FailureKind.LOST
+    for wrong in ("this is not a conninfo", "connect_timeout=2s"):
+        with pytest.raises(StatementFailure) as raised:
+            PostgresDriver().connect(wrong)
+        assert raised.value.kind is FailureKind.LOST
+    PostgresDriver().connect(f"{database} connect_timeout=-1").close()  # the default
 
 
 @pytest.mark.parametrize(
