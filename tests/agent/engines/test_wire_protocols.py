@@ -515,9 +515,7 @@ def test_octets_come_and_go_as_they_are(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("way", [MysqlCompiled], indirect=True)
-def test_texts_of_mysql_are_decoded_without_a_function_of_python(
-    peer: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_of_mysql_are_decoded_without_a_function_of_python(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mysql, "string", None)
     peer.ask()
     peer.answer(peer.way.answer(("x", 1), (None, 2)))
