@@ -45,6 +45,7 @@ SETTINGS = (
     "SET SESSION unique_checks = 0",
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
     "SET SESSION lock_wait_timeout = 60",
+    "SET SESSION sql_notes = 0, max_error_count = 1",
 )
 DEADLOCK = frozenset({"1213", "1205"})
 DEADLOCKS_MAX = 8
@@ -59,7 +60,7 @@ class LoadConnection(Connection):  # type: ignore[misc]  # PyMySQL has no types
 
     def load(self, statement: str, rows: bytes) -> int:
         """Run a LOAD DATA LOCAL INFILE whose file is `rows`; how many the server took. Raises
-        pymysql.err.MySQLError."""
+        pymysql.err.MySQLError, also for a value that does not fit its column: LOCAL makes that a warning."""
         self._execute_command(COMMAND.COM_QUERY, statement)
         if not self._read_packet().is_load_local_packet():
             raise pymysql.err.OperationalError(1148, "the server did not ask for the rows of LOAD DATA LOCAL INFILE")
@@ -68,6 +69,9 @@ class LoadConnection(Connection):  # type: ignore[misc]  # PyMySQL has no types
             self.write_packet(bytes(view[start : start + PACKET_BYTES]))
         self.write_packet(b"")
         answer = pymysql.connections.OKPacketWrapper(self._read_packet())
+        if answer.warning_count:
+            _, code, text = self.show_warnings()[0]
+            raise pymysql.err.DataError(code, text)
         return int(answer.affected_rows)
 
 

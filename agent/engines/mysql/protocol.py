@@ -45,7 +45,8 @@ FIXED = {
     4: ("<f", "<f"),
     5: ("<d", "<d"),
 }
-_STRINGS = frozenset({15, 249, 250, 251, 252, 253, 254})
+_STRINGS = frozenset({15, 249, 250, 251, 252, 253, 254, 255})
+_BIT = 16
 _COLUMN = Struct("<HxxxxBHB")
 
 
@@ -129,6 +130,8 @@ def decoder(charset: int, kind: int, flags: int, digits: int, wanted: type | Non
     if kind in FIXED:
         decode = _fixed(Struct(FIXED[kind][1 if flags & UNSIGNED else 0]))
         natural: type = float if kind in (4, 5) else int
+    elif kind == _BIT:
+        decode, natural = _bits, int
     elif charset == BINARY and kind in _STRINGS and wanted is None:
         return _octets
     else:
@@ -159,6 +162,11 @@ def _fixed(layout: Struct) -> Decoder:
 def _octets(data: bytes, at: int) -> tuple[bytes, int]:
     size, at = lenenc(data, at)
     return data[at : at + size], at + size
+
+
+def _bits(data: bytes, at: int) -> tuple[int, int]:
+    octets, at = _octets(data, at)
+    return int.from_bytes(octets), at
 
 
 def string(data: bytes, at: int) -> tuple[str, int]:

@@ -370,8 +370,9 @@ cdef class Wire(wire_native.Wire):
                 charset, kind, flags, digits = binary_values.described(prefix[at + 4 : end])
             except MALFORMED:
                 raise self.lost(FOREIGN, SERVER_LOST) from None
-            decoders.append(binary_values.decoder(charset, kind, flags, digits, wanted))
-            kinds.append(STRING if decoders[-1] is binary_values.string else kind_of(kind, flags, wanted))
+            decode = binary_values.decoder(charset, kind, flags, digits, wanted)
+            decoders.append(decode)
+            kinds.append(STRING if decode is binary_values.string else kind_of(kind, flags, wanted))
             at = end
         prepared.prefix, prepared.kinds, prepared.decoders = prefix, tuple(kinds), tuple(decoders)
         return prepared

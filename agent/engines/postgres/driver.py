@@ -445,7 +445,11 @@ class PostgresDriver:
         """A new connection to one host, within its `connect_timeout`, or `within_s`, or 5 s. The password is in no
         message of libpq's."""
         parameters = {**_DEFAULTS, **_given(dsn)}
-        limit_s = float(parameters.pop("connect_timeout", 0) or 0) or within_s or CONNECT_S
+        given = parameters.pop("connect_timeout", None) or "0"
+        try:
+            limit_s = max(int(float(given)), 0) or within_s or CONNECT_S
+        except (ValueError, OverflowError):
+            raise lost(f"bad value for connect_timeout: {given!r}", CANNOT_CONNECT) from None
         parameters["client_encoding"] = "UTF8"
         if access:
             parameters["target_session_attrs"] = _ATTRIBUTES[access]

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from proveout.agent.engines cimport wire_native
 
 cdef enum:
-    PARAMETERS_MAX = 160  # an INSERT of fifteen order lines has 135
+    PARAMETERS_MAX = 400  # the binds of a workload and of a transaction (`dsl.workloads.sql`)
 
 
 cdef class Prepared(wire_native.Prepared):

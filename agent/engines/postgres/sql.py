@@ -40,7 +40,7 @@ async def connect(endpoint: Endpoint, purpose: str) -> Connection:
     parts = _parts(endpoint, purpose, None)
     try:
         return await psycopg.AsyncConnection.connect(**parts, autocommit=True)
-    except psycopg.OperationalError as error:
+    except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
         raise connection_fault(endpoint, error) from None
 
 
@@ -52,7 +52,7 @@ def connect_blocking(
     try:
         made: psycopg.Connection[tuple[Any, ...]] = tapped(lambda: psycopg.connect(**parts, autocommit=True), psycopg)
         return made
-    except psycopg.OperationalError as error:
+    except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
         raise connection_fault(endpoint, error) from None
 
 

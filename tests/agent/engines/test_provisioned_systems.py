@@ -177,6 +177,7 @@ async def test_a_primary_whose_standby_was_promoted_is_reported_and_not_asked(by
         ("postgres", "password=", "password=canary-1b2e", "refused", "wrong password, or no user"),
         ("postgres", "dbname=", "dbname=nowhere_", "refused", 'database "nowhere_'),
         ("postgres", None, "host=127.0.0.1 port=9 password=canary-1b2e", "unreachable", "Connection refused"),
+        ("postgres", None, "connect_timeout=2s password=canary-1b2e", "unreachable", "value for connect_timeout: '2s'"),
         ("postgres", None, "password canary-1b2e", "invalid", ""),
         ("mysql", "proveout:", "proveout:canary-1b2e", "refused", "Access denied"),
         ("mysql", None, "mysql://x:canary-1b2e@127.0.0.1:1/none", "unreachable", "Connection refused"),

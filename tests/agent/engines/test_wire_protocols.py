@@ -505,12 +505,21 @@ def test_a_row_of_mysql_that_does_not_hold_its_columns_loses_the_session(
 
 @on_mysql
 def test_octets_come_and_go_as_they_are(peer: Peer) -> None:
-    """Those of a column `BINARY(16)`, which a later statement takes."""
+    """Those of a column `BINARY(16)` or `POINT`, which a later statement takes, and the number of a `BIT(9)`."""
     octets, taken = b"\xff\0\xc3", peer.way.prepared(Statement(name="any", text=TEXT, arguments=(object,)))
     assert b"\xfc\0\3" + octets in peer.sent(taken, (octets,))
-    one = b"\0\0\3" + octets + b"\3\xc3\xa9x"
-    peer.answer(packets(b"\2", definition(254, charset=63), definition(254), eof(), one, eof()))
-    assert peer.session.rows() == [(octets, "éx")]
+    one = b"\0\0\3" + octets + b"\3\xc3\xa9x\3" + octets + b"\2\1\xc8"
+    columns = definition(254, charset=63), definition(254), definition(255, charset=63), definition(16, charset=63)
+    peer.answer(packets(b"\4", *columns, eof(), one, eof()))
+    assert peer.session.rows() == [(octets, "éx", octets, 456)]
+
+
+@pytest.mark.parametrize("way", [MysqlCompiled], indirect=True)
+def test_texts_of_mysql_are_decoded_without_a_function_of_python(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mysql, "string", None)
+    peer.ask()
+    peer.answer(peer.way.answer(("x", 1), (None, 2)))
+    assert peer.session.rows() == [("x", 1), (None, 2)]
 
 
 @on_mysql

@@ -301,6 +301,11 @@ def test_any_text(
         loader.settle()
     found = ask(mysql_database, "SELECT id, word, code, part FROM odd ORDER BY id")
     assert found == [(number, word, "abc", number / 4) for number, word in enumerate(WORDS, start=1)]
+    narrow = replace(ODD_ONES, before={"mysql": (CREATE_ODD.replace("word text", "word varchar(5)"),)})
+    with contextlib.closing(MysqlLoader(mysql_database, narrow)) as loader:
+        loader.prepare()
+        with pytest.raises(TaskFault, match=r"cannot load table odd: .* column 'word'"):
+            loader.load(ODD, 1, len(WORDS), lambda _: None)
 
 
 def test_a_slice_is_repeated_after_a_lock_timeout(mysql_database: str, monkeypatch: pytest.MonkeyPatch) -> None:

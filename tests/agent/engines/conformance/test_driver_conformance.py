@@ -380,6 +380,9 @@ def test_types_of_rows_and_arguments(subject: Subject) -> None:
     assert rows_of(subject, any_of, 5, None, "x", None, 1.0, arguments=kinds) == [(5, None, "x", None, 1.0)]
     for value, row in ((None, (None,)), ("17", (17,)), (18, (18,))):
         assert rows_of(subject, "SELECT $1::int", value, arguments=(object,)) == [row]
+    most = tuple(range(400))  # as many as a transaction and its workload may have binds
+    places = ", ".join(f"${number + 1}::int" for number in most)
+    assert rows_of(subject, f"SELECT {places}", *most, arguments=(int,) * 400) == [most]
     with pytest.raises(StatementFailure, match="invalid byte sequence") as raised:
         rows_of(subject, "SELECT $1::text", "a\0b", arguments=(str,))
     assert (raised.value.code, raised.value.kind) == ("22021", FailureKind.ERROR)
@@ -503,9 +506,11 @@ def test_the_error_for_a_missing_database_quotes_no_password(database: str) -> N
         PostgresDriver().connect(f"{database} dbname=absent")
     assert "absent" in raised.value.what
     assert str(conninfo_to_dict(database)["password"]) not in raised.value.what
-    with pytest.raises(StatementFailure) as raised:
-        PostgresDriver().connect("this is not a conninfo")
-    assert raised.value.kind is FailureKind.LOST
+    for wrong in ("this is not a conninfo", "connect_timeout=2s"):
+        with pytest.raises(StatementFailure) as raised:
+            PostgresDriver().connect(wrong)
+        assert raised.value.kind is FailureKind.LOST
+    PostgresDriver().connect(f"{database} connect_timeout=-1").close()  # the default
 
 
 @pytest.mark.parametrize(
