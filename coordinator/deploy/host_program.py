@@ -565,9 +565,9 @@ class Host:
         self._make_etc()
         self._make(STATE, 0o700)
         for path, text in ((POLICY, policy), (EXAMPLE, example)):
-            if text and read_text(path) != text:
-                if not path.exists():
-                    self._note("file", str(path), hashlib.sha256(text.encode()).hexdigest())
+            is_ours = ["file", str(path), hash_of(path)] in old.get("made", [])
+            if text and read_text(path) != text and (is_ours or not path.exists()):
+                self._note("file", str(path), hashlib.sha256(text.encode()).hexdigest())
                 write(path, text)
         if not has_user():
             self._note("user", USER)

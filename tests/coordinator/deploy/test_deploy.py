@@ -114,7 +114,8 @@ def test_a_host_from_the_first_deployment_to_its_removal(lab: SshLab, houses: tu
     assert settled(lab, "db1") == deployed
     kept = [place for place in host.files() if place.startswith("var/lib/proveout/audit")]
 
-    # an upgrade to a service keeps journal and keys
+    # an upgrade to a service, with another role and so another template of a policy, keeps journal and keys
+    one.write_text(one.read_text().replace("[client]", "[server]"))
     assert "1 changed" in lab.deploy(one, "--wheelhouse", str(houses[1]), service=True)
     after = host.files()
     assert after["etc/proveout/pki/agent.key"] == deployed["etc/proveout/pki/agent.key"]
