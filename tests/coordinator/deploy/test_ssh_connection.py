@@ -43,6 +43,7 @@ def test_the_command_is_in_batch_mode_and_the_script_is_one_argument() -> None:
     assert not [word for word in argv if "StrictHostKeyChecking" in word]
     assert argv[argv.index("-F") + 1] == "/etc/lab/ssh_config"
     assert argv[-3:-1] == ["--", "admin@db1.lab"]
+    assert "\n" not in argv[-1]  # csh has no quoted text of several lines
     # as the login shell of the host executes it, with programs that are not Python
     done = subprocess.run(
         ["/bin/sh", "-c", argv[-1]], capture_output=True, text=True, check=False, env={"PATH": "/nowhere"}
