@@ -294,7 +294,8 @@ class _Loop:
             case Received(host=host, message=message):
                 return (MessageReceived(at_s=now_s, host=host, message=message),)
             case Lost(host=host, reason=reason):
-                self._sessions.pop(host, None)
+                if self._sessions.pop(host, None) is None:  # it was closed meanwhile, and its agent is dialled again
+                    return ()
                 return (AgentGone(at_s=now_s, host=host, reason=reason),)
             case _:
                 return (event,)

@@ -13,10 +13,10 @@ import pytest
 from fabric_bench import issued
 from live_run import command
 
-from proveout.coordinator.agents.session import AgentSession
+from proveout.coordinator.agents.session import AgentSession, Lost
 from proveout.coordinator.certificates import Credentials
 from proveout.coordinator.measure import samples
-from proveout.coordinator.run import RunOptions, run
+from proveout.coordinator.run import RunOptions, _Loop, run
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import Journal, StorageFailed, read
 from proveout.dsl.compile.compiler import compile_plan
@@ -143,6 +143,13 @@ async def test_a_run_that_has_lost_an_event_ends_as_failed_in_its_journal_too(
     with Journal(sitting.directory.path) as journal:
         again = await run(sitting, journal, [])
     assert (again.status, again.exit_code) == ("finished", 0)
+
+
+async def test_the_loss_of_a_session_that_was_closed_is_not_a_failed_dial_of_the_next(tmp_path: Path) -> None:
+    """An agent that fell silent while its cancelled task was waited for was lost twice, and the run ended sooner."""
+    sitting = arrange(tmp_path, PAUSE)
+    with Journal(sitting.directory.path) as journal:
+        assert _Loop(sitting, journal, [])._inputs(Lost(host="box", reason="no answer for 10.0 s")) == ()
 
 
 async def test_a_second_interrupt_ends_the_wait_for_agents_that_close_their_sessions(
