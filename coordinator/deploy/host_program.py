@@ -461,7 +461,11 @@ class Host:
         self.change = {"format": FORMAT, "release": release, "made": [], "before": before}
         if not HOME.exists():
             HOME.mkdir(mode=0o755)
-            self._note("path", str(HOME))
+            try:
+                self._note("path", str(HOME))
+            except OSError:  # nothing else says that it is to be removed
+                delete(HOME)
+                raise
         elif not any(HOME.iterdir()):
             self._note("content", str(HOME), kept(HOME))
         write(CHANGE, json.dumps(self.change))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import errno
 import io
 import json
 import os
@@ -113,6 +114,24 @@ def test_a_deployment_that_is_refused_leaves_the_lock_to_its_holder(
                 other._take_lock()
         other.close()
     holder.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_at_the_beginning_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder stayed, and was in the way of the next deployment."""
+    for name in ("HOME", "LOCK", "DEPLOYMENT", "CHANGE", "CURRENT", "UNIT", "EXAMPLE", "PKI", "STATE"):
+        monkeypatch.setattr(host_program, name, tmp_path / "HOME" / name if name == "CHANGE" else tmp_path / name)
+
+    def full(path: Path, text: str) -> None:
+        path.with_name(f".{path.name}.new").touch()
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(host_program, "write", full)
+    monkeypatch.setattr(os, "umask", lambda _: 0o022)
+    host = connected()
+    with pytest.raises(OSError, match="No space left"):
+        host.begin("")
+    host.close()
     assert not list(tmp_path.iterdir())
 
 
