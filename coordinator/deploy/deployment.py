@@ -323,8 +323,8 @@ class _Work:
     async def _make(self, order: Order, steps: Steps) -> dict[str, Any]:
         """Make the steps; returns the command and the user of the service."""
         ask, house = self.connection.ask, order.wheelhouse
-        self.began = True
         await ask("begin", release=house.release if steps.install else "")
+        self.began = True  # not before: a host that refuses is changed by another deployment, and has its certificates
         if steps.install:
             await self._copy(house)
             self.tell("installing")
@@ -404,13 +404,11 @@ class _Work:
         finally:  # also when no caller waits for it any more
             if self.began:
                 self._revoke(self.serials)
-        if not self.began:
-            return UNCHANGED
         if ending.undone:
             return "everything was undone"
         if ending.problem:
             return f"not everything was undone: {ending.problem}"
-        return f"the connection broke; {LEFT}"
+        return f"the connection broke; {LEFT}" if self.began else UNCHANGED
 
     def _in_force(self) -> frozenset[int]:
         """The certificates of the host that are not revoked."""

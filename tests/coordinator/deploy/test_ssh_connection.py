@@ -17,6 +17,7 @@ from typing import Any, cast
 import pytest
 
 from proveout.cli import execute
+from proveout.coordinator.certificates import Issued, Member
 from proveout.coordinator.deploy import deployment, host_program, inventories
 from proveout.coordinator.deploy.deployment import Access, Outcome
 from proveout.coordinator.deploy.host_program import Host, Refused
@@ -209,6 +210,29 @@ def test_a_host_whose_certificate_cannot_be_read_is_enrolled_again() -> None:
     facts = {"ca": "authority", "certificate": "-----BEGIN CERTIFICATE-----\nMII"}
     why = deployment._enrolment(target, order, facts, datetime.datetime.now(datetime.UTC), is_root=False)
     assert why == " (its certificate cannot be read)"
+
+
+async def test_a_host_that_refuses_to_begin_keeps_its_certificates() -> None:
+    """Another deployment changes it, whose new certificate was revoked."""
+    target = Target(name="db1", roles=(), address="db1.lab:7443", ssh="db1")
+    member = Member(role="agent", name="db1")
+    others = Issued(serial=7, member=member, ends_unix_s=0, how="enrol", revoked_unix_s=None)
+
+    async def refused(do: str, **_: object) -> None:
+        raise HostError(f"{do}: another deployment changes this host")
+
+    async def close() -> Ending:
+        return Ending()
+
+    work = deployment._Work(
+        target=target,
+        access=Access(login=Login(), ledger=cast(Any, SimpleNamespace(issued=lambda: (others,)))),
+        connection=cast(Any, SimpleNamespace(ask=refused, close=close)),
+        tell=lambda _: None,
+    )
+    with pytest.raises(HostError, match="begin"):
+        await work._make(cast(Any, SimpleNamespace(wheelhouse=None)), deployment.Steps(mode="process"))
+    assert await work.give_up() == "unchanged"
 
 
 @pytest.mark.parametrize(
