@@ -535,7 +535,7 @@ class Host:
         delete(release)  # of a deployment that was killed
         self._run(sys.executable, "-I", "-m", "venv", "--without-pip", release)
         write(INCOMING / "requirements.txt", requirements)
-        (pip,) = INCOMING.glob("pip-*.whl")
+        pip = next(INCOMING.glob("pip-*.whl"))
         options = ["--isolated", "--no-cache-dir", "--no-input", "--disable-pip-version-check", "--quiet"]
         options += ["--no-index", "--require-hashes", "--no-deps", "--no-compile", "--find-links", str(INCOMING)]
         python = release / "bin/python"

@@ -137,6 +137,7 @@ class Connection:
         self.target = target
         self._process = process
         self._errors = bytearray()
+        self._ending = Ending()
         self._reading = asyncio.create_task(self._read_errors())
 
     @classmethod
@@ -176,20 +177,18 @@ class Connection:
         """End the input, and wait for the end of the host program, which undoes a change that was not committed."""
         if self._process.stdin is not None:
             self._process.stdin.close()
-        ending = Ending()
         try:
             async with asyncio.timeout(UNDO_S):
-                while line := await self._line():
-                    if "undone" in line:
-                        ending = Ending(undone=not line["undone"], problem=str(line["undone"]))
+                while await self._line():
+                    pass
                 await self._process.wait()
         except (TimeoutError, OSError, ValueError):
-            ending = Ending(problem=f"no answer within {UNDO_S:.0f} s")
+            self._ending = Ending(problem=f"no answer within {UNDO_S:.0f} s")
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
         await self._reading
-        return ending
+        return self._ending
 
     async def _write(self, data: bytes) -> None:
         assert self._process.stdin is not None  # noqa: S101 - it is a pipe
@@ -212,11 +211,15 @@ class Connection:
         return dict(line["ok"])
 
     async def _line(self) -> dict[str, Any]:
-        """The next answer; {} at the end. Other output is that of the host's shell."""
+        """The next answer; {} at the end, before which a host program that a bug ends may say how. Other output is that
+        of the host's shell."""
         assert self._process.stdout is not None  # noqa: S101 - it is a pipe
         while line := await self._process.stdout.readline():
             if line.startswith(MARK.encode()):
-                return dict(json.loads(line[len(MARK) :]))
+                answer = dict(json.loads(line[len(MARK) :]))
+                if "undone" not in answer:
+                    return answer
+                self._ending = Ending(undone=not answer["undone"], problem=str(answer["undone"]))
         return {}
 
     async def _read_errors(self) -> None:

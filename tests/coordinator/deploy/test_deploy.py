@@ -70,6 +70,7 @@ def houses(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         (second / name).write_text(text)
     write_wheel(second, metadata.Distribution.at(about))
     write_wheel(second, metadata.distribution("pip"))
+    shutil.copy(next(second.glob("pip-*.whl")), second / "pip-99.0-py3-none-any.whl")  # one of two pips installs
     return first, second
 
 

@@ -235,6 +235,17 @@ async def test_a_host_that_refuses_to_begin_keeps_its_certificates() -> None:
     assert await work.give_up() == "unchanged"
 
 
+async def test_a_bug_in_the_host_program_is_a_failure_of_that_host_alone() -> None:
+    """Its last answer was taken for one to the request, and the others lost their outcomes."""
+    script = """read -r loader; read -r modules; read -r request
+    echo 'proveout-deploy {"undone": ""}'; echo 'ValueError: a bug' >&2; exit 1"""
+    login = cast(Login, SimpleNamespace(argv=lambda _: ["sh", "-c", script]))
+    connection = await Connection.open(Target(name="db1", roles=(), address="db1:1", ssh="db1"), login)
+    with pytest.raises(HostError, match="the connection has ended: ValueError: a bug"):
+        await connection.ask("install")
+    assert await connection.close() == Ending(undone=True)
+
+
 @pytest.mark.parametrize(
     ("fault", "interruptions", "told"),
     [
