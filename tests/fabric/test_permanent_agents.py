@@ -359,6 +359,19 @@ async def test_connecting_to_where_no_agent_of_ours_is(
     assert "no answer within" in error and "firewall" in error
 
 
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this machine has no IPv6")
+async def test_an_ipv6_address_is_written_in_any_form(tmp_path: Path) -> None:
+    """Only the shortest one was accepted, as certificates have it."""
+    agent = Permanent(tmp_path)
+    agent.address = agent.address.replace("127.0.0.1", "[::1]")
+    await agent.start()
+    try:
+        await agent.connect(address=agent.address.replace("::1", "0:0::0001"))
+    finally:
+        await agent.leave()
+        await agent.stop(signal.SIGKILL)
+
+
 async def test_connecting_to_a_server_without_tls(tmp_path: Path) -> None:
     served: list[asyncio.Event] = []
 
