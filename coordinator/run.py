@@ -294,9 +294,8 @@ class _Loop:
             case Received(host=host, message=message):
                 return (MessageReceived(at_s=now_s, host=host, message=message),)
             case Lost(host=host, reason=reason):
-                if self._sessions.pop(host, None) is None:  # it was closed meanwhile, and its agent is dialled again
-                    return ()
-                return (AgentGone(at_s=now_s, host=host, reason=reason),)
+                known = self._sessions.pop(host, None)  # None: it was closed meanwhile, and its agent is dialled again
+                return () if known is None else (AgentGone(at_s=now_s, host=host, reason=reason),)
             case _:
                 return (event,)
 
@@ -394,7 +393,7 @@ class _Loop:
         self._tell(stamped)
 
     def _unless_broken(self, ended: RunFinished) -> RunFinished:
-        """The end of the run; what is not journalled does not count."""
+        """The end of the run, which has failed where an event or an entry could not be written."""
         if self._broken is None:
             return ended
         return replace(ended, status="failed", exit_code=4, reason=one_line(self._broken))
