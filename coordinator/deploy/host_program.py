@@ -414,6 +414,7 @@ class Host:
         check_places()
         record = read_record(DEPLOYMENT)
         base = Path(sys.base_prefix).resolve()
+        running = bool(record) and is_running(record["mode"])
         free = {str(place): shutil.disk_usage(existing(place)).free for place in (HOME, STATE)}
         return {
             "python": platform.python_version(),
@@ -426,7 +427,9 @@ class Host:
             "interrupted": bool(read_record(CHANGE)),
             "foreign": self._foreign(record),
             "release": linked(),
-            "running": bool(record) and is_running(record["mode"]),
+            "running": running,
+            # an agent has such a folder during each session, and removes those of a killed one when it starts
+            "busy": running and any(STATE.glob("work-*")),
             "policy": hash_of(POLICY),
             "unit": hash_of(UNIT),
             "ca": read_theirs(PKI / "ca.pem"),

@@ -235,6 +235,34 @@ async def test_a_host_that_refuses_to_begin_keeps_its_certificates() -> None:
     assert await work.give_up() == "unchanged"
 
 
+@pytest.mark.parametrize("lines", [(), ("restart the agent",)])
+async def test_an_agent_that_serves_a_run_is_left_alone(
+    lines: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was restarted or removed where the inventory has another address or name for it now, and a host without a
+    change had failed."""
+    monkeypatch.setattr(deployment, "steps_of", lambda *_: deployment.Steps(mode="process", lines=lines))
+
+    async def facts(do: str, **_: object) -> dict[str, object]:
+        assert do == "facts"
+        return {"deployment": {"made": []}, "interrupted": False, "running": True, "busy": True, "release": "1"}
+
+    work = deployment._Work(
+        target=Target(name="db1", roles=(), address="db1.lab:7444", ssh="db1"),
+        access=Access(login=Login()),
+        connection=cast(Any, SimpleNamespace(ask=facts)),
+        tell=lambda _: None,
+    )
+    with pytest.raises(HostError, match="its agent serves a run"):
+        await work.remove()
+    order = cast(Any, SimpleNamespace(authority="lead:7444", credentials=None))
+    if lines:
+        with pytest.raises(HostError, match="its agent serves a run"):
+            await work.deploy(order)
+    else:
+        assert (await work.deploy(order)).state == "unchanged"
+
+
 async def test_a_bug_in_the_host_program_is_a_failure_of_that_host_alone() -> None:
     """Its last answer was taken for one to the request, and the others lost their outcomes."""
     script = """read -r loader; read -r modules; read -r request
