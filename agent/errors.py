@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 # both.
 
 TEXT_MAX = 4000
+SHORT = 4
+"""Characters from which on a password is replaced also within words."""
 
 _PASSWORD = re.compile(r"(password\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s'\"]+)", re.IGNORECASE)
 _URL = re.compile(r"://\S+")
@@ -27,6 +29,13 @@ _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a
 def redact_passwords(text: str) -> str:
     """`text` with `***` in place of each password. The time grows with the length of the text only."""
     return _PASSWORD.sub(r"\1***", _URL.sub(lambda found: _without_logins(found[0]), text))
+
+
+def without(text: str, password: str) -> str:
+    """`text` with `***` in place of a password; of a short one only where it is a word, as it is in other words too."""
+    if len(password) >= SHORT:
+        return text.replace(password, "***")
+    return re.sub(rf"(?<!\w){re.escape(password)}(?!\w)", "***", text) if password else text
 
 
 def _without_logins(url: str) -> str:

@@ -187,9 +187,7 @@ class _Loop:
             for job in background:
                 job.cancel()
         assert self._ended is not None  # noqa: S101  # the scheduler ends with it
-        if self._broken is not None:  # also if only the last event is lost
-            return replace(self._ended, status="failed", exit_code=4, reason=one_line(self._broken))
-        return self._ended
+        return self._unless_broken(self._ended)  # also if only the last event is lost
 
     async def forward(self, interrupts: asyncio.Queue[None]) -> None:
         """Hand interrupts to the scheduler. From the second one on, those after the end of the run end the wait for
@@ -296,8 +294,8 @@ class _Loop:
             case Received(host=host, message=message):
                 return (MessageReceived(at_s=now_s, host=host, message=message),)
             case Lost(host=host, reason=reason):
-                self._sessions.pop(host, None)
-                return (AgentGone(at_s=now_s, host=host, reason=reason),)
+                known = self._sessions.pop(host, None)  # None: it was closed meanwhile, and its agent is dialled again
+                return () if known is None else (AgentGone(at_s=now_s, host=host, reason=reason),)
             case _:
                 return (event,)
 
@@ -382,10 +380,9 @@ class _Loop:
 
     def _emit(self, event: Event) -> None:
         if isinstance(event, RunFinished):
-            if self._broken is not None:  # what is not journalled does not count
-                event = replace(event, status="failed", exit_code=4, reason=one_line(self._broken))
-            self._ended = event
+            event = self._unless_broken(event)
             self._record.note("ended", status=event.status, exit_code=event.exit_code)
+            self._ended = event = self._unless_broken(event)  # also if this entry is lost
         if isinstance(event, IterationStarted) and self._meters is not None:
             self._meters.begin(event)
         try:
@@ -394,6 +391,12 @@ class _Loop:
             stamped = self._journal.live(event)
             self._break(fault)
         self._tell(stamped)
+
+    def _unless_broken(self, ended: RunFinished) -> RunFinished:
+        """The end of the run, which has failed where an event or an entry could not be written."""
+        if self._broken is None:
+            return ended
+        return replace(ended, status="failed", exit_code=4, reason=one_line(self._broken))
 
     def _tell(self, stamped: Stamped) -> None:
         for listener in self._listeners:

@@ -13,6 +13,7 @@ import asyncio
 import importlib
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -91,9 +92,13 @@ def _local(path: str) -> Handler:
 
     async def handle(context: TaskContext, spec: Any) -> TaskResult:
         local = data_dirs.localized(context.policy, context.work_dir, spec)
-        result = await patiently(context, local, handler, _inspect)
-        if isinstance(local, tasks.StopSystem) and local.remove and local != spec:
-            await asyncio.to_thread(data_dirs.remove_leftovers, local)
+        if not isinstance(local, tasks.StopSystem) or not local.remove:
+            return await patiently(context, local, handler, _inspect)
+        folder = Path(local.data_root, local.system)
+        with data_dirs.noted(context.work_dir, folder):
+            result = await patiently(context, local, handler, _inspect)
+            if local != spec:
+                await asyncio.to_thread(data_dirs.remove_leftovers, folder)
         return result
 
     return handle

@@ -27,7 +27,7 @@ from proveout.agent.daemon.session import Attachment, Session
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.daemon.tasks import Handler, Resource
 from proveout.agent.errors import TaskFault
-from proveout.agent.security import authz
+from proveout.agent.security import authz, data_dirs
 from proveout.agent.security.authz import AuthzInterceptor, Identity, TrustStore, server_credentials
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.agent.tuning import tuner as tuning
@@ -456,7 +456,8 @@ def _audit_log(state_dir: Path, policy: Policy) -> AuditLog:
 
 @contextlib.contextmanager
 def _locked(state_dir: Path, *, local: bool) -> Iterator[None]:
-    """Lock the state directory for this agent, and remove work directories of a killed agent.
+    """Lock the state directory for this agent, and remove work directories of a killed agent, with the systems that it
+    was removing.
 
     Refuses a directory that other users can write: the agent undoes, perhaps as root, what the journals in it list.
     """
@@ -481,6 +482,7 @@ def _locked(state_dir: Path, *, local: bool) -> Iterator[None]:
                 way_out="Stop it, or name another --state-dir.",
             )
         for left in state_dir.glob("work-*"):
+            data_dirs.finish_removals(left)
             shutil.rmtree(left, ignore_errors=True)
         yield
     finally:

@@ -7,10 +7,14 @@ import hashlib
 import os
 import shutil
 import stat
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.data_store import ELSEWHERE, STORE_PREFIX
+from proveout.agent.engines.embedded.workspace import POLL_S, PREDECESSOR_S, is_locked
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy, is_beneath, is_plain_path
 from proveout.core.path_trust import is_link_free, walk
@@ -84,6 +88,7 @@ def _require_safe_folders(what: str, folders: list[tuple[Path, os.stat_result | 
 
 
 FOLDER = "systems"
+REMOVAL = "removal-"
 
 
 def localized(policy: Policy, work_dir: Path, spec: TaskSpec) -> TaskSpec:
@@ -145,10 +150,36 @@ def _own(work_dir: Path) -> Path:
     return work_dir.parent / FOLDER
 
 
-def remove_leftovers(spec: StopSystem) -> None:
+def remove_leftovers(folder: Path) -> None:
     """Remove the rest of a system without data from the agent's own folder: its log, and the folder if it is empty
     then.
     """
-    shutil.rmtree(Path(spec.data_root) / spec.system, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(OSError):
-        Path(spec.data_root).rmdir()
+        folder.parent.rmdir()
+
+
+@contextlib.contextmanager
+def noted(work_dir: Path, removed: Path) -> Iterator[None]:
+    """While a system is removed, a link in the session's folder names its folder: when the agent is killed meanwhile,
+    its next start removes the rest (`finish_removals`)."""
+    note = work_dir / f"{REMOVAL}{removed.name}"
+    with contextlib.suppress(OSError):  # on a full disk it is removed all the same
+        note.symlink_to(removed)
+    try:
+        yield
+    finally:
+        note.unlink(missing_ok=True)
+
+
+def finish_removals(work_dir: Path) -> None:
+    """Remove the systems that a killed agent was removing in the session with this folder. Blocking: its supervisor may
+    still be stopping the server."""
+    for note in work_dir.glob(f"{REMOVAL}*"):
+        folder, until_s = note.readlink(), time.monotonic() + PREDECESSOR_S
+        while folder.is_dir() and is_locked(folder) and time.monotonic() < until_s:
+            time.sleep(POLL_S)
+        with contextlib.suppress(TaskFault):  # its state cannot be read
+            data_store.remove(folder)
+        if is_own(work_dir, folder.parent):
+            remove_leftovers(folder)

@@ -17,7 +17,7 @@ import numpy as np
 from proveout.agent.capture.os import ProcessTree
 from proveout.agent.capture.query_values import NoValue
 from proveout.agent.daemon.tasks import TaskContext
-from proveout.agent.errors import TaskFault
+from proveout.agent.errors import TaskFault, without
 from proveout.agent.sandbox.privileges import INHERITED, Privileges
 from proveout.agent.tools import fio, generator_output
 from proveout.agent.tools.generator_output import Measured, load_of
@@ -266,13 +266,10 @@ class _Generator:
         finally:
             await asyncio.shield(asyncio.gather(*(program.kill() for program in programs)))
         self._context.sample_all(measured.seconds)
-        text = kept(self._without_password(output.decode(errors="replace")))
+        # the program has got the password, and may write it
+        text = kept(without(output.decode(errors="replace"), self._target.password))
         result = self._result(measured, text, began_ns - t0_ns)
         return replace(result, values=tuple(values))
-
-    def _without_password(self, text: str) -> str:
-        """A text of the program, which has got the password and may write it."""
-        return text.replace(self._target.password, "***") if self._target.password else text
 
     def _write_password(self) -> None:
         """The password alone, in a new file that only the program's user reads; it goes with the folder. TaskFault when
@@ -319,7 +316,7 @@ class _Generator:
             watch.cancel()
         if code not in self._model.exit_codes:
             words = program.words or output[-400:].decode(errors="replace").strip() or "it wrote no message"
-            words = self._without_password(words)
+            words = without(words, self._target.password)
             raise TaskFault("fault", f"{name} {how_ended(code)}: {words}", way_out="run it by hand on this host")
         return output
 

@@ -19,6 +19,7 @@ from proveout.coordinator.agents.connect import AgentRefused, AgentUnreachable, 
 from proveout.coordinator.agents.sanity import objection
 from proveout.coordinator.certificates import Credentials
 from proveout.core.data_classes import record
+from proveout.core.errors import ProveoutError
 from proveout.proto.events import AgentLine
 from proveout.proto.wire.codec import WireFault, task_bytes
 from proveout.proto.wire.messages import (
@@ -460,9 +461,9 @@ class AgentSession:
                 )
             except AgentRefused as refused:
                 return refused.what
-            except AgentUnreachable as unreachable:
-                if unreachable.gone:
-                    return f"its connection broke ({reason}) and {unreachable.what} any more"
+            except (ProveoutError, OSError) as fault:  # also of certificates here that are just being replaced
+                if isinstance(fault, AgentUnreachable) and fault.gone:
+                    return f"its connection broke ({reason}) and {fault.what} any more"
                 await asyncio.sleep(min(REDIAL_EVERY_S, left_s))
                 continue
             self._stream = stream

@@ -16,11 +16,11 @@ import hashlib
 import secrets
 import sqlite3
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Literal
 
 from cryptography import x509
 
-from proveout.coordinator.agents.connect import AgentRefused
 from proveout.coordinator.agents.session import SessionEvent, connect, connect_patiently
 from proveout.coordinator.certificates import INVITATION_MAX, Credentials, Ledger, Member
 from proveout.coordinator.deploy.ssh_connection import Connection, HostError, Login, Target
@@ -303,10 +303,10 @@ class _Work:
         if self.access.dry_run and steps:
             return Outcome(host=name, state="would change", steps=steps.lines)
         if not steps:
-            await self._verify(order.credentials)
+            if not facts["busy"]:
+                await self._verify(order.credentials)
             return Outcome(host=name, state="unchanged", text=f"{facts['release']}, agent at {self.target.address}")
-        if facts["running"]:
-            await self._refuse_busy()
+        _refuse_busy(facts)
         started = await self._make(order, steps)
         if steps.mode == "manual":
             text = f"not started: no systemd there. As user {started['user']}: {started['start']}"
@@ -323,8 +323,8 @@ class _Work:
     async def _make(self, order: Order, steps: Steps) -> dict[str, Any]:
         """Make the steps; returns the command and the user of the service."""
         ask, house = self.connection.ask, order.wheelhouse
-        self.began = True
         await ask("begin", release=house.release if steps.install else "")
+        self.began = True  # not before: a host that refuses is changed by another deployment, and has its certificates
         if steps.install:
             await self._copy(house)
             self.tell("installing")
@@ -366,36 +366,17 @@ class _Work:
         what = [f"remove {one[1]}" for one in facts["deployment"].get("made", [])]
         if self.access.dry_run:
             return Outcome(host=name, state="would change", steps=("stop the agent", *what))
-        if facts["running"]:
-            await self._refuse_busy()
+        _refuse_busy(facts)
         self.tell("stopping the agent and removing")
         await _to_its_end(self.connection.ask("remove"))
         return Outcome(host=name, state="removed", text=self._revoke(frozenset()), steps=tuple(what))
 
-    async def _refuse_busy(self) -> None:
-        """HostError when the agent serves a run, which a restart would end. An agent that does not answer is not
-        busy."""
-        if self.access.credentials is None:
-            return
-        try:
-            session = await connect(*self._dial(self.access.credentials))
-        except AgentRefused as refused:
-            if "busy" not in refused.what:
-                return
-            way_out = "Wait for the end of that run."
-            raise HostError(refused.what, way_out=way_out) from refused
-        except ProveoutError:
-            return
-        await session.close(timeout_s=CLOSE_S)
-
     async def _verify(self, credentials: Credentials) -> None:
         """Open a session with the agent from here, as a run does. AgentUnreachable, AgentRefused."""
-        session = await connect_patiently(lambda: connect(*self._dial(credentials)), AGENT_S, self.tell)
-        await session.close(timeout_s=CLOSE_S)
-
-    def _dial(self, credentials: Credentials) -> tuple[str, str, Credentials, Hello, asyncio.Queue[SessionEvent]]:
         hello = Hello(run_id=f"deploy-{secrets.token_hex(6)}", epoch=1, host=self.target.name)
-        return self.target.name, self.target.address, credentials, hello, asyncio.Queue()
+        dial = partial(connect, hello.host, self.target.address, credentials, hello, asyncio.Queue[SessionEvent]())
+        session = await connect_patiently(dial, AGENT_S, self.tell)
+        await session.close(timeout_s=CLOSE_S)
 
     async def give_up(self) -> str:
         """Close the connection and wait until the host has undone the change; the state of the host, for people."""
@@ -404,13 +385,11 @@ class _Work:
         finally:  # also when no caller waits for it any more
             if self.began:
                 self._revoke(self.serials)
-        if not self.began:
-            return UNCHANGED
         if ending.undone:
             return "everything was undone"
         if ending.problem:
             return f"not everything was undone: {ending.problem}"
-        return f"the connection broke; {LEFT}"
+        return f"the connection broke; {LEFT}" if self.began else UNCHANGED
 
     def _in_force(self) -> frozenset[int]:
         """The certificates of the host that are not revoked."""
@@ -428,6 +407,13 @@ class _Work:
             for serial in serials:
                 self.access.ledger.revoke(f"{serial:x}")
         return f"{count_of(len(serials), 'certificate')} revoked" if serials else ""
+
+
+def _refuse_busy(facts: Mapping[str, Any]) -> None:
+    """HostError when the agent serves a run, which a restart would end."""
+    if facts["busy"]:
+        way_out = "Wait for the end of that run; when its coordinator is gone, for the ten seconds of its lease."
+        raise HostError("its agent serves a run", way_out=way_out)
 
 
 async def _to_its_end(doing: Coroutine[Any, Any, dict[str, Any]]) -> None:

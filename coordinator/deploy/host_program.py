@@ -414,6 +414,7 @@ class Host:
         check_places()
         record = read_record(DEPLOYMENT)
         base = Path(sys.base_prefix).resolve()
+        running = bool(record) and is_running(record["mode"])
         free = {str(place): shutil.disk_usage(existing(place)).free for place in (HOME, STATE)}
         return {
             "python": platform.python_version(),
@@ -426,7 +427,9 @@ class Host:
             "interrupted": bool(read_record(CHANGE)),
             "foreign": self._foreign(record),
             "release": linked(),
-            "running": bool(record) and is_running(record["mode"]),
+            "running": running,
+            # an agent has such a folder during each session, and removes those of a killed one when it starts
+            "busy": running and any(STATE.glob("work-*")),
             "policy": hash_of(POLICY),
             "unit": hash_of(UNIT),
             "ca": read_theirs(PKI / "ca.pem"),
@@ -461,7 +464,11 @@ class Host:
         self.change = {"format": FORMAT, "release": release, "made": [], "before": before}
         if not HOME.exists():
             HOME.mkdir(mode=0o755)
-            self._note("path", str(HOME))
+            try:
+                self._note("path", str(HOME))
+            except OSError:  # nothing else says that it is to be removed
+                delete(HOME)
+                raise
         elif not any(HOME.iterdir()):
             self._note("content", str(HOME), kept(HOME))
         write(CHANGE, json.dumps(self.change))
@@ -531,7 +538,7 @@ class Host:
         delete(release)  # of a deployment that was killed
         self._run(sys.executable, "-I", "-m", "venv", "--without-pip", release)
         write(INCOMING / "requirements.txt", requirements)
-        (pip,) = INCOMING.glob("pip-*.whl")
+        pip = next(INCOMING.glob("pip-*.whl"))
         options = ["--isolated", "--no-cache-dir", "--no-input", "--disable-pip-version-check", "--quiet"]
         options += ["--no-index", "--require-hashes", "--no-deps", "--no-compile", "--find-links", str(INCOMING)]
         python = release / "bin/python"
@@ -565,9 +572,9 @@ class Host:
         self._make_etc()
         self._make(STATE, 0o700)
         for path, text in ((POLICY, policy), (EXAMPLE, example)):
-            if text and read_text(path) != text:
-                if not path.exists():
-                    self._note("file", str(path), hashlib.sha256(text.encode()).hexdigest())
+            is_ours = ["file", str(path), hash_of(path)] in old.get("made", [])
+            if text and read_text(path) != text and (is_ours or not path.exists()):
+                self._note("file", str(path), hashlib.sha256(text.encode()).hexdigest())
                 write(path, text)
         if not has_user():
             self._note("user", USER)

@@ -48,15 +48,15 @@ for name, text in json.loads(sys.stdin.buffer.readline()):
     sys.modules[name] = types.ModuleType(name)
     exec(compile(text, name, "exec"), sys.modules[name].__dict__)
 sys.modules[name].main()"""
-SCRIPT = """
-for p in {pythons}; do
-  "$p" -c "import sys, venv; sys.exit(sys.version_info < (3, 11))" 2>/dev/null || continue
-  s=; [ "$(id -u)" = 0 ] || s="sudo -n --"
-  exec $s "$(command -v "$p")" -I -B -u -c {loader}
-done
-exit {no_python}
-"""
-"""Executed by the host's /bin/sh: find Python, become root, load the host program."""
+SCRIPT = (
+    "for p in {pythons}; do "
+    '"$p" -c "import sys, venv; sys.exit(sys.version_info < (3, 11))" 2>/dev/null || continue; '
+    's=; [ "$(id -u)" = 0 ] || s="sudo -n --"; '
+    'exec $s "$(command -v "$p")" -I -B -u -c "import json, sys; exec(json.loads(sys.stdin.buffer.readline()))"; '
+    "done; exit {no_python}"
+)
+"""Executed by the host's /bin/sh: find Python, become root, execute the loader. One line: csh, as a login shell, takes
+no quoted text of several."""
 
 
 class HostError(ProveoutError):
@@ -97,9 +97,7 @@ class Login:
         options = [word for option in OPTIONS for word in ("-o", option)]
         options += ["-F", str(self.config.absolute())] if self.config else []
         options += ["-p", port] if port else []
-        script = SCRIPT.format(
-            pythons=" ".join(map(shlex.quote, self.pythons)), loader=shlex.quote(LOADER), no_python=NO_PYTHON
-        )
+        script = SCRIPT.format(pythons=" ".join(map(shlex.quote, self.pythons)), no_python=NO_PYTHON)
         return ["ssh", "-T", "-x", *options, "--", destination, f"exec /bin/sh -c {shlex.quote(script)}"]
 
 
@@ -125,10 +123,11 @@ class Ending:
 
 
 def _program() -> bytes:
-    """The line that the loader reads: the names and texts of the modules."""
+    """The loader, and the line that it reads: the names and texts of the modules."""
     parts = [name.rpartition(".") for name in MODULES]
     files = [importlib.resources.files(package) / f"{module}.py" for package, _, module in parts]
-    return json_line(list(zip(MODULES, (file.read_text(encoding="utf-8") for file in files), strict=True)))
+    modules = list(zip(MODULES, (file.read_text(encoding="utf-8") for file in files), strict=True))
+    return json_line(LOADER) + json_line(modules)
 
 
 class Connection:
@@ -138,6 +137,7 @@ class Connection:
         self.target = target
         self._process = process
         self._errors = bytearray()
+        self._ending = Ending()
         self._reading = asyncio.create_task(self._read_errors())
 
     @classmethod
@@ -177,20 +177,18 @@ class Connection:
         """End the input, and wait for the end of the host program, which undoes a change that was not committed."""
         if self._process.stdin is not None:
             self._process.stdin.close()
-        ending = Ending()
         try:
             async with asyncio.timeout(UNDO_S):
-                while line := await self._line():
-                    if "undone" in line:
-                        ending = Ending(undone=not line["undone"], problem=str(line["undone"]))
+                while await self._line():
+                    pass
                 await self._process.wait()
         except (TimeoutError, OSError, ValueError):
-            ending = Ending(problem=f"no answer within {UNDO_S:.0f} s")
+            self._ending = Ending(problem=f"no answer within {UNDO_S:.0f} s")
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
         await self._reading
-        return ending
+        return self._ending
 
     async def _write(self, data: bytes) -> None:
         assert self._process.stdin is not None  # noqa: S101 - it is a pipe
@@ -213,11 +211,15 @@ class Connection:
         return dict(line["ok"])
 
     async def _line(self) -> dict[str, Any]:
-        """The next answer; {} at the end. Other output is that of the host's shell."""
+        """The next answer; {} at the end, before which a host program that a bug ends may say how. Other output is that
+        of the host's shell."""
         assert self._process.stdout is not None  # noqa: S101 - it is a pipe
         while line := await self._process.stdout.readline():
             if line.startswith(MARK.encode()):
-                return dict(json.loads(line[len(MARK) :]))
+                answer = dict(json.loads(line[len(MARK) :]))
+                if "undone" not in answer:
+                    return answer
+                self._ending = Ending(undone=not answer["undone"], problem=str(answer["undone"]))
         return {}
 
     async def _read_errors(self) -> None:

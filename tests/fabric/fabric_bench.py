@@ -178,7 +178,7 @@ class Permanent:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        issued(directory / "authority", "agent", directory / "pki", "127.0.0.1", "localhost")
+        issued(directory / "authority", "agent", directory / "pki", "127.0.0.1", "::1", "localhost")
         self.authority = issued(directory / "authority", "coordinator", directory / "coordinator")
         self.credentials = Credentials.read(directory / "coordinator")
         self.address = f"127.0.0.1:{free_port()}"
@@ -203,8 +203,8 @@ class Permanent:
 
     def listens(self) -> bool:
         assert self.process is not None and self.process.poll() is None, self.log.read_text()
-        host, port = self.address.split(":")
-        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), PATIENCE_S):
+        host, _, port = self.address.rpartition(":")
+        with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), PATIENCE_S):
             return True
         return False
 

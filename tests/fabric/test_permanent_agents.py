@@ -359,6 +359,19 @@ async def test_connecting_to_where_no_agent_of_ours_is(
     assert "no answer within" in error and "firewall" in error
 
 
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this machine has no IPv6")
+async def test_an_ipv6_address_is_written_in_any_form(tmp_path: Path) -> None:
+    """Only the shortest one was accepted, as certificates have it."""
+    agent = Permanent(tmp_path)
+    agent.address = agent.address.replace("127.0.0.1", "[::1]")
+    await agent.start()
+    try:
+        await agent.connect(address=agent.address.replace("::1", "0:0::0001"))
+    finally:
+        await agent.leave()
+        await agent.stop(signal.SIGKILL)
+
+
 async def test_connecting_to_a_server_without_tls(tmp_path: Path) -> None:
     served: list[asyncio.Event] = []
 
@@ -428,4 +441,34 @@ async def test_only_engines_that_the_policy_lists_are_started(tmp_path: Path) ->
         assert not file.exists()
     finally:
         await agent.leave()
+        await agent.stop(signal.SIGKILL)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+async def test_a_system_that_a_killed_agent_was_removing_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    """Its data stayed for good: no later task names it."""
+    agent = Real(tmp_path)
+    agent.policy.parent.mkdir(mode=0o755)
+    agent.policy.write_text("policy: 1\nprovision: [sqlite]\n")
+    await agent.start()
+    state = agent.directory / "state"
+    try:
+        line = await agent.connect()
+        line.session.send(start("sqlite"))
+        outcome = await line.outcome("start sqlite")
+        assert isinstance(outcome, TaskDone) and isinstance(outcome.result, SystemStarted), outcome
+        file = Path(outcome.result.endpoint.dsn)
+        assert agent.process is not None
+        for helper in psutil.Process(agent.process.pid).children():
+            helper.suspend()
+        spec = StopSystem(system="db", data_root="/srv/runs/x", remove=True)
+        line.session.send(Task(key="stop", spec=spec, deadline_s=60.0))
+        await eventually_async(lambda: list(state.glob("work-*/removal-db")), "the task is under way")
+        await agent.stop(signal.SIGKILL)
+        assert file.exists()
+        await agent.start()
+        assert not file.exists()
+        assert list((state / "systems").iterdir()) == []
+    finally:
+        await agent.leave(within_s=0.0)
         await agent.stop(signal.SIGKILL)

@@ -8,10 +8,12 @@ import asyncio
 import contextlib
 import os
 import secrets
+import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -19,8 +21,10 @@ import thorough
 from eventually import PATIENCE_S, eventually_async
 from fabric_bench import ENDPOINT, HELLO, Line, Permanent, Proxy, by_hand, channel, leave, lines, status, task
 
-from proveout.coordinator.agents.connect import StreamEnded
+from proveout.coordinator.agents import session
+from proveout.coordinator.agents.connect import StreamEnded, open_stream
 from proveout.coordinator.agents.session import Lost
+from proveout.core.errors import ProveoutError
 from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
@@ -144,6 +148,27 @@ async def test_a_session_goes_on_while_its_stream_is_broken(through: Through, tm
     assert sequences(line) == sorted(set(sequences(line)))
     missing = sorted(set(range(1, done.result.samples + 1)) - set(sequences(line)))
     assert missing == list(range(missing[0], missing[-1] + 1)) if missing else True, "those in flight are one gap"
+
+
+@pytest.mark.parametrize("fault", [ssl.SSLError("key values mismatch"), ProveoutError("signer.key cannot be read")])
+async def test_a_session_goes_on_while_the_certificates_here_are_being_replaced(
+    fault: Exception, through: Through, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task of the session ended with the fault, and the coordinator waited for nothing."""
+    proxy, line = await through()
+    line.session.send(task("k", f"await {tmp_path}/go"))
+    await line.accepted("k")
+    faults = [fault]
+
+    async def dialled(*arguments: Any) -> Any:
+        if faults:
+            raise faults.pop()
+        return await open_stream(*arguments)
+
+    monkeypatch.setattr(session, "open_stream", dialled)
+    proxy.cut()
+    (tmp_path / "go").touch()
+    assert isinstance(await line.outcome("k"), TaskDone)
 
 
 @pytest.mark.thorough

@@ -13,14 +13,15 @@ import pytest
 from fabric_bench import issued
 from live_run import command
 
-from proveout.coordinator.agents.session import AgentSession
+from proveout.coordinator.agents.session import AgentSession, Lost
 from proveout.coordinator.certificates import Credentials
 from proveout.coordinator.measure import samples
-from proveout.coordinator.run import RunOptions, run
+from proveout.coordinator.run import RunOptions, _Loop, run
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import Journal, StorageFailed, read
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto import events
+from proveout.proto.audit_log import AuditLog, Head
 
 pytestmark = pytest.mark.server
 
@@ -115,23 +116,40 @@ async def test_samples_that_cannot_be_written_fail_the_run_and_keep_it_readable(
     assert any(isinstance(event, events.PopulateFinished) for event in kept(sitting))
 
 
-async def test_a_run_that_has_lost_an_event_ends_as_failed_in_its_journal_too(tmp_path: Path) -> None:
-    """It is resumed then, also when the lost one was a verdict and the end found room."""
+@pytest.mark.parametrize("lost", ["verdict", "entry of the audit log"])
+async def test_a_run_that_has_lost_an_event_ends_as_failed_in_its_journal_too(
+    lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is resumed then, also when the lost one was a verdict, or the last entry, and the end found room."""
 
     class Full(Journal):
         def append(self, event: events.Event) -> events.Stamped:
-            if isinstance(event, events.VerdictReached):
+            if isinstance(event, events.VerdictReached) and lost == "verdict":
                 raise StorageFailed("No space left")
             return super().append(event)
 
+    class FullLog(AuditLog):
+        def note(self, what: str, **fields: str | float | None) -> Head:
+            if what == "ended" and lost != "verdict":
+                raise OSError(errno.ENOSPC, "No space left")
+            return super().note(what, **fields)
+
     sitting = arrange(tmp_path, PAUSE + "verdicts:\n  - {id: waits, check: wait.seconds > 0}\n")
-    with Full(sitting.directory.path) as journal:
+    with Full(sitting.directory.path) as journal, monkeypatch.context() as full:
+        full.setattr(run_directory, "AuditLog", FullLog)
         ended = await run(sitting, journal, [])
     assert (ended.status, ended.exit_code) == ("failed", 4)
     assert kept(sitting)[-1] == ended
     with Journal(sitting.directory.path) as journal:
         again = await run(sitting, journal, [])
     assert (again.status, again.exit_code) == ("finished", 0)
+
+
+async def test_the_loss_of_a_session_that_was_closed_is_not_a_failed_dial_of_the_next(tmp_path: Path) -> None:
+    """An agent that fell silent while its cancelled task was waited for was lost twice, and the run ended sooner."""
+    sitting = arrange(tmp_path, PAUSE)
+    with Journal(sitting.directory.path) as journal:
+        assert _Loop(sitting, journal, [])._inputs(Lost(host="box", reason="no answer for 10.0 s")) == ()
 
 
 async def test_a_second_interrupt_ends_the_wait_for_agents_that_close_their_sessions(

@@ -20,7 +20,7 @@ from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
 from proveout.agent.engines.recording import tapped
 from proveout.agent.engines.sessions import CaptureConnection
 from proveout.agent.engines.statement_errors import as_faults, line_in, text_of_plan
-from proveout.agent.errors import TaskFault
+from proveout.agent.errors import TaskFault, without
 from proveout.proto.wire.tasks import Endpoint
 
 Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
@@ -145,10 +145,9 @@ def words(endpoint: Endpoint, error: BaseException) -> str:
     """Return the database's message on one line, without the password of the endpoint."""
     text = " ".join(str(error).split()) or type(error).__name__
     try:
-        password = conninfo_to_dict(endpoint.dsn).get("password")
+        return without(text, str(conninfo_to_dict(endpoint.dsn).get("password") or ""))
     except psycopg.ProgrammingError:
         return text
-    return text.replace(str(password), "****") if password else text
 
 
 class CaptureSession(CaptureConnection[psycopg.Connection[tuple[Any, ...]]]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -12,7 +13,7 @@ from restarts import external
 
 from proveout.agent.daemon import handlers
 from proveout.agent.daemon.handlers import TABLE, is_away, patiently
-from proveout.agent.engines.postgres.sql import connection_fault, statement_fault
+from proveout.agent.engines.postgres.sql import connection_fault, statement_fault, words
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.results import Done, SqlDone
 from proveout.proto.wire.tasks import Checkpoint, Endpoint, RunSql
@@ -141,3 +142,17 @@ async def test_a_statement_interrupted_by_a_stop_of_the_server(
                 assert isinstance(await TABLE[RunSql](task_context, spec), SqlDone)
             await striking
             server.until_up()
+
+
+@pytest.mark.parametrize(
+    ("password", "text", "told"),
+    [
+        ("a", "password authentication failed: a", "password authentication failed: ***"),
+        ("hunter2", "role whunter2s does not exist", "role w***s does not exist"),
+        ("", "password authentication failed", "password authentication failed"),
+    ],
+)
+def test_a_message_has_no_password_and_a_short_one_garbles_no_words(password: str, text: str, told: str) -> None:
+    """Replaced letter by letter, the words that say whether waiting helps were gone."""
+    end = replace(END, dsn=f"host=h password='{password}'")
+    assert words(end, psycopg.OperationalError(text)) == told

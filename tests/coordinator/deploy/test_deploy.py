@@ -70,6 +70,7 @@ def houses(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         (second / name).write_text(text)
     write_wheel(second, metadata.Distribution.at(about))
     write_wheel(second, metadata.distribution("pip"))
+    shutil.copy(next(second.glob("pip-*.whl")), second / "pip-99.0-py3-none-any.whl")  # one of two pips installs
     return first, second
 
 
@@ -114,7 +115,15 @@ def test_a_host_from_the_first_deployment_to_its_removal(lab: SshLab, houses: tu
     assert settled(lab, "db1") == deployed
     kept = [place for place in host.files() if place.startswith("var/lib/proveout/audit")]
 
-    # an upgrade to a service keeps journal and keys
+    # an agent that serves a run is left alone, whatever changes
+    lab.shell("db1", "mkdir /var/lib/proveout/work-1")
+    assert "1 unchanged" in lab.deploy(one, "--wheelhouse", str(houses[0]))
+    for change in (("--wheelhouse", str(houses[1])), ("--remove",)):
+        assert "its agent serves a run (Wait for the end of that run" in lab.deploy(one, *change, code=4)
+    lab.shell("db1", "rmdir /var/lib/proveout/work-1")
+
+    # an upgrade to a service, with another role and so another template of a policy, keeps journal and keys
+    one.write_text(one.read_text().replace("[client]", "[server]"))
     assert "1 changed" in lab.deploy(one, "--wheelhouse", str(houses[1]), service=True)
     after = host.files()
     assert after["etc/proveout/pki/agent.key"] == deployed["etc/proveout/pki/agent.key"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import errno
 import io
 import json
 import os
@@ -16,6 +17,7 @@ from typing import Any, cast
 import pytest
 
 from proveout.cli import execute
+from proveout.coordinator.certificates import Issued, Member
 from proveout.coordinator.deploy import deployment, host_program, inventories
 from proveout.coordinator.deploy.deployment import Access, Outcome
 from proveout.coordinator.deploy.host_program import Host, Refused
@@ -43,6 +45,7 @@ def test_the_command_is_in_batch_mode_and_the_script_is_one_argument() -> None:
     assert not [word for word in argv if "StrictHostKeyChecking" in word]
     assert argv[argv.index("-F") + 1] == "/etc/lab/ssh_config"
     assert argv[-3:-1] == ["--", "admin@db1.lab"]
+    assert "\n" not in argv[-1]  # csh has no quoted text of several lines
     # as the login shell of the host executes it, with programs that are not Python
     done = subprocess.run(
         ["/bin/sh", "-c", argv[-1]], capture_output=True, text=True, check=False, env={"PATH": "/nowhere"}
@@ -112,6 +115,24 @@ def test_a_deployment_that_is_refused_leaves_the_lock_to_its_holder(
                 other._take_lock()
         other.close()
     holder.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_at_the_beginning_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder stayed, and was in the way of the next deployment."""
+    for name in ("HOME", "LOCK", "DEPLOYMENT", "CHANGE", "CURRENT", "UNIT", "EXAMPLE", "PKI", "STATE"):
+        monkeypatch.setattr(host_program, name, tmp_path / "HOME" / name if name == "CHANGE" else tmp_path / name)
+
+    def full(path: Path, text: str) -> None:
+        path.with_name(f".{path.name}.new").touch()
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(host_program, "write", full)
+    monkeypatch.setattr(os, "umask", lambda _: 0o022)
+    host = connected()
+    with pytest.raises(OSError, match="No space left"):
+        host.begin("")
+    host.close()
     assert not list(tmp_path.iterdir())
 
 
@@ -189,6 +210,68 @@ def test_a_host_whose_certificate_cannot_be_read_is_enrolled_again() -> None:
     facts = {"ca": "authority", "certificate": "-----BEGIN CERTIFICATE-----\nMII"}
     why = deployment._enrolment(target, order, facts, datetime.datetime.now(datetime.UTC), is_root=False)
     assert why == " (its certificate cannot be read)"
+
+
+async def test_a_host_that_refuses_to_begin_keeps_its_certificates() -> None:
+    """Another deployment changes it, whose new certificate was revoked."""
+    target = Target(name="db1", roles=(), address="db1.lab:7443", ssh="db1")
+    member = Member(role="agent", name="db1")
+    others = Issued(serial=7, member=member, ends_unix_s=0, how="enrol", revoked_unix_s=None)
+
+    async def refused(do: str, **_: object) -> None:
+        raise HostError(f"{do}: another deployment changes this host")
+
+    async def close() -> Ending:
+        return Ending()
+
+    work = deployment._Work(
+        target=target,
+        access=Access(login=Login(), ledger=cast(Any, SimpleNamespace(issued=lambda: (others,)))),
+        connection=cast(Any, SimpleNamespace(ask=refused, close=close)),
+        tell=lambda _: None,
+    )
+    with pytest.raises(HostError, match="begin"):
+        await work._make(cast(Any, SimpleNamespace(wheelhouse=None)), deployment.Steps(mode="process"))
+    assert await work.give_up() == "unchanged"
+
+
+@pytest.mark.parametrize("lines", [(), ("restart the agent",)])
+async def test_an_agent_that_serves_a_run_is_left_alone(
+    lines: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was restarted or removed where the inventory has another address or name for it now, and a host without a
+    change had failed."""
+    monkeypatch.setattr(deployment, "steps_of", lambda *_: deployment.Steps(mode="process", lines=lines))
+
+    async def facts(do: str, **_: object) -> dict[str, object]:
+        assert do == "facts"
+        return {"deployment": {"made": []}, "interrupted": False, "running": True, "busy": True, "release": "1"}
+
+    work = deployment._Work(
+        target=Target(name="db1", roles=(), address="db1.lab:7444", ssh="db1"),
+        access=Access(login=Login()),
+        connection=cast(Any, SimpleNamespace(ask=facts)),
+        tell=lambda _: None,
+    )
+    with pytest.raises(HostError, match="its agent serves a run"):
+        await work.remove()
+    order = cast(Any, SimpleNamespace(authority="lead:7444", credentials=None))
+    if lines:
+        with pytest.raises(HostError, match="its agent serves a run"):
+            await work.deploy(order)
+    else:
+        assert (await work.deploy(order)).state == "unchanged"
+
+
+async def test_a_bug_in_the_host_program_is_a_failure_of_that_host_alone() -> None:
+    """Its last answer was taken for one to the request, and the others lost their outcomes."""
+    script = """read -r loader; read -r modules; read -r request
+    echo 'proveout-deploy {"undone": ""}'; echo 'ValueError: a bug' >&2; exit 1"""
+    login = cast(Login, SimpleNamespace(argv=lambda _: ["sh", "-c", script]))
+    connection = await Connection.open(Target(name="db1", roles=(), address="db1:1", ssh="db1"), login)
+    with pytest.raises(HostError, match="the connection has ended: ValueError: a bug"):
+        await connection.ask("install")
+    assert await connection.close() == Ending(undone=True)
 
 
 @pytest.mark.parametrize(
