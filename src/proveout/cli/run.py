@@ -47,6 +47,7 @@ from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:
     from proveout.tui.services import RunServices, Source
+    from proveout.tui.style import Left, ThemedApp
 
 
 TellFd: TypeAlias = Annotated[int | None, typer.Option("--tell-fd", hidden=True)]
@@ -86,13 +87,22 @@ def need_terminal() -> None:
         )
 
 
+def answer(app: ThemedApp[Left]) -> Left | None:
+    """What an application returns at its end. ProveoutError where it has failed, below its traceback."""
+    left = app.run()
+    if app.return_code:
+        way_out = "No run depends on a screen: `proveout watch` shows one again. Please report the error."
+        raise ProveoutError("the screen has failed", way_out=way_out)
+    return left
+
+
 def show(source: Source, services: RunServices, *, read_only: bool = False) -> str:
     """Show the screen until it is left; return how it was left: ended, detached. `read_only`: it cannot stop the
     run."""
     from proveout.tui.run_app import RunApp
 
     app = RunApp(source, services, read_only=read_only)
-    left = app.run()
+    left = answer(app)
     if app.fault:
         raise ProveoutError(app.fault)
     return left or "detached"

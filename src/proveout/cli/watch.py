@@ -141,7 +141,7 @@ def tui(
     chosen = places or [Path(), Path("plans"), options.STARTERS]
     services = LocalServices(chosen, runs_dir, ", ".join(map(str, places)) if places else str(Path.cwd()))
     view = HomeView()
-    while (choice := (app := HomeApp(services, view)).run()) is not None:
+    while (choice := run.answer(app := HomeApp(services, view))) is not None:
         notice = carried_out(choice, runs_dir)
         view = replace(app.view, notice=notice, pane=app.view.pane if notice else "runs")
 
