@@ -22,7 +22,7 @@ from whole_run import Done, proveout
 from proveout.agent.engines import adapter
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.postgres import installation
-from proveout.cli import bench, own_workload, plan_writer, prove, run
+from proveout.cli import bench, execute, own_workload, plan_writer, prove, run
 from proveout.cli.bench import (
     Asked,
     chosen,
@@ -38,6 +38,7 @@ from proveout.cli.database_address import Database, opened, parse
 from proveout.cli.options import Unusable
 from proveout.cli.own_workload import Script
 from proveout.cli.plan_writer import Draft, Load, Target, Timing
+from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.core import units
 from proveout.dsl.compile.compiler import compile_plan
 
@@ -524,6 +525,16 @@ def test_the_last_bench_is_found_beside_a_run_without_its_command(tmp_path: Path
     (newer / "command.json").unlink()
     found = last_run(tmp_path, recorded_runs.SMOKE)
     assert found is not None and found.path == older
+
+
+def test_the_exit_code_of_a_bench_that_is_run_again_is_that_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [RunDirectory(tmp_path / record(tmp_path, {1: [9.0 + day, 9.5]}, day=day)) for day in (0.0, 1.0)]
+    monkeypatch.setattr(bench, "last_run", lambda *_: found.pop(0))
+    monkeypatch.setattr(bench, "carried_out", lambda *_, **__: 3)
+    assert execute(["bench", "--again", "--runs-dir", str(tmp_path)]) == 3
+    assert "smoke-20260102" in capsys.readouterr().out
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

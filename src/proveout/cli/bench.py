@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -615,5 +615,6 @@ def _again(runs: Path, *, headless: bool) -> int:
     code = carried_out(path, sides, headless=headless, runs=runs, keep=keep)
     after = last_run(runs, path)
     if after is not None and after.path != before.path and code != INTERRUPTED:
-        compare([before.name, after.name], despite=True, runs_dir=runs)
+        with suppress(typer.Exit):  # of the comparison
+            compare([before.name, after.name], despite=True, runs_dir=runs)
     return code
