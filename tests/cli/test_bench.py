@@ -41,6 +41,7 @@ from proveout.cli.plan_writer import Draft, Load, Target, Timing
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.core import units
 from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.stages import Sql
 
 SHOP = """
 CREATE TABLE customer (id integer PRIMARY KEY, name varchar(40));
@@ -498,11 +499,24 @@ def test_tables_of_the_user_are_refused(mysql_database: str, tmp_path: Path) -> 
     assert not list(tmp_path.glob("*.yaml"))
 
 
-def test_a_schema_of_the_user_is_refused(database: str, tmp_path: Path) -> None:
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("CREATE SCHEMA proveout_bench")
-    done = proveout(tmp_path, "bench", database, "--workload", "tpcb", "--headless").ended(2)
-    assert "has a schema proveout_bench that the bench did not make" in done.words
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_schema_of_a_killed_bench_is_removed_and_one_that_is_kept_is_refused(
+    database: str, tmp_path: Path, *, keep: bool
+) -> None:
+    """One of the user is as one that is kept: without the comment."""
+    load = Load(title="tpcb", lines=("kind: tpcb", "scale: 1"), populates=True)
+    target = Target(name="db", engine="postgres", dsn="postgresql://h/d", schema="proveout_bench")
+    draft = Draft(name="b", title="t", head=[], targets=[target], load=load, threads=(1,), timing=TIMING, keep=keep)
+    (tmp_path / "b.yaml").write_text(plan_writer.text(draft))
+    made = next(stage for stage in compile_plan(tmp_path / "b.yaml").stages if isinstance(stage, Sql))
+    with psycopg.connect(database, autocommit=True) as connection, opened(parse(database), 0) as side:
+        for statement in made.statements:
+            connection.execute(statement.encode())
+        if keep:
+            with pytest.raises(Unusable, match="of yours or kept by --keep"):
+                bench.guard(side, ())
+        else:
+            assert "of an earlier bench" in bench.guard(side, ())
 
 
 def test_both_databases_are_cleaned_up_where_one_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -276,7 +276,8 @@ def _guard_schema(side: Database, schema: str) -> str:
         return ""
     if comment != plan_writer.SCHEMA_MARK:
         raise Unusable(
-            f"database {name} has a schema {schema} that the bench did not make, and would make", way_out="Rename it."
+            f"database {name} has a schema {schema}, of yours or kept by --keep, and the bench would make one",
+            way_out=f"Rename it, or DROP SCHEMA {schema} CASCADE; `proveout bench --again` runs a bench that was kept.",
         )
     if sessions:
         raise Unusable(
@@ -609,7 +610,7 @@ def _again(runs: Path, *, headless: bool) -> int:
     with ExitStack() as stack:
         found = (replace(parse(system.dsn or system.engine), password=None) for system in plan.systems)
         sides = [stack.enter_context(opened(address, place)) for place, address in enumerate(found)]
-        for side in sides if populates is not None else ():
+        for side in sides if populates is not None and not keep else ():  # populate makes kept tables anew
             if note := guard(side, table_names(plan.workload(str(populates)))):
                 typer.echo(note)
     code = carried_out(path, sides, headless=headless, runs=runs, keep=keep)
