@@ -558,9 +558,10 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
     from proveout.coordinator.storage.journal import is_driven
 
     code = INTERRUPTED
+    removes = not keep and any(side.session is not None for side in sides)
     try:
         try:
-            run.run(path, headless=headless, runs_dir=runs)
+            run.run(path, headless=headless, runs_dir=runs, removes=removes)
         except typer.Exit as end:
             code = end.exit_code
     finally:
@@ -571,7 +572,7 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
                 each.callback(clean_up, side, path)
     if continues:
         typer.echo("Its last stages remove the tables.")
-    elif code == INTERRUPTED and not keep and any(side.session is not None for side in sides):
+    elif code == INTERRUPTED and removes:
         typer.echo("The tables that it made are removed: run it again from the start, it cannot be resumed.")
     typer.echo(f"Plan: {path}; edit it and run it again: proveout run {typed(path)}")
     return code

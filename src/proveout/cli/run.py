@@ -197,6 +197,7 @@ def run(
     no_preflight: Annotated[
         bool, typer.Option("--no-preflight", help="Begin without checking first what the plan needs.")
     ] = False,
+    removes: Annotated[bool, typer.Option("--removes", hidden=True)] = False,
     tell_fd: TellFd = None,
 ) -> None:
     """Run a plan and judge it; on a terminal with a screen, on which the run does not depend.
@@ -209,7 +210,7 @@ def run(
         files = {"inventory": inventory, "runs_dir": runs_dir, "pki": pki, "policy": policy, **outputs}
         arguments = words(parameters, files, labels)
         arguments += [] if metrics is None else [f"--metrics={metrics}"]
-        arguments += ["--no-preflight"] if no_preflight else []
+        arguments += [*["--no-preflight"] * no_preflight, *["--removes"] * removes]
         raise typer.Exit(run_with_screen(["run", str(plan), *arguments]))
     from proveout.dsl.compile.compiler import compile_plan
 
@@ -232,6 +233,7 @@ def run(
             outputs=checked,
             labels=labelled,
             preflight=not no_preflight,
+            removes=removes,
         )
         with Journal(options.directory.path) as journal:
             tell(tell_fd, options.directory.path)  # a watcher opens the journal
