@@ -211,7 +211,7 @@ def run(
         arguments = words(parameters, files, labels)
         arguments += [] if metrics is None else [f"--metrics={metrics}"]
         arguments += [*["--no-preflight"] * no_preflight, *["--removes"] * removes]
-        raise typer.Exit(run_with_screen(["run", str(plan), *arguments]))
+        raise typer.Exit(run_with_screen(["run", *arguments, "--", str(plan)]))
     from proveout.dsl.compile.compiler import compile_plan
 
     overrides, labelled = parse_overrides(parameters), parse_labels(labels)
@@ -274,7 +274,7 @@ def resume(
     if wanted(headless=headless or quiet or annotations == "github"):
         arguments = words((), {"runs_dir": runs_dir, **chosen})
         arguments += [] if metrics is None else [f"--metrics={metrics}"]
-        raise typer.Exit(run_with_screen(["resume", run, *arguments]))
+        raise typer.Exit(run_with_screen(["resume", *arguments, "--", run]))
     from proveout.cli import run_session  # not for a screen
     from proveout.coordinator import exporter
     from proveout.coordinator.storage import run_directory
