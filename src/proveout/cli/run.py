@@ -103,8 +103,8 @@ def show(source: Source, services: RunServices, *, read_only: bool = False) -> s
 
     app = RunApp(source, services, read_only=read_only)
     left = answer(app)
-    if app.fault:
-        raise ProveoutError(app.fault)
+    if app.fault is not None:
+        raise app.fault
     return left or "detached"
 
 
