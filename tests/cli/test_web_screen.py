@@ -108,7 +108,8 @@ async def test_a_page_follows_a_run_that_it_cannot_stop_to_its_result(tmp_path: 
             )
             ticks(4321.0, 1)
             async with page(screen, started) as websocket:
-                await websocket.send_str(json.dumps(["nonsense", {"x": 1}]))
+                for nonsense in ('["nonsense", {"x": 1}]', "{", r'["stdin", "\ud800"]'):
+                    await websocket.send_str(nonsense)
                 await shows(websocket, "TPS 4,321")
                 ticks(5678.0, 2)
                 await shows(websocket, "TPS 5,678")
