@@ -12,7 +12,7 @@ import typer
 
 from proveout.cli import options
 from proveout.cli.options import RUNS, RunName, RunsDir
-from proveout.core import errors
+from proveout.core import errors, linux
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import safe_lines
 
@@ -62,6 +62,7 @@ def watch(
         serve(directory, speed, host or "127.0.0.1", port or 0)
         return
     if served:  # the process of a browser; its standard output is the screen
+        linux.set_parent_death_signal()  # of a server that is killed nothing stays
         address = LocalRun(directory, speed, report_address="report.html")
         cli_run.show(source(directory, speed), address, read_only=True)
         return
