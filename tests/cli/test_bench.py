@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import duckdb
 import psycopg
@@ -38,10 +39,14 @@ from proveout.cli.database_address import Database, opened, parse
 from proveout.cli.options import Unusable
 from proveout.cli.own_workload import Script
 from proveout.cli.plan_writer import Draft, Load, Target, Timing
+from proveout.coordinator.storage.journal import Journal
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.core import units
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.stages import Sql
+
+if TYPE_CHECKING:
+    from proveout.agent.engines.adapter import QuerySession
 
 SHOP = """
 CREATE TABLE customer (id integer PRIMARY KEY, name varchar(40));
@@ -532,6 +537,20 @@ def test_both_databases_are_cleaned_up_where_one_cannot_be(tmp_path: Path, monke
     with pytest.raises(Unusable):
         bench.carried_out(tmp_path / "x.yaml", sides, headless=True, runs=tmp_path, keep=False)
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_of_a_bench_that_continues_the_removal_is_told_where_it_made_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, keep: bool
+) -> None:
+    """`keep` is also of one that reads tables of the user."""
+    directory = RunDirectory(tmp_path / record(tmp_path, {1: [9.0, 9.1]}, ended=False))
+    monkeypatch.setattr(run, "run", lambda *_, **__: None)
+    monkeypatch.setattr(bench, "last_run", lambda *_: directory)
+    sides = [Database(address=parse("sqlite"), session=cast("QuerySession", object()))]
+    with Journal(directory.path):
+        bench.carried_out(tmp_path / "x.yaml", sides, headless=True, runs=tmp_path, keep=keep)
+    assert ("remove the tables" in capsys.readouterr().out) is not keep
 
 
 def test_the_last_bench_is_found_beside_a_run_without_its_command(tmp_path: Path) -> None:

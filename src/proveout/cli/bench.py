@@ -570,9 +570,9 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
         with ExitStack() as each:  # where one cannot be cleaned up, the other one is
             for side in () if keep or continues else sides:
                 each.callback(clean_up, side, path)
-    if continues:
-        typer.echo("Its last stages remove the tables.")
-    elif code == INTERRUPTED and removes:
+    if removes and continues:
+        typer.echo("Its last stages remove the tables that it made.")
+    elif removes and code == INTERRUPTED:
         typer.echo("The tables that it made are removed: run it again from the start, it cannot be resumed.")
     typer.echo(f"Plan: {path}; edit it and run it again: proveout run {typed(path)}")
     return code
