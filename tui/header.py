@@ -72,7 +72,7 @@ def headline(view: RunView, note: str, width: int) -> Text:
     if running or view.state != "running":
         left.append((f"  {sign} {view.state}", f"bold {style}", 1))
     if note:
-        left += [(" ", "", 1), (f"[{note}]", "bold reverse", 1)]
+        left += [(" ", "", 1), (f"[{note}]", "bold reverse", 0)]
     if view.shown:
         left += [(" ", "", 1), (f"[only {view.shown}; Esc: all]", "bold reverse", 1)]
     left.append((f"  {clock(view.elapsed_s)}", "", 2))

@@ -723,7 +723,8 @@ class HomeApp(ThemedApp[list[str]]):
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         path = event.row_key.value or ""
         if event.data_table.id == "plans-list":
-            self._ask(path)
+            if (plan := self.view.plans.get(path)) is not None:  # a file that is gone leaves the list in a moment
+                self._ask(plan)
         else:
             self._leave_with(["watch", path])
 
@@ -731,13 +732,13 @@ class HomeApp(ThemedApp[list[str]]):
         return self._of_home.pane == "runs" if action in ("compare", "resume") else True
 
     @work(exclusive=True, group="ask")
-    async def _ask(self, path: str) -> None:
+    async def _ask(self, plan: PlanCard) -> None:
         try:
-            form = await asyncio.to_thread(self.services.form, path)
+            form = await asyncio.to_thread(self.services.form, plan.path)
         except ProveoutError:
             self.notify("The plan cannot be read; its problems are below the list.", severity="error")
             return
-        self.push_screen(FormScreen(self.services, self.view.plans[path], form), self._started)
+        self.push_screen(FormScreen(self.services, plan, form), self._started)
 
     def _started(self, choice: Start | None) -> None:
         if choice is not None:

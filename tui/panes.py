@@ -90,7 +90,10 @@ def _body(view: RunView, stage: StageView, width: int, height: int) -> Iterator[
         running = [one for one in view.stages if one.state == "running" and one.kind == stage.kind]
         together = running if stage in running else [stage]  # ladders that take turns
         bars = [bar for one in together for bar in _bars(view, one, many=len(together) > 1)]
-        yield from charts.draw_intervals(bars[-max(height - 2, 1) :], width)
+        room, running_at = max(height - 2, 1), [place for place, bar in enumerate(bars) if bar.name.startswith("▶")]
+        newest = running_at or [place for place, bar in enumerate(bars) if bar.found is not None]
+        end = min(max(newest[-1] + 2 if newest else 0, room), len(bars))
+        yield from charts.draw_intervals(bars[max(end - room, 0) : end], width)
     elif stage.kind == "search":
         yield from _search(view, stage, width, height)
     else:

@@ -307,7 +307,7 @@ class RunApp(ThemedApp[Left]):
         self.services, self.read_only = services, read_only
         self.result: Result | None = None
         self.replaying = False
-        self.fault = ""
+        self.fault: ProveoutError | None = None
         self._over, self._stale = False, True
 
     def on_mount(self) -> None:
@@ -332,7 +332,7 @@ class RunApp(ThemedApp[Left]):
 
     def on_ended(self, message: Ended) -> None:
         self._over, self._stale = True, True
-        self.fault = str(message.fault) if message.fault else ""
+        self.fault = message.fault
         self._read_result()
         self.draw()
 
@@ -356,8 +356,8 @@ class RunApp(ThemedApp[Left]):
             self._of_run.show(replace(self.view, now_unix_s=now_s), self._note())
 
     def _note(self) -> str:
-        if self.fault:
-            return self.fault
+        if self.fault is not None:
+            return safe(self.fault.what)
         if isinstance(self.source, Replay):
             at, of = self.source.place
             state = "ended" if self.source.is_over else "paused" if self.source.paused else f"× {self.source.speed:g}"

@@ -50,11 +50,11 @@ class RunProcess:
     """The child. Its lines go to `output` until it has a directory, by default to that of the caller: above all the
     error when it does not start."""
 
-    def __init__(self, *arguments: str, output: IO[bytes] | None = None, cwd: Path | None = None) -> None:
+    def __init__(self, verb: str, *arguments: str, output: IO[bytes] | None = None, cwd: Path | None = None) -> None:
         reading, writing = os.pipe()
         try:
             self._process = subprocess.Popen(
-                child_process.coordinator(*arguments, "--headless", "--tell-fd", str(writing)),
+                child_process.coordinator(verb, "--headless", "--tell-fd", str(writing), *arguments),
                 cwd=cwd,
                 env=child_process.coordinator_environment(),
                 stdin=subprocess.DEVNULL,

@@ -598,8 +598,11 @@ def began_nothing(results: RunResults) -> bool:
 
 
 def resume_command(results: RunResults, run_dir: str | Path) -> str:
-    """The command that continues a run that was broken off; "" where it has finished, or its plan is wrong."""
+    """The command that continues a run that was broken off; "" where it has finished, its plan is wrong, or what it has
+    made is removed."""
     ended = results.ended
+    if results.removes:
+        return ""
     if ended is not None and (ended.status == "finished" or ended.exit_code == PLAN_WRONG or began_nothing(results)):
         return ""
     return f"proveout resume {shlex.quote(str(run_dir))}"

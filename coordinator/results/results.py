@@ -235,7 +235,7 @@ def _valid_and_others(
 @record
 class RunResults:
     """A run as recorded in its journal; Unix times in seconds, 0 when not known. `overrides` are the `-p` of its
-    command, and `files` its plan, inventory, pki and policy by name, where that is known."""
+    command, `files` its plan, inventory, pki and policy by name, and `removes` as of `Command`, where that is known."""
 
     run: RunStarted | None = None
     agents: Mapping[str, AgentUp] = field(default_factory=dict)
@@ -253,6 +253,7 @@ class RunResults:
     ended_unix_s: float = 0.0
     overrides: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    removes: bool = False
 
     @property
     def cautions(self) -> tuple[str, ...]:

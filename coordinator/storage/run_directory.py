@@ -65,7 +65,8 @@ class RunNotFound(ProveoutError):
 
 @record
 class Command:
-    """The arguments of `proveout run`, or with `noise` of `proveout noise`. Paths are absolute."""
+    """The arguments of `proveout run`, or with `noise` of `proveout noise`. Paths are absolute. `removes`: of `proveout
+    bench`, which removes what a run that was broken off has made."""
 
     plan: str
     overrides: dict[str, str] = field(default_factory=dict)
@@ -76,6 +77,7 @@ class Command:
     labels: dict[str, str] = field(default_factory=dict)
     noise: NoiseArms | None = None
     preflight: bool = True
+    removes: bool = False
 
     @property
     def files(self) -> dict[str, str]:
@@ -135,7 +137,7 @@ class RunDirectory:
         results = load_results(journal.read(self.path))
         with contextlib.suppress(ProveoutError):  # a journal outside its run directory has no command
             command = self.command()
-            results = replace(results, overrides=command.overrides, files=command.files)
+            results = replace(results, overrides=command.overrides, files=command.files, removes=command.removes)
         if begun and results.run is None:
             raise ProveoutError(f"{self.name} has not started", where=str(self.path), way_out="Name another run.")
         return results
@@ -345,6 +347,9 @@ def examine(directory: RunDirectory) -> Resumable:
             way_out="Start another one with `proveout run`.",
         )
     command = directory.command()
+    if command.removes and facts.ended is not None:
+        what = "the tables of this bench were removed when it was broken off"
+        raise NotResumable(what, where=directory.name, way_out=f"Start again with `proveout run {command.plan}`.")
     started = facts.started
     plan = recorded_plan(started.plan)
     if plan.digest != started.digest:

@@ -444,7 +444,7 @@ def start(
     given, named = ([f"{name}={text}" for name, text in one.items()] for one in (overrides, labels or {}))
     arguments = [*words(given, files, named), *([] if preflight else ["--no-preflight"])]
     with tempfile.TemporaryFile() as output:
-        with started("run", os.fspath(plan), *arguments, output=output) as (process, signals):
+        with started("run", *arguments, "--", os.fspath(plan), output=output) as (process, signals):
             path = process.directory()
             exit_code = process.wait() if signals or path is None else 0
         if signals:

@@ -17,13 +17,10 @@ from proveout.coordinator.live.event_feed import last_lines, started
 from proveout.coordinator.storage.journal import JournalFault, read
 from proveout.core.data_classes import record
 from proveout.proto.events import RunStarted, VerdictReached
+from proveout.pytest_plugin import RUNS
 
 if TYPE_CHECKING:
     from proveout.dsl.plan.plan import Check, Plan
-
-
-RUNS = pytest.StashKey[dict[str, str]]()
-"""Plans that were run in this session: name -> run directory."""
 
 
 JUDGED = (0, 1, 3)
@@ -145,7 +142,7 @@ class PlanFile(pytest.File):
             self.run = run(arguments, self.config.invocation_params.dir)
         except RunFailed as fault:
             pytest.fail(str(fault), pytrace=False)
-        self.config.stash.setdefault(RUNS, {})[self.run.plan] = str(self.run.directory)
+        self.config.stash.setdefault(RUNS, []).append((self.run.plan, self.run.directory))
 
 
 class _Item(pytest.Item):

@@ -11,12 +11,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
+if TYPE_CHECKING:
     from proveout.pytest_plans import PlanFile
 
 SUFFIXES = (".yaml", ".yml")
+RUNS = pytest.StashKey[list[tuple[str, Path]]]()
+"""The plans that were run in this session, each with its run directory."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,7 +71,5 @@ def _wanted(file_path: Path, config: pytest.Config) -> bool:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print the run directories."""
-    from proveout.pytest_plans import RUNS  # noqa: PLC0415
-
-    for plan, directory in config.stash.get(RUNS, {}).items():
+    for plan, directory in config.stash.get(RUNS, ()):
         terminalreporter.write_line(f"proveout: {plan}: {directory}/report.html")

@@ -44,10 +44,14 @@ def plan(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_run_has_its_results_and_its_events_are_followed(plan: Path, tmp_path: Path) -> None:
+def test_a_run_has_its_results_and_its_events_are_followed(
+    plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[Event] = []
+    monkeypatch.chdir(tmp_path)
+    plan.rename("-small.yaml")  # a name, though it looks like an option
     run = proveout.run(
-        plan,
+        "-small.yaml",
         parameters={"threads": [1], "rows": 200},
         labels={"commit": "abc"},
         runs_dir=tmp_path,

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import duckdb
 import psycopg
@@ -22,7 +23,7 @@ from whole_run import Done, proveout
 from proveout.agent.engines import adapter
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.postgres import installation
-from proveout.cli import bench, own_workload, plan_writer, prove, run
+from proveout.cli import bench, execute, own_workload, plan_writer, prove, run
 from proveout.cli.bench import (
     Asked,
     chosen,
@@ -38,8 +39,14 @@ from proveout.cli.database_address import Database, opened, parse
 from proveout.cli.options import Unusable
 from proveout.cli.own_workload import Script
 from proveout.cli.plan_writer import Draft, Load, Target, Timing
+from proveout.coordinator.storage.journal import Journal
+from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.core import units
 from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.stages import Sql
+
+if TYPE_CHECKING:
+    from proveout.agent.engines.adapter import QuerySession
 
 SHOP = """
 CREATE TABLE customer (id integer PRIMARY KEY, name varchar(40));
@@ -497,11 +504,24 @@ def test_tables_of_the_user_are_refused(mysql_database: str, tmp_path: Path) -> 
     assert not list(tmp_path.glob("*.yaml"))
 
 
-def test_a_schema_of_the_user_is_refused(database: str, tmp_path: Path) -> None:
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("CREATE SCHEMA proveout_bench")
-    done = proveout(tmp_path, "bench", database, "--workload", "tpcb", "--headless").ended(2)
-    assert "has a schema proveout_bench that the bench did not make" in done.words
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_schema_of_a_killed_bench_is_removed_and_one_that_is_kept_is_refused(
+    database: str, tmp_path: Path, *, keep: bool
+) -> None:
+    """One of the user is as one that is kept: without the comment."""
+    load = Load(title="tpcb", lines=("kind: tpcb", "scale: 1"), populates=True)
+    target = Target(name="db", engine="postgres", dsn="postgresql://h/d", schema="proveout_bench")
+    draft = Draft(name="b", title="t", head=[], targets=[target], load=load, threads=(1,), timing=TIMING, keep=keep)
+    (tmp_path / "b.yaml").write_text(plan_writer.text(draft))
+    made = next(stage for stage in compile_plan(tmp_path / "b.yaml").stages if isinstance(stage, Sql))
+    with psycopg.connect(database, autocommit=True) as connection, opened(parse(database), 0) as side:
+        for statement in made.statements:
+            connection.execute(statement.encode())
+        if keep:
+            with pytest.raises(Unusable, match="of yours or kept by --keep"):
+                bench.guard(side, ())
+        else:
+            assert "of an earlier bench" in bench.guard(side, ())
 
 
 def test_both_databases_are_cleaned_up_where_one_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -519,11 +539,35 @@ def test_both_databases_are_cleaned_up_where_one_cannot_be(tmp_path: Path, monke
     assert len(asked) == 2
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_of_a_bench_that_continues_the_removal_is_told_where_it_made_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, keep: bool
+) -> None:
+    """`keep` is also of one that reads tables of the user."""
+    directory = RunDirectory(tmp_path / record(tmp_path, {1: [9.0, 9.1]}, ended=False))
+    monkeypatch.setattr(run, "run", lambda *_, **__: None)
+    monkeypatch.setattr(bench, "last_run", lambda *_: directory)
+    sides = [Database(address=parse("sqlite"), session=cast("QuerySession", object()))]
+    with Journal(directory.path):
+        bench.carried_out(tmp_path / "x.yaml", sides, headless=True, runs=tmp_path, keep=keep)
+    assert ("remove the tables" in capsys.readouterr().out) is not keep
+
+
 def test_the_last_bench_is_found_beside_a_run_without_its_command(tmp_path: Path) -> None:
     older, newer = (tmp_path / record(tmp_path, {1: [9.0, 9.1]}, day=day) for day in (0.0, 1.0))
     (newer / "command.json").unlink()
     found = last_run(tmp_path, recorded_runs.SMOKE)
     assert found is not None and found.path == older
+
+
+def test_the_exit_code_of_a_bench_that_is_run_again_is_that_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [RunDirectory(tmp_path / record(tmp_path, {1: [9.0 + day, 9.5]}, day=day)) for day in (0.0, 1.0)]
+    monkeypatch.setattr(bench, "last_run", lambda *_: found.pop(0))
+    monkeypatch.setattr(bench, "carried_out", lambda *_, **__: 3)
+    assert execute(["bench", "--again", "--runs-dir", str(tmp_path)]) == 3
+    assert "smoke-20260102" in capsys.readouterr().out
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

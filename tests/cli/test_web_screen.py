@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,11 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import recorded_runs
 from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType, WSServerHandshakeError
 from aiohttp.test_utils import TestServer
-from eventually import PATIENCE_S, eventually_async
+from eventually import PATIENCE_S, eventually, eventually_async
 
 from proveout.cli.web_screen import WebScreen, is_loopback
 from proveout.coordinator.live import event_feed
@@ -108,7 +112,8 @@ async def test_a_page_follows_a_run_that_it_cannot_stop_to_its_result(tmp_path: 
             )
             ticks(4321.0, 1)
             async with page(screen, started) as websocket:
-                await websocket.send_str(json.dumps(["nonsense", {"x": 1}]))
+                for nonsense in ('["nonsense", {"x": 1}]', "{", r'["stdin", "\ud800"]'):
+                    await websocket.send_str(nonsense)
                 await shows(websocket, "TPS 4,321")
                 ticks(5678.0, 2)
                 await shows(websocket, "TPS 5,678")
@@ -123,6 +128,19 @@ async def test_a_page_follows_a_run_that_it_cannot_stop_to_its_result(tmp_path: 
                 happens(e.RunFinished(status="finished", exit_code=0, reason="", seconds=1.0))
                 await shows(websocket, "finished in 1 s")
     assert interrupts.empty()
+
+
+@pytest.mark.server
+def test_the_process_of_a_browser_ends_with_a_server_that_is_killed(finished: RunDirectory) -> None:
+    words = [sys.executable, "-m", "proveout", "watch", str(finished.path), "--served"]
+    code = f"import subprocess; subprocess.Popen({words}, stdin=subprocess.PIPE).wait()"
+    environment = {**os.environ, "TEXTUAL_DRIVER": "textual.drivers.web_driver:WebDriver"}
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment) as server:
+        assert server.stdout is not None
+        assert server.stdout.read(12) == b"__GANGLION__", "it draws"
+        (child,) = psutil.Process(server.pid).children()
+        server.kill()
+        eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, "the process ends")
 
 
 @asynccontextmanager

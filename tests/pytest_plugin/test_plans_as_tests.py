@@ -17,6 +17,7 @@ from eventually import eventually
 from proveout import pytest_plans
 from proveout.cli import options
 from proveout.coordinator.live import event_feed
+from proveout.coordinator.storage.journal import read
 from proveout.dsl.compile import compiler
 from proveout.pytest_plans import answer
 
@@ -121,12 +122,13 @@ def test_wrong_parameters_are_collection_errors(project: pytest.Pytester) -> Non
 
 
 def test_the_plan_is_run_once_and_every_verdict_is_an_outcome(project: pytest.Pytester) -> None:
+    (project.path / "plans" / "namesake.yaml").write_text(PLAN)
     result = project.runpytest_inprocess(
-        "plans/tiny.yaml", "test_ordinary.py", "-rs", "--proveout-param=people=200", "--proveout-runs-dir=found",
+        "plans/tiny.yaml", "test_ordinary.py", "plans/namesake.yaml::answers", "-rs", "--proveout-param=people=200", "--proveout-runs-dir=found",
         "--junitxml=junit.xml",
     )  # fmt: skip
-    (run,) = (project.path / "found").iterdir()
-    result.assert_outcomes(passed=3, failed=1, skipped=1)  # the run itself and the ordinary test pass too
+    run, namesake = sorted((project.path / "found").iterdir(), key=lambda one: read(one)[0].unix_s)
+    result.assert_outcomes(passed=4, failed=1, skipped=1)  # the run itself and the ordinary test pass too
     result.stdout.fnmatch_lines(
         [
             "* impossible: A billion rows*",
@@ -136,7 +138,7 @@ def test_the_plan_is_run_once_and_every_verdict_is_an_outcome(project: pytest.Py
         ]
     )
     result.stdout.fnmatch_lines(["SKIPPED*tiny.yaml:15: warning only: * hoped-for:*"])
-    result.stdout.fnmatch_lines([f"proveout: tiny: {run}/report.html"])
+    result.stdout.fnmatch_lines([f"proveout: tiny: {one}/report.html" for one in (run, namesake)])
     assert json.loads((run / "command.json").read_text())["overrides"] == {"people": "200"}
     assert "evidence of answers" in (project.path / "junit.xml").read_text()
 
@@ -204,12 +206,12 @@ def test_an_interrupt_is_forwarded_and_the_end_of_the_run_awaited(
     assert (tmp_path / "cleaned").exists()
 
 
-def test_pytest_finds_the_plugin_and_starts_without_importing_proveout() -> None:
+def test_a_session_without_plans_imports_nothing_of_proveout_but_the_plugin(tmp_path: Path) -> None:
     code = (
-        "import sys, pytest, proveout.pytest_plugin as plugin;"
-        "heavy = {'pydantic', 'numpy', 'typer', 'proveout.dsl', 'proveout.cli', 'grpc'} & set(sys.modules);"
-        "sys.exit(f'{heavy}' if heavy else 0)"
+        "import sys, pytest; pytest.main(['-p', 'no:cacheprovider', '--rootdir=.', '.']);"
+        "ours = sorted(name for name in sys.modules if name.startswith('proveout.'));"
+        "sys.exit(ours != ['proveout.pytest_plugin'] and f'{ours}')"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=180).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=tmp_path, timeout=180).returncode == 0
     (found,) = entry_points(group="pytest11", name="proveout")
     assert found.value == "proveout.pytest_plugin"

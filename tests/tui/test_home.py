@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import pytest
 from homes import HOSTILE, SHOWN, FakeServices
 from pilots import home_read, screen_text, still, until
 from textual.command import CommandList
@@ -155,6 +156,21 @@ async def test_a_plan_is_started_with_the_changed_parameters_only() -> None:
     wanted = {"subscribers": "500", "mode": "async", "dsn": "host=db1"}
     assert app.return_value == shown.Start(plan="/p/smoke.yaml", overrides=wanted).words()
     assert services.compiled[-1] == ("/p/smoke.yaml", wanted, "")
+
+
+async def test_a_plan_that_is_removed_while_its_form_is_read_has_its_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    services = FakeServices()
+    async with at_home(services=services) as (app, pilot):
+        read_form = services.form
+
+        def removed(path: str) -> shown.Form:
+            app.view = found(app.view, "plans", ())
+            return read_form(path)
+
+        monkeypatch.setattr(services, "form", removed)
+        await pilot.press("enter")
+        await form(app, pilot)
+        await pilot.press("escape", "enter")
 
 
 async def test_a_plan_that_does_not_compile_with_the_answers_is_not_started() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import histories
@@ -415,3 +416,15 @@ async def test_a_selected_node_limits_the_panes_until_escape() -> None:
         await still(pilot)
         assert "[only" not in str(app.screen.query_one(Top).content)
         assert tree.cursor_node.data == ("base", "4", "base/4/2/1")
+
+
+@pytest.mark.parametrize(("count", "shown"), [(0, "1 2 3 4"), (8, "7 8 9 10"), (15, "13 14 15 16")])
+def test_where_few_rungs_fit_the_one_under_way_is_shown(count: int, shown: str) -> None:
+    plan = {"stages": [{"id": "base", "kind": "ladder", "threads": [*range(1, 17)], "repeat": 1}]}
+    each = [(histories.begun(rung, 1), ended(rung, 1, 100.0)) for rung in range(1, count + 1)]
+    under_way = histories.begun(count + 1, 1)
+    view = view_of(histories.started(plan), stage("base"), *itertools.chain.from_iterable(each), under_way)
+    rungs = [
+        line.strip("▶ ").split(" ")[0] for line in str(panes.stage_text(view, 60, 7)).splitlines() if " thr" in line
+    ]
+    assert " ".join(rungs) == shown

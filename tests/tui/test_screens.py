@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import histories
 import pytest
@@ -11,6 +11,7 @@ from results_of_runs import FakeRun, at_end
 from textual.widgets import ContentSwitcher, Input, Static
 from textual.widgets._footer import FooterKey
 
+from proveout.core.errors import ProveoutError
 from proveout.proto import events as e
 from proveout.tui.header import Alert
 from proveout.tui.panes import PlanTree, verdict_text
@@ -176,6 +177,19 @@ async def test_quitting_a_live_run_asks_and_only_stopping_ends_the_run() -> None
         await pilot.press("ctrl+c", "d")
     assert app.return_value == "detached"
     assert source.stop_requests == 2
+
+
+async def test_events_that_cannot_be_read_any_more_are_said_also_where_there_is_little_room() -> None:
+    what = "the journal is damaged: it cannot be read: database disk image is malformed"
+
+    class Damaged(histories.Still):
+        async def batches(self) -> AsyncIterator[Sequence[e.Stamped]]:
+            yield self._events
+            raise ProveoutError(what, where="/runs/x", way_out="Restore it.")
+
+    app = RunApp(Damaged(histories.climbing()), FakeRun())
+    async with app.run_test(size=SMALL) as pilot:
+        await until(pilot, lambda: f"[{what}"[:60] in screen_text(app))
 
 
 async def test_a_replay_pauses_continues_and_changes_its_speed() -> None:

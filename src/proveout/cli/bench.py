@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -276,7 +276,8 @@ def _guard_schema(side: Database, schema: str) -> str:
         return ""
     if comment != plan_writer.SCHEMA_MARK:
         raise Unusable(
-            f"database {name} has a schema {schema} that the bench did not make, and would make", way_out="Rename it."
+            f"database {name} has a schema {schema}, of yours or kept by --keep, and the bench would make one",
+            way_out=f"Rename it, or DROP SCHEMA {schema} CASCADE; `proveout bench --again` runs a bench that was kept.",
         )
     if sessions:
         raise Unusable(
@@ -557,9 +558,10 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
     from proveout.coordinator.storage.journal import is_driven
 
     code = INTERRUPTED
+    removes = not keep and any(side.session is not None for side in sides)
     try:
         try:
-            run.run(path, headless=headless, runs_dir=runs)
+            run.run(path, headless=headless, runs_dir=runs, removes=removes)
         except typer.Exit as end:
             code = end.exit_code
     finally:
@@ -568,9 +570,9 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
         with ExitStack() as each:  # where one cannot be cleaned up, the other one is
             for side in () if keep or continues else sides:
                 each.callback(clean_up, side, path)
-    if continues:
-        typer.echo("Its last stages remove the tables.")
-    elif code == INTERRUPTED and not keep and any(side.session is not None for side in sides):
+    if removes and continues:
+        typer.echo("Its last stages remove the tables that it made.")
+    elif removes and code == INTERRUPTED:
         typer.echo("The tables that it made are removed: run it again from the start, it cannot be resumed.")
     typer.echo(f"Plan: {path}; edit it and run it again: proveout run {typed(path)}")
     return code
@@ -609,11 +611,12 @@ def _again(runs: Path, *, headless: bool) -> int:
     with ExitStack() as stack:
         found = (replace(parse(system.dsn or system.engine), password=None) for system in plan.systems)
         sides = [stack.enter_context(opened(address, place)) for place, address in enumerate(found)]
-        for side in sides if populates is not None else ():
+        for side in sides if populates is not None and not keep else ():  # populate makes kept tables anew
             if note := guard(side, table_names(plan.workload(str(populates)))):
                 typer.echo(note)
     code = carried_out(path, sides, headless=headless, runs=runs, keep=keep)
     after = last_run(runs, path)
     if after is not None and after.path != before.path and code != INTERRUPTED:
-        compare([before.name, after.name], despite=True, runs_dir=runs)
+        with suppress(typer.Exit):  # of the comparison
+            compare([before.name, after.name], despite=True, runs_dir=runs)
     return code

@@ -47,6 +47,7 @@ from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:
     from proveout.tui.services import RunServices, Source
+    from proveout.tui.style import Left, ThemedApp
 
 
 TellFd: TypeAlias = Annotated[int | None, typer.Option("--tell-fd", hidden=True)]
@@ -86,15 +87,24 @@ def need_terminal() -> None:
         )
 
 
+def answer(app: ThemedApp[Left]) -> Left | None:
+    """What an application returns at its end. ProveoutError where it has failed, below its traceback."""
+    left = app.run()
+    if app.return_code:
+        way_out = "No run depends on a screen: `proveout watch` shows one again. Please report the error."
+        raise ProveoutError("the screen has failed", way_out=way_out)
+    return left
+
+
 def show(source: Source, services: RunServices, *, read_only: bool = False) -> str:
     """Show the screen until it is left; return how it was left: ended, detached. `read_only`: it cannot stop the
     run."""
     from proveout.tui.run_app import RunApp
 
     app = RunApp(source, services, read_only=read_only)
-    left = app.run()
-    if app.fault:
-        raise ProveoutError(app.fault)
+    left = answer(app)
+    if app.fault is not None:
+        raise app.fault
     return left or "detached"
 
 
@@ -187,6 +197,7 @@ def run(
     no_preflight: Annotated[
         bool, typer.Option("--no-preflight", help="Begin without checking first what the plan needs.")
     ] = False,
+    removes: Annotated[bool, typer.Option("--removes", hidden=True)] = False,
     tell_fd: TellFd = None,
 ) -> None:
     """Run a plan and judge it; on a terminal with a screen, on which the run does not depend.
@@ -199,8 +210,8 @@ def run(
         files = {"inventory": inventory, "runs_dir": runs_dir, "pki": pki, "policy": policy, **outputs}
         arguments = words(parameters, files, labels)
         arguments += [] if metrics is None else [f"--metrics={metrics}"]
-        arguments += ["--no-preflight"] if no_preflight else []
-        raise typer.Exit(run_with_screen(["run", str(plan), *arguments]))
+        arguments += [*["--no-preflight"] * no_preflight, *["--removes"] * removes]
+        raise typer.Exit(run_with_screen(["run", *arguments, "--", str(plan)]))
     from proveout.dsl.compile.compiler import compile_plan
 
     overrides, labelled = parse_overrides(parameters), parse_labels(labels)
@@ -222,6 +233,7 @@ def run(
             outputs=checked,
             labels=labelled,
             preflight=not no_preflight,
+            removes=removes,
         )
         with Journal(options.directory.path) as journal:
             tell(tell_fd, options.directory.path)  # a watcher opens the journal
@@ -262,7 +274,7 @@ def resume(
     if wanted(headless=headless or quiet or annotations == "github"):
         arguments = words((), {"runs_dir": runs_dir, **chosen})
         arguments += [] if metrics is None else [f"--metrics={metrics}"]
-        raise typer.Exit(run_with_screen(["resume", run, *arguments]))
+        raise typer.Exit(run_with_screen(["resume", *arguments, "--", run]))
     from proveout.cli import run_session  # not for a screen
     from proveout.coordinator import exporter
     from proveout.coordinator.storage import run_directory

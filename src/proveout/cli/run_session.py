@@ -102,6 +102,7 @@ def begin(
     labels: dict[str, str] | None = None,
     noise: NoiseArms | None = None,
     preflight: bool = True,
+    removes: bool = False,
 ) -> RunOptions:
     """A new run of `plan`, compiled from `file`: credentials, directory, and the parameters of `coordinator.run`.
 
@@ -123,6 +124,7 @@ def begin(
         labels=labels or {},
         noise=noise,
         preflight=preflight,
+        removes=removes,
     )
     directory = run_directory.create(named.runs_dir, plan, command, datetime.now().astimezone())
     return options(directory=directory, policy=policy, labels=command.labels, preflight=preflight)

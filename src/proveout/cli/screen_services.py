@@ -7,6 +7,7 @@ Data flow: folders -> `compile_plan` or a journal -> the cards and the result of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -102,10 +103,11 @@ def plan_files(places: Sequence[Path]) -> list[Path]:
     """
     found: dict[Path, Path] = {}
     for place in places:
-        inside = sorted(place.iterdir()) if place.is_dir() else [place]
-        for path in inside:
-            if path.suffix in SUFFIXES and path.is_file() and (path == place or _is_plan(path)):
-                found.setdefault(path.resolve(), path)
+        with suppress(OSError):  # a folder is gone or cannot be read
+            inside = sorted(place.iterdir()) if place.is_dir() else [place]
+            for path in inside:
+                if path.suffix in SUFFIXES and path.is_file() and (path == place or _is_plan(path)):
+                    found.setdefault(path.resolve(), path)
     return list(found.values())
 
 
@@ -130,10 +132,7 @@ class LocalServices:
 
     def plans(self) -> Sequence[shown.Found]:
         """The plan files. Their stamp is the last change of the file and of the files beside it."""
-        try:
-            files = plan_files(self._places)
-        except OSError:  # a folder is gone or cannot be read
-            return []
+        files = plan_files(self._places)
         newest = {folder: _newest(folder) for folder in {file.parent for file in files}}
         return [
             shown.Found(

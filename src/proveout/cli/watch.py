@@ -12,7 +12,7 @@ import typer
 
 from proveout.cli import options
 from proveout.cli.options import RUNS, RunName, RunsDir
-from proveout.core import errors
+from proveout.core import errors, linux
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import safe_lines
 
@@ -62,6 +62,7 @@ def watch(
         serve(directory, speed, host or "127.0.0.1", port or 0)
         return
     if served:  # the process of a browser; its standard output is the screen
+        linux.set_parent_death_signal()  # of a server that is killed nothing stays
         address = LocalRun(directory, speed, report_address="report.html")
         cli_run.show(source(directory, speed), address, read_only=True)
         return
@@ -141,7 +142,7 @@ def tui(
     chosen = places or [Path(), Path("plans"), options.STARTERS]
     services = LocalServices(chosen, runs_dir, ", ".join(map(str, places)) if places else str(Path.cwd()))
     view = HomeView()
-    while (choice := (app := HomeApp(services, view)).run()) is not None:
+    while (choice := run.answer(app := HomeApp(services, view))) is not None:
         notice = carried_out(choice, runs_dir)
         view = replace(app.view, notice=notice, pane=app.view.pane if notice else "runs")
 

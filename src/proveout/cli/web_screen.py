@@ -16,6 +16,7 @@ import ipaddress
 import secrets
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
@@ -157,7 +158,8 @@ class WebScreen:
             await session.start(_cells(request.query.get("width"), 80), _cells(request.query.get("height"), 24))
             async for message in websocket:
                 if message.type == WSMsgType.TEXT:
-                    await _pass_on(message.json(), session, websocket)
+                    with suppress(ValueError):  # not JSON, or half of a character
+                        await _pass_on(message.json(), session, websocket)
         finally:
             self._sessions -= 1
             if session is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def services(*places: Path, runs: Path | None = None) -> LocalServices:
     return LocalServices(places, runs or places[0] / "runs", "here")
 
 
-def test_plans_are_found_and_other_files_are_not(tmp_path: Path) -> None:
+def test_plans_are_found_and_other_files_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = "proveout: 1\nname: a\n"
     (tmp_path / "b.yaml").write_text(plan)
     (tmp_path / "a.yml").write_text(f"# first\n{plan}")
@@ -63,6 +63,15 @@ def test_plans_are_found_and_other_files_are_not(tmp_path: Path) -> None:
     named = tmp_path / "compose.yaml"
     assert plan_files([named]) == [named]  # a file that is named explicitly is always a plan
     assert services(tmp_path / "nowhere").plans() == []
+    listed = Path.iterdir
+
+    def iterdir(folder: Path) -> Iterator[Path]:
+        if folder.name == "fragments":
+            raise PermissionError("a folder of another user")
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    assert len(services(tmp_path / "fragments", tmp_path).plans()) == 4
 
 
 def test_a_plan_is_read_again_when_it_or_what_it_includes_has_changed(tmp_path: Path) -> None:

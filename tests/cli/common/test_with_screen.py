@@ -150,6 +150,17 @@ def test_a_screen_needs_a_terminal(verb: str, capsys: pytest.CaptureFixture[str]
     assert "there is no terminal" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("verb", "screen"), [("watch", "run_app.RunApp"), ("tui", "home.HomeApp")])
+def test_a_screen_that_fails_is_an_error(
+    verb: str, screen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tmp_path, {1: [100.0, 101.0]})
+    monkeypatch.setattr(run, "need_terminal", lambda: None)
+    monkeypatch.setattr(f"proveout.tui.{screen}.run", lambda app: app.exit(return_code=1))
+    assert execute([verb, "--runs-dir", str(tmp_path)]) == 4
+    assert "the screen has failed" in capsys.readouterr().err
+
+
 def test_without_a_terminal_and_a_verb_the_help_begins_with_bench_and_new(capsys: pytest.CaptureFixture[str]) -> None:
     execute([])
     said = "".join(capsys.readouterr())

@@ -20,6 +20,7 @@ from records import plan_of, run_finished, run_started, verdict
 from proveout.cli import execute, run_session
 from proveout.cli.options import Access
 from proveout.coordinator.agents.endpoints import SecretMissing, external_endpoints
+from proveout.coordinator.report.summary import resume_command
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import Journal, StorageFailed, plan_data
 from proveout.core.errors import Where
@@ -247,6 +248,16 @@ def test_an_interrupted_run_resumes_and_a_finished_one_is_refused(tmp_path: Path
     assert not run_directory.examine(directory).crashed
     directory, _ = begun_run(tmp_path, source, ENDED)
     with pytest.raises(run_directory.NotResumable, match="a verdict failed"):
+        run_directory.examine(directory)
+
+
+def test_a_bench_whose_tables_were_removed_is_not_continued(tmp_path: Path, source: Path) -> None:
+    directory, _ = begun_run(tmp_path, source, dataclasses.replace(ENDED, status="interrupted"))
+    assert resume_command(directory.results(), directory.path)
+    command = dataclasses.replace(directory.command(), removes=True)
+    (directory.path / "command.json").write_text(json.dumps(dataclasses.asdict(command)))
+    assert resume_command(directory.results(), directory.path) == ""
+    with pytest.raises(run_directory.NotResumable, match="were removed"):
         run_directory.examine(directory)
 
 
