@@ -3,6 +3,7 @@ description. No numpy here."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -81,7 +82,7 @@ def _weighted(value: object) -> object:
     if isinstance(value, Mapping):
         if (wrong := [weight for weight in value.values() if type(weight) not in (int, float)])[:1]:
             raise ValueError(f"a weight is a number, not {units.shown(wrong[0])}")
-        numbers = all(str(key).removeprefix("-").isdigit() for key in value)
+        numbers = all(re.fullmatch(r"0|-?[1-9]\d*", str(key), re.ASCII) for key in value)  # 007 is a text
         return tuple((int(key) if numbers else key, weight) for key, weight in value.items())
     if isinstance(value, (list, tuple)):
         return tuple(tuple(item) if isinstance(item, (list, tuple)) else (item, 1.0) for item in value)
@@ -493,6 +494,7 @@ class _Check:
             needed |= self.statement(at, one, {**shared, **own})
         for bind, generator in own.items():
             at = ("transactions", name, "binds", bind)
+            self.sequence(at, generator)
             if bind not in needed:
                 hint = did_you_mean(bind, needed - set(own))
                 self.of_key(at, f"no statement of {name} has a bind `:{bind}`", hint)
@@ -548,10 +550,17 @@ class _Check:
                 self.add(at, *problem, where)
                 return
 
+    def sequence(self, at: tuple[str, ...], generator: Generator) -> None:
+        """The sequence of a bind has values that no other terminal has: no steps, and no end."""
+        if stray := [name for name in _MODIFIERS["sequence"] if getattr(generator, name) is not None]:
+            message = f"`{stray[0]}` is of the sequence of a table; that of a bind never has a value twice"
+            self.of_key((*at, stray[0]), message, "for keys that are there: uniform")
+
     def shared(self) -> None:
         """The workload's own generators: used by some transaction, and not taken from a result."""
         for bind, generator in self.model.binds.items():
             at = ("binds", bind)
+            self.sequence(at, generator)
             if generator.from_ is not None:
                 self.add(at, "a bind of all transactions cannot come from a statement", "put it into the transaction")
             elif bind not in self.used:

@@ -222,6 +222,7 @@ def assert_fits(values: list[Any], expected: dict[Any, float]) -> None:
         ({"uniform": [0.5, 0.75], "digits": 2}, dict.fromkeys([i / 100 for i in range(50, 76)], 1.0)),
         ({"pick": ["a", "b", "c"]}, {"a": 1.0, "b": 1.0, "c": 1.0}),
         ({"pick": {"10": 7, "20": 2, "30": 1, "40": 0}}, {10: 7.0, 20: 2.0, 30: 1.0}),
+        ({"pick": {"07": 7, "20": 3}}, {"07": 7.0, "20": 3.0}),
         ({"zipf": [5, 24], "theta": 0.8}, {4 + r: r**-0.8 for r in range(1, 21)}),
     ],
     ids=str,
