@@ -37,7 +37,9 @@ _FORM = r"""
   | (?P<mark>::|:=|.)
     """
 _ESCAPED = (
-    _FORM.replace("--[", r"(?:--(?=\s|$)|\#)[").replace("(?:[^']|", r"(?:[^'\\]|\\.|").replace('(?:[^"]|', r'(?:[^"\\]|\\.|')
+    _FORM.replace("--[", r"(?:--(?=\s|$)|\#)[")
+    .replace("(?:[^']|", r"(?:[^'\\]|\\.|")
+    .replace('(?:[^"]|', r'(?:[^"\\]|\\.|')
 )
 _TOKENS = {dialect: re.compile(form, re.VERBOSE | re.DOTALL) for dialect, form in (("", _FORM), ("mysql", _ESCAPED))}
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
