@@ -3,6 +3,7 @@ description. No numpy here."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -13,6 +14,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from proveout.core import units
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import Where
+from proveout.core.numbers import count_of
 from proveout.dsl import engines
 from proveout.dsl.engines import Dialect
 from proveout.dsl.extensions import WorkloadExtension
@@ -242,6 +244,12 @@ class Generator(Strict):
         """Of a range."""
         return self.uniform or self.nurand or self.zipf or (0, 0)
 
+    @property
+    def steps(self) -> tuple[int, int]:
+        """The first and the last value of a range, in units of its last digit; a tiny part of one is of the float."""
+        low, high = (round(end * 10 ** (self.digits or 0), 6) for end in self.ends)
+        return math.ceil(low), math.floor(high)
+
 
 def _range_problem(one: Generator) -> str | None:
     low, high = one.ends
@@ -249,7 +257,10 @@ def _range_problem(one: Generator) -> str | None:
         return f"[{low}, {high}] runs backwards"
     steps = 10 ** (one.digits or 0)  # of a value are counted in whole numbers
     if (high - low) * steps < SPAN_MAX and abs(low) * steps < SPAN_MAX:
-        return None
+        empty = one.digits is not None and one.steps[0] > one.steps[1]
+        return (
+            f"[{low}, {high}] has no number of {count_of(one.digits or 0, 'digit')} after the point" if empty else None
+        )
     return f"[{low}, {high}] is wider than 2^62" + (f" steps of {one.digits} digits" if one.digits else "")
 
 

@@ -123,9 +123,9 @@ def _uniform(generator: Generator) -> Draw:
     digits = generator.digits
     if digits is None:
         return Draw(1, lambda words: low + _fraction(words[:, 0]) * (high - low))
-    scale = 10**digits  # so many steps, all alike: rounding would give the two ends half a share
-    bottom, steps = round(low * scale), round(high * scale) - round(low * scale) + 1
-    return Draw(1, lambda words: (bottom + choice(words[:, 0], steps)) / scale)
+    # so many steps, all alike: rounding would give the two ends half a share
+    bottom, top = generator.steps
+    return Draw(1, lambda words: (bottom + choice(words[:, 0], top - bottom + 1)) / 10**digits)
 
 
 def _nurand(generator: Generator) -> Draw:

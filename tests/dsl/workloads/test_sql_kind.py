@@ -220,6 +220,7 @@ def assert_fits(values: list[Any], expected: dict[Any, float]) -> None:
     [
         ({"uniform": [1, 10]}, dict.fromkeys(range(1, 11), 1.0)),
         ({"uniform": [0.5, 0.75], "digits": 2}, dict.fromkeys([i / 100 for i in range(50, 76)], 1.0)),
+        ({"uniform": [0.05, 0.25], "digits": 1}, {0.1: 1.0, 0.2: 1.0}),
         ({"pick": ["a", "b", "c"]}, {"a": 1.0, "b": 1.0, "c": 1.0}),
         ({"pick": {"10": 7, "20": 2, "30": 1, "40": 0}}, {10: 7.0, 20: 2.0, 30: 1.0}),
         ({"pick": {"07": 7, "20": 3}}, {"07": 7.0, "20": 3.0}),
@@ -238,6 +239,8 @@ def test_fractions_and_wide_ranges(low: int, high: float) -> None:
     assert scipy.stats.kstest(values, scipy.stats.uniform(low, high - low).cdf).pvalue > P_MIN
     with pytest.raises(ValueError, match=r"wider than 2\^62 steps of 15 digits"):
         Generator.model_validate({"uniform": [0.0, 1e6], "digits": 15})
+    with pytest.raises(ValueError, match=r"\[0.55, 0.599\] has no number of 1 digit after the point"):
+        Generator.model_validate({"uniform": [0.55, 0.599], "digits": 1})
 
 
 def test_nurand_is_the_specifications() -> None:
