@@ -418,6 +418,11 @@ def missing_table(model: Custom, dialect: str | None) -> str | None:
 
 
 _WHOLE_TYPES = frozenset({"SMALLINT", "INTEGER", "INT", "BIGINT", "INT2", "INT4", "INT8", "TINYINT", "MEDIUMINT"})
+_RESERVED = frozenset(
+    "all and as check create default distinct else from group having in into not null on or order select table then to"
+    " union unique where".split()
+)
+"""Words that no engine takes as a name without quotes."""
 _CHAR_TYPES = frozenset({"CHAR", "VARCHAR", "VARCHAR2", "CHARACTER", "NCHAR", "NVARCHAR2"})
 
 
@@ -464,6 +469,10 @@ class _Check:
 
     def table(self, name: str, entry: TableEntry) -> None:
         at = ("tables", name)
+        for place in (at, *((*at, "columns", column) for column in entry.columns)):
+            if place[-1].lower() in _RESERVED:
+                message = f"`{place[-1]}` is a word of SQL, and the statements of a population have no quotes"
+                self.of_key(place, message, "another name")
         for column, generator in entry.columns.items():
             if generator.from_ is not None:
                 self.add((*at, "columns", column), "a population has no results to take values from")
