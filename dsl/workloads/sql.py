@@ -419,8 +419,8 @@ def missing_table(model: Custom, dialect: str | None) -> str | None:
 
 _WHOLE_TYPES = frozenset({"SMALLINT", "INTEGER", "INT", "BIGINT", "INT2", "INT4", "INT8", "TINYINT", "MEDIUMINT"})
 _RESERVED = frozenset({
-    "all", "and", "as", "check", "create", "default", "distinct", "else", "from", "group", "having", "in", "into", "not",
-    "null", "on", "or", "order", "select", "table", "then", "to", "union", "unique", "where",
+    "all", "and", "as", "check", "create", "default", "distinct", "else", "from", "group", "having", "in", "into",
+    "not", "null", "on", "or", "order", "select", "table", "then", "to", "union", "unique", "where",
 })  # fmt: skip
 """Words that no engine takes as a name without quotes."""
 _CHAR_TYPES = frozenset({"CHAR", "VARCHAR", "VARCHAR2", "CHARACTER", "NCHAR", "NVARCHAR2"})
