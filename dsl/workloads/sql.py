@@ -565,10 +565,16 @@ class _Check:
         if (early := next(users, None)) is not None:
             late = "gives it itself" if early == name else f"runs before `{name}`, which gives it"
             self.add(at, f"`{early}` uses `:{bind}`, but {late}", where=where)
+        places: set[int] = set()
         for engine, text in entry.statements[name].sql.items():
-            if (problem := _no_column(sql_text.scan(text, engine), name, column)) is not None:
+            tokens = sql_text.scan(text, engine)
+            if (problem := _no_column(tokens, name, column)) is not None:
                 self.add(at, *problem, where)
                 return
+            places |= {place_of(tokens, column)} if sql_text.fault(tokens) is None else set()
+        if len(places) > 1:
+            message = f"`{column}` is not the same column of the result in all texts of `{name}`"
+            self.add(at, message, "the same columns in one order in each text", where)
 
     def sequence(self, at: tuple[str, ...], generator: Generator) -> None:
         """The sequence of a bind has values that no other terminal has: no steps, and no end."""
@@ -601,6 +607,12 @@ def _no_column(tokens: Sequence[Token], statement: str, column: str) -> tuple[st
         return f"the position of `{column}` in a `*` is not known", "name the columns"
     hint = did_you_mean(column, names) or "name the column: count(*) AS n"
     return f"the result of `{statement}` has no column `{column}`", hint
+
+
+def place_of(tokens: Sequence[Token], column: str) -> int:
+    """The position of a column, which is there, in a statement's result."""
+    known, _ = sql_text.columns(tokens)
+    return [name.lower() if name else name for name in known].index(column.lower())
 
 
 def binds_of(one: StatementEntry) -> tuple[str, ...]:

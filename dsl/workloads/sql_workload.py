@@ -45,6 +45,7 @@ from proveout.dsl.workloads.sql import (
     TransactionEntry,
     binds_of,
     missing_table,
+    place_of,
     text_for,
 )
 from proveout.dsl.workloads.transactions import BoundStatement, Stepped, row_draw, steps_of
@@ -381,8 +382,7 @@ def _taken(source: str, names: list[str], entry: TransactionEntry) -> tuple[int,
     """(number of the step, number of its column) of a `from:`."""
     statement, _, column = source.partition(".")
     engine, text = next(iter(entry.statements[statement].sql.items()))
-    known, _ = sql_text.columns(sql_text.scan(text, engine))
-    return names.index(statement), [name.lower() if name else name for name in known].index(column.lower())
+    return names.index(statement), place_of(sql_text.scan(text, engine), column)
 
 
 def _expects_rows(step: Step) -> bool:
