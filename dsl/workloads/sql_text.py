@@ -7,7 +7,7 @@ them: `binds`, `positional` (`:name` -> `$1`), `placed` (`$1` -> the form of an 
 
 The lexical rules are those of SQL-92 with what the engines add: PostgreSQL's `E'…'`, `$tag$…$tag$` and `::type`, nested
 comments but in texts for an engine without them, Oracle's `q'[…]'`, MySQL's backquotes, and in texts for MySQL alone
-its `\\` before a quote, `#`, and the space it wants after `--`. Sources: PostgreSQL, "Lexical Structure"; Oracle SQL
+its `\\` before a quote, `#`, and the space after `--`. Sources: PostgreSQL, "Lexical Structure"; Oracle SQL
 Language Reference, "Text Literals", "Comments"; MySQL, "String Literals", "Comments"; SQLite, "SQL Comment Syntax".
 """
 
