@@ -302,8 +302,9 @@ class EmbeddedServer(ABC, Generic[G]):
 
     def answered(self) -> None:
         """The coordinator has the answer of the last start: the next one does not report its new data again."""
-        if self._kept is not None and self.fresh:
-            self._new.unlink(missing_ok=True)
+        if self._kept is not None:
+            with contextlib.suppress(OSError):  # it is seldom there
+                self._new.unlink()
 
     def _configure(self) -> None:
         """Write the configuration into the session's folder, which is the agent's: in the data directory, the server's
