@@ -23,7 +23,15 @@ from types import MappingProxyType
 import psutil
 
 from proveout.agent.daemon.task_journal import AgentJournal
-from proveout.agent.daemon.tasks import BATCH_MAX, DEADLINE_MAX_S, Handler, Resource, TaskContext, TaskRunner
+from proveout.agent.daemon.tasks import (
+    BATCH_MAX,
+    DEADLINE_MAX_S,
+    Answered,
+    Handler,
+    Resource,
+    TaskContext,
+    TaskRunner,
+)
 from proveout.agent.errors import TaskFault, sanitize
 from proveout.agent.security import task_rules
 from proveout.agent.security.authz import TaskVerifier
@@ -302,6 +310,10 @@ class Session:
 
     def receive(self, message: CoordinatorMessage) -> None:
         """Handle a message of the attached stream. WireFault for a second Hello, and a task that cannot be read."""
+        if not any("/start:" in key for key in self._runners):  # it goes on, so it has had the answers of all starts
+            for resource in self.resources.values():
+                if isinstance(resource, Answered):
+                    resource.answered()
         match message:
             case Beat():
                 now_ns = time.monotonic_ns()

@@ -7,7 +7,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import takewhile
+from itertools import count, takewhile
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
@@ -209,11 +209,15 @@ def ids(of: str, cells: Iterable[tuple[tuple[str, Label], ...]]) -> tuple[str, .
 
     >>> ids("solve", [(("mode", "query low"), ("degree", 2)), (("mode", "query-low"), ("degree", 2))])
     ('solve__query_low__degree_2', 'solve__c2')
+    >>> ids("solve", [(("mode", one),) for one in ("c3", "low", "low-")])
+    ('solve__c3', 'solve__low', 'solve__c4')
     """
     found: list[str] = []
     for number, labels in enumerate(cells, 1):
         name = "__".join((of, *(_word(axis, value) for axis, value in labels)))
-        found.append(f"{of}__c{number}" if len(name) > ID_MAX or name in found else name)
+        counted = (f"{of}__c{other}" for other in count(number))
+        fits = len(name) <= ID_MAX and name not in found
+        found.append(name if fits else next(one for one in counted if one not in found))
     return tuple(found)
 
 

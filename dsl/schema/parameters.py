@@ -271,7 +271,7 @@ def _left(text: str, path: Steps) -> tuple[str, str]:
             "admin and url"
         )
         if inner.startswith("matrix."):
-            hint = "it stands for a value of a stage's own `matrix`"
+            hint = "it stands for a value of a ladder's own `matrix`"
         elif path[-1] in ("check", "accept", "stop_when", "when"):
             hint = "this is an expression already: write it without ${ }"
         return f"`{one[0]}` cannot be used here", hint

@@ -229,6 +229,8 @@ class Program(Strict):
         for name, entry in self.metrics.items():
             if entry.kind != "level":
                 yield f"metric `{name}`: `as: rate` is of captures"
+            if name in RESERVED and entry.hosts not in ("one", "sum"):
+                yield f"metric `{name}` of several hosts is their sum, as it is the load's own; leave `hosts` out"
         for value in self.values:
             for objection in value_problems(value, ()):
                 yield f"metric `{value.name}`: {objection.message}"
@@ -331,6 +333,8 @@ def _stage_problems(model: Program, has_rate: bool, clients: int, ramp_up_s: flo
         yield "an argument of its program has {rate}, and the stage no `rate`"
     if problem := minutes_problem(model, ramp_up_s, measure_s):
         yield problem
+    if model.range and (keys := model.range[1] - model.range[0] + 1) < clients:
+        yield f"its range has fewer keys, {keys}, than the load has client hosts, {clients}"
     alone = [name for name, hosts in model.values_over_hosts.items() if hosts == "one"]
     if clients > 1 and alone and model.metrics:
         yield f"`{alone[0]}` is a number of one client host, and the load has {clients}: give the metric `hosts`"

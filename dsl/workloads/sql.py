@@ -3,6 +3,8 @@ description. No numpy here."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -12,6 +14,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from proveout.core import units
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import Where
+from proveout.core.numbers import count_of
 from proveout.dsl import engines
 from proveout.dsl.engines import Dialect
 from proveout.dsl.extensions import WorkloadExtension
@@ -81,7 +84,7 @@ def _weighted(value: object) -> object:
     if isinstance(value, Mapping):
         if (wrong := [weight for weight in value.values() if type(weight) not in (int, float)])[:1]:
             raise ValueError(f"a weight is a number, not {units.shown(wrong[0])}")
-        numbers = all(str(key).removeprefix("-").isdigit() for key in value)
+        numbers = all(re.fullmatch(r"0|-?[1-9]\d*", str(key), re.ASCII) for key in value)  # 007 is a text
         return tuple((int(key) if numbers else key, weight) for key, weight in value.items())
     if isinstance(value, (list, tuple)):
         return tuple(tuple(item) if isinstance(item, (list, tuple)) else (item, 1.0) for item in value)
@@ -241,6 +244,12 @@ class Generator(Strict):
         """Of a range."""
         return self.uniform or self.nurand or self.zipf or (0, 0)
 
+    @property
+    def steps(self) -> tuple[int, int]:
+        """The first and the last value of a range, in units of its last digit; a tiny part of one is of the float."""
+        low, high = (round(end * 10 ** (self.digits or 0), 6) for end in self.ends)
+        return math.ceil(low), math.floor(high)
+
 
 def _range_problem(one: Generator) -> str | None:
     low, high = one.ends
@@ -248,7 +257,10 @@ def _range_problem(one: Generator) -> str | None:
         return f"[{low}, {high}] runs backwards"
     steps = 10 ** (one.digits or 0)  # of a value are counted in whole numbers
     if (high - low) * steps < SPAN_MAX and abs(low) * steps < SPAN_MAX:
-        return None
+        empty = one.digits is not None and one.steps[0] > one.steps[1]
+        return (
+            f"[{low}, {high}] has no number of {count_of(one.digits or 0, 'digit')} after the point" if empty else None
+        )
     return f"[{low}, {high}] is wider than 2^62" + (f" steps of {one.digits} digits" if one.digits else "")
 
 
@@ -406,6 +418,11 @@ def missing_table(model: Custom, dialect: str | None) -> str | None:
 
 
 _WHOLE_TYPES = frozenset({"SMALLINT", "INTEGER", "INT", "BIGINT", "INT2", "INT4", "INT8", "TINYINT", "MEDIUMINT"})
+_RESERVED = frozenset({
+    "all", "and", "as", "check", "create", "default", "distinct", "else", "from", "group", "having", "in", "into",
+    "not", "null", "on", "or", "order", "select", "table", "then", "to", "union", "unique", "where",
+})  # fmt: skip
+"""Words that no engine takes as a name without quotes."""
 _CHAR_TYPES = frozenset({"CHAR", "VARCHAR", "VARCHAR2", "CHARACTER", "NCHAR", "NVARCHAR2"})
 
 
@@ -452,6 +469,10 @@ class _Check:
 
     def table(self, name: str, entry: TableEntry) -> None:
         at = ("tables", name)
+        for place in (at, *((*at, "columns", column) for column in entry.columns)):
+            if place[-1].lower() in _RESERVED:
+                message = f"`{place[-1]}` is a word of SQL, and the statements of a population have no quotes"
+                self.of_key(place, message, "another name")
         for column, generator in entry.columns.items():
             if generator.from_ is not None:
                 self.add((*at, "columns", column), "a population has no results to take values from")
@@ -493,6 +514,7 @@ class _Check:
             needed |= self.statement(at, one, {**shared, **own})
         for bind, generator in own.items():
             at = ("transactions", name, "binds", bind)
+            self.sequence(at, generator)
             if bind not in needed:
                 hint = did_you_mean(bind, needed - set(own))
                 self.of_key(at, f"no statement of {name} has a bind `:{bind}`", hint)
@@ -543,15 +565,28 @@ class _Check:
         if (early := next(users, None)) is not None:
             late = "gives it itself" if early == name else f"runs before `{name}`, which gives it"
             self.add(at, f"`{early}` uses `:{bind}`, but {late}", where=where)
+        places: set[int] = set()
         for engine, text in entry.statements[name].sql.items():
-            if (problem := _no_column(sql_text.scan(text, engine), name, column)) is not None:
+            tokens = sql_text.scan(text, engine)
+            if (problem := _no_column(tokens, name, column)) is not None:
                 self.add(at, *problem, where)
                 return
+            places |= {place_of(tokens, column)} if sql_text.fault(tokens) is None else set()
+        if len(places) > 1:
+            message = f"`{column}` is not the same column of the result in all texts of `{name}`"
+            self.add(at, message, "the same columns in one order in each text", where)
+
+    def sequence(self, at: tuple[str, ...], generator: Generator) -> None:
+        """The sequence of a bind has values that no other terminal has: no steps, and no end."""
+        if stray := [name for name in _MODIFIERS["sequence"] if getattr(generator, name) is not None]:
+            message = f"`{stray[0]}` is of the sequence of a table; that of a bind never has a value twice"
+            self.of_key((*at, stray[0]), message, "for keys that are there: uniform")
 
     def shared(self) -> None:
         """The workload's own generators: used by some transaction, and not taken from a result."""
         for bind, generator in self.model.binds.items():
             at = ("binds", bind)
+            self.sequence(at, generator)
             if generator.from_ is not None:
                 self.add(at, "a bind of all transactions cannot come from a statement", "put it into the transaction")
             elif bind not in self.used:
@@ -572,6 +607,12 @@ def _no_column(tokens: Sequence[Token], statement: str, column: str) -> tuple[st
         return f"the position of `{column}` in a `*` is not known", "name the columns"
     hint = did_you_mean(column, names) or "name the column: count(*) AS n"
     return f"the result of `{statement}` has no column `{column}`", hint
+
+
+def place_of(tokens: Sequence[Token], column: str) -> int:
+    """The position of a column, which is there, in a statement's result."""
+    known, _ = sql_text.columns(tokens)
+    return [name.lower() if name else name for name in known].index(column.lower())
 
 
 def binds_of(one: StatementEntry) -> tuple[str, ...]:

@@ -6,8 +6,9 @@ them: `binds`, `positional` (`:name` -> `$1`), `placed` (`$1` -> the form of an 
 `table`. Text that is not understood gives no answer rather than a wrong one.
 
 The lexical rules are those of SQL-92 with what the engines add: PostgreSQL's `E'…'`, `$tag$…$tag$` and `::type`, nested
-comments, Oracle's `q'[…]'`, MySQL's backquotes, and in texts for MySQL alone its `\\` before a quote and `#`. Sources:
-PostgreSQL, "Lexical Structure"; Oracle SQL Language Reference, "Text Literals"; MySQL, "String Literals".
+comments but in texts for an engine without them, Oracle's `q'[…]'`, MySQL's backquotes, and in texts for MySQL alone
+its `\\` before a quote, `#`, and the space after `--`. Sources: PostgreSQL, "Lexical Structure"; Oracle SQL
+Language Reference, "Text Literals", "Comments"; MySQL, "String Literals", "Comments"; SQLite, "SQL Comment Syntax".
 """
 
 from __future__ import annotations
@@ -36,10 +37,13 @@ _FORM = r"""
   | (?P<mark>::|:=|.)
     """
 _ESCAPED = (
-    _FORM.replace("--[", r"(?:--|\#)[").replace("(?:[^']|", r"(?:[^'\\]|\\.|").replace('(?:[^"]|', r'(?:[^"\\]|\\.|')
+    _FORM.replace("--[", r"(?:--(?=\s|$)|\#)[")
+    .replace("(?:[^']|", r"(?:[^'\\]|\\.|")
+    .replace('(?:[^"]|', r'(?:[^"\\]|\\.|')
 )
 _TOKENS = {dialect: re.compile(form, re.VERBOSE | re.DOTALL) for dialect, form in (("", _FORM), ("mysql", _ESCAPED))}
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
+_FLAT_COMMENTS = frozenset({"mysql", "oracle", "sqlite"})
 _READERS = frozenset({"SELECT", "VALUES", "TABLE", "SHOW"})
 _WRITERS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})
 _MAIN = _READERS | _WRITERS
@@ -84,8 +88,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a CREATE TABLE: name, the first word of its type in capitals, and the number in parentheses after
-    it."""
+    """A column of a CREATE TABLE: name, the first word of its type in capitals ("" for an array), and the number in
+    parentheses after it."""
 
     name: str
     type: str
@@ -103,7 +107,7 @@ def scan(text: str, dialect: str = "") -> tuple[Token, ...]:
         assert found is not None  # noqa: S101 - the last alternative takes any character
         kind, start, at = str(found.lastgroup), at, found.end()
         if kind == "comment":
-            at = _end_of_comment(text, at)
+            at = _end_of_comment(text, at, nests=dialect not in _FLAT_COMMENTS)
         elif kind == "dollar":
             end = text.find(found[0], at)
             at = len(text) if end < 0 else end + len(found[0])
@@ -221,10 +225,10 @@ def table(tokens: Sequence[Token]) -> tuple[str, tuple[Column, ...]] | None:
 # ---- pieces ---------------------------------------------------------------------------------------------------------
 
 
-def _end_of_comment(text: str, at: int) -> int:
+def _end_of_comment(text: str, at: int, *, nests: bool) -> int:
     depth = 1
     while depth and (edge := _COMMENT_EDGE.search(text, at)):
-        depth += 1 if edge[0] == "/*" else -1
+        depth += nests if edge[0] == "/*" else -1
         at = edge.end()
     return at if not depth else len(text)
 
@@ -335,7 +339,8 @@ def _column(item: Sequence[Token]) -> Column | None:
     if len(item) < 2 or item[0].upper in _NO_COLUMN or item[0].kind not in ("word", "quoted"):
         return None
     length = int(item[3].text) if len(item) > 4 and item[2].text == "(" and item[3].text.isdigit() else None
-    return Column(item[0].name, item[1].upper, length)
+    kind = "" if any(token.text == "[" for token in item) else item[1].upper  # an array has values of another form
+    return Column(item[0].name, kind, length)
 
 
 def _is_lock(words: Sequence[str], position: int) -> bool:

@@ -45,6 +45,7 @@ from proveout.dsl.workloads.sql import (
     TransactionEntry,
     binds_of,
     missing_table,
+    place_of,
     text_for,
 )
 from proveout.dsl.workloads.transactions import BoundStatement, Stepped, row_draw, steps_of
@@ -123,9 +124,9 @@ def _uniform(generator: Generator) -> Draw:
     digits = generator.digits
     if digits is None:
         return Draw(1, lambda words: low + _fraction(words[:, 0]) * (high - low))
-    scale = 10**digits  # so many steps, all alike: rounding would give the two ends half a share
-    bottom, steps = round(low * scale), round(high * scale) - round(low * scale) + 1
-    return Draw(1, lambda words: (bottom + choice(words[:, 0], steps)) / scale)
+    # so many steps, all alike: rounding would give the two ends half a share
+    bottom, top = generator.steps
+    return Draw(1, lambda words: (bottom + choice(words[:, 0], top - bottom + 1)) / 10**digits)
 
 
 def _nurand(generator: Generator) -> Draw:
@@ -381,8 +382,7 @@ def _taken(source: str, names: list[str], entry: TransactionEntry) -> tuple[int,
     """(number of the step, number of its column) of a `from:`."""
     statement, _, column = source.partition(".")
     engine, text = next(iter(entry.statements[statement].sql.items()))
-    known, _ = sql_text.columns(sql_text.scan(text, engine))
-    return names.index(statement), [name.lower() if name else name for name in known].index(column.lower())
+    return names.index(statement), place_of(sql_text.scan(text, engine), column)
 
 
 def _expects_rows(step: Step) -> bool:

@@ -101,7 +101,7 @@ KIND = WorkloadExtension(
     writes=runs_any(writers(DECLARED)),
     rows=lambda model: model.rows,
     tables=lambda _: (VPN_USERS.name,),
-    load_only=frozenset({"ops_per_transaction", "weights"}),
+    load_only=frozenset({"ops_per_transaction", "seed", "weights"}),
     invariants_after="stage",
     invariants_of_population=True,
 )

@@ -122,6 +122,12 @@ class EmbeddedServer(ABC, Generic[G]):
     def _store(self) -> Path:
         return Path(self._state.store)
 
+    @property
+    def _new(self) -> Path:
+        """The mark of data that no coordinator knows yet to be new: an agent or a coordinator that is killed before the
+        answer would lose that."""
+        return self._store / "new"
+
     # ---- members of each engine -----------------------------------------------------------------------------
 
     @abstractmethod
@@ -289,9 +295,16 @@ class EmbeddedServer(ABC, Generic[G]):
         self._await_ended()
         self._finish_restore()
         self._before_data()
-        self.fresh = not self.data.is_dir()
-        if self.fresh:
+        if not self.data.is_dir():
+            self._new.touch()
             self._make_data()
+        self.fresh = self._new.exists()
+
+    def answered(self) -> None:
+        """The coordinator has the answer of the last start: the next one does not report its new data again."""
+        if self._kept is not None:
+            with contextlib.suppress(OSError):  # it is seldom there
+                self._new.unlink()
 
     def _configure(self) -> None:
         """Write the configuration into the session's folder, which is the agent's: in the data directory, the server's
@@ -462,6 +475,7 @@ class Embedded:
     def __init__(self, server: EmbeddedServer[Any]) -> None:
         self.server = server
         self.take_role, self.replication_complaint = server.take_role, server.replication_complaint
+        self.answered = server.answered
 
     async def start(self) -> Endpoint:
         """Start it; see `EmbeddedServer.start`. A cancelled start is undone."""

@@ -319,13 +319,13 @@ def parts(dsn: str) -> tuple[str, str, str]:
 
 def binds(text: str) -> str:
     """`$1` written as `:p1`."""
-    return sql_text.placed(text, ":p{}")[0]
+    return sql_text.placed(text, ":p{}", "oracle")[0]
 
 
 def positions(text: str) -> tuple[int, ...] | None:
     """The arguments of a text in the order in which it uses them, from 0; None if it uses one more often than once, as
     SQL and PL/SQL then differ in what a position is."""
-    order = tuple(number - 1 for number in sql_text.placed(text, ":p{}")[1])
+    order = tuple(number - 1 for number in sql_text.placed(text, ":p{}", "oracle")[1])
     return order if len(set(order)) == len(order) else None
 
 

@@ -190,7 +190,7 @@ class SqliteDriver:
 
 def placeholders(text: str) -> str:
     """`$1` written as `?1`: SQLite takes `$1` for a name, numbered by where it first stands."""
-    return sql_text.placed(text, "?{}")[0]
+    return sql_text.placed(text, "?{}", "sqlite")[0]
 
 
 def error_name(error: Any) -> str:

@@ -6,7 +6,8 @@ import asyncio
 import dataclasses
 import sqlite3
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from fabric_bench import accept_all
@@ -16,7 +17,7 @@ from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.daemon.tasks import Handler, TaskContext
 from proveout.proto.audit_log import AuditLog
 from proveout.proto.wire.codec import MAX_MESSAGE_BYTES, task_bytes
-from proveout.proto.wire.messages import Hello, TaskAccepted, TaskDone, TaskFailed
+from proveout.proto.wire.messages import Beat, Hello, TaskAccepted, TaskDone, TaskFailed
 from proveout.proto.wire.results import CommandDone, Done
 from proveout.proto.wire.tasks import SignedTask, StopSystem, Task, TaskSpec
 
@@ -81,6 +82,40 @@ async def test_a_full_disk_does_not_fail_a_task_that_is_under_way_or_done(
     (replayed,) = [message for message in messages if isinstance(message, TaskFailed)]
     assert "it may be a replay" in replayed.error.message
     assert {type(message) for message in messages} == {TaskAccepted, TaskDone, TaskFailed}, messages
+
+
+async def test_a_start_is_answered_for_once_the_coordinator_goes_on_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then a server reports new data again at its next start."""
+    monkeypatch.setattr("proveout.agent.daemon.session.end_children", lambda: None)
+    go, told = asyncio.Event(), []
+
+    async def closed(*, keep_data: bool) -> None:
+        pass
+
+    async def handler(context: TaskContext, spec: TaskSpec) -> Done:
+        context.resources["system:db"] = cast(Any, SimpleNamespace(answered=lambda: told.append(1), close=closed))
+        await go.wait()
+        return Done(seconds=1.0)
+
+    session = opened(AgentJournal(tmp_path / "journal.sqlite"), handler)
+    answers = session.outgoing(session.attach())
+    try:
+        start = dataclasses.replace(STOP, key="run/-/0/0/0/start:db/db1")
+        session.receive(SignedTask(task=task_bytes(start), sequence=1))
+        assert isinstance(await anext(answers), TaskAccepted)
+        session.receive(Beat(sequence=1, sent_ns=0))
+        assert not told, "it starts still"
+        go.set()
+        async for message in answers:
+            if isinstance(message, TaskDone):
+                break
+        session.receive(Beat(sequence=2, sent_ns=0))
+        assert told
+    finally:
+        session.end("cancelled", "the test is over", keep_data=False)
+        await session.ended.wait()
 
 
 async def test_an_outcome_that_is_too_large_is_answered_on_a_full_disk_too(

@@ -133,6 +133,10 @@ async def test_a_system_from_its_start_to_its_removal(case: Case, task_context: 
     with pytest.raises(TaskFault, match="nowhere") as caught:
         await run(task_context, endpoint, "SELECT * FROM nowhere")
     assert caught.value.code == "refused"
+    if case.engine in {"postgres", "mysql"}:  # an agent, or a coordinator, that was killed before it had the answer
+        await task_context.close(keep_data=True)
+        assert (await start()).fresh
+        task_context.resources["system:db"].answered()
     await task_context.close(keep_data=True)
     again = await start()
     assert not again.fresh
@@ -371,6 +375,7 @@ def test_a_snapshot_is_saved_restored_and_both_are_finished_after_an_interruptio
         (store / "snapshot").rename(store / "snapshot.saved")
         server.save_snapshot()
         ask(server.dsn, "UPDATE t SET n = 4")
+        server.answered()
     # State of a kill between the two renames: the old data is moved away, the restored data is not in place yet.
     (store / "snapshot").rename(store / "data.restored")
     (store / "data").rename(store / "data.old")
@@ -407,6 +412,7 @@ def test_a_snapshot_without_room_leaves_the_server_its_own(package_folder: Path)
             server.save_snapshot()
         assert caught.value.code == "disk_full"
         assert value(server.dsn, "SELECT 1") == 1
+        server.answered()
         assert [path.name for path in server.data.parent.iterdir()] == ["data"]
 
 

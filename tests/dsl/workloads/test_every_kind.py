@@ -33,6 +33,7 @@ from proveout.dsl.workloads.kinds import (
     division_problem,
     key_range,
     part_of,
+    same_rows,
     with_range,
     writes,
 )
@@ -158,6 +159,20 @@ def test_the_description_of_a_kind_agrees_with_what_is_built(kind: str) -> None:
 )
 def test_which_workloads_write(kind: str, parameters: dict[str, Any], changes: bool) -> None:
     assert writes(compiled(kind, parameters)) is changes
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "same"),
+    [
+        ("hlr", {"seed": 2}, False),
+        ("tprocc", {"procedures": True}, False),
+        ("tprocc", {"home": "all", "keying": True, "keys": "tpc", "mix": "paper", "thinking": True}, True),
+        ("tpcb", {"seed": 2}, True),
+        ("tptbm", {"seed": 2}, True),
+    ],
+)
+def test_which_workloads_run_on_the_same_rows(kind: str, parameters: dict[str, Any], same: bool) -> None:
+    assert same_rows(compiled(kind, {}), compiled(kind, parameters)) is same
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from proveout.dsl.workloads.kinds import has_tables
 from proveout.dsl.workloads.random_streams import rows_of_units, words
 from proveout.dsl.workloads.sql import KIND, Custom, Generator
 from proveout.dsl.workloads.sql_text import (
+    Column,
     binds,
     columns,
     fault,
@@ -71,6 +72,15 @@ def test_a_backslash_before_a_quote_is_an_escape_for_mysql_alone() -> None:
     assert positional(text, dialect="mysql") == (text.replace(":a", "$1"), ("a",))
     assert positional(r"SELECT 'C:\', :a, ':no'", dialect="postgres") == (r"SELECT 'C:\', $1, ':no'", ("a",))
     assert placed(r"SELECT '\'$1', $1", "?", "mysql") == (r"SELECT '\'$1', ?", (1,))
+
+
+@pytest.mark.parametrize("dialect", ["mysql", "oracle", "sqlite", "duckdb", "postgres", ""])
+def test_comments_are_those_of_the_engine(dialect: str) -> None:
+    """Nested ones are PostgreSQL's and DuckDB's; `--` begins one in MySQL with a space after it only."""
+    nests = dialect in {"duckdb", "postgres", ""}
+    assert positional("SELECT /* a /* b */ :a", dialect=dialect)[1] == (() if nests else ("a",))
+    assert positional("SELECT 5--:a\n", dialect=dialect)[1] == (("a",) if dialect == "mysql" else ())
+    assert positional("SELECT 5 -- :a", dialect=dialect)[1] == ()
 
 
 def test_a_comment_begins_at_a_hash_for_mysql_alone() -> None:
@@ -171,6 +181,7 @@ def test_table() -> None:
     assert made[0] == "t"
     typed = [(c.name, c.type, c.length) for c in made[1]]
     assert typed == [("id", "BIGINT", None), ("N a", "VARCHAR", 20), ("p", "NUMERIC", 8)]
+    assert table(scan("CREATE TABLE t (tags INTEGER[] NOT NULL)")) == ("t", (Column("tags", "", None),))
     assert table(scan("CREATE INDEX i ON t (a)")) is table(scan("SELECT 1")) is None
 
 
@@ -209,8 +220,10 @@ def assert_fits(values: list[Any], expected: dict[Any, float]) -> None:
     [
         ({"uniform": [1, 10]}, dict.fromkeys(range(1, 11), 1.0)),
         ({"uniform": [0.5, 0.75], "digits": 2}, dict.fromkeys([i / 100 for i in range(50, 76)], 1.0)),
+        ({"uniform": [0.05, 0.25], "digits": 1}, {0.1: 1.0, 0.2: 1.0}),
         ({"pick": ["a", "b", "c"]}, {"a": 1.0, "b": 1.0, "c": 1.0}),
         ({"pick": {"10": 7, "20": 2, "30": 1, "40": 0}}, {10: 7.0, 20: 2.0, 30: 1.0}),
+        ({"pick": {"07": 7, "20": 3}}, {"07": 7.0, "20": 3.0}),
         ({"zipf": [5, 24], "theta": 0.8}, {4 + r: r**-0.8 for r in range(1, 21)}),
     ],
     ids=str,
@@ -226,6 +239,8 @@ def test_fractions_and_wide_ranges(low: int, high: float) -> None:
     assert scipy.stats.kstest(values, scipy.stats.uniform(low, high - low).cdf).pvalue > P_MIN
     with pytest.raises(ValueError, match=r"wider than 2\^62 steps of 15 digits"):
         Generator.model_validate({"uniform": [0.0, 1e6], "digits": 15})
+    with pytest.raises(ValueError, match=r"\[0.55, 0.599\] has no number of 1 digit after the point"):
+        Generator.model_validate({"uniform": [0.55, 0.599], "digits": 1})
 
 
 def test_nurand_is_the_specifications() -> None:
