@@ -368,11 +368,11 @@ class LadderKeys(Measured):
 
     reload: Literal["each_repeat"] | None = Field(
         None,
-        description="each_repeat: restore the copy that the last populate saved, of each target, before each repeat.",
+        description="Restore the copy that the last populate saved, of each target, before each repeat.",
     )
     restart: Literal["each_repeat"] | None = Field(
         None,
-        description="each_repeat: restart the servers of the targets before each repeat, with their settings.",
+        description="Restart the servers of the targets before each repeat, with their settings.",
     )
     threads: Rungs | None = Field(None, description="The rungs: threads in total, over all clients.")
     processes: Rungs | None = Field(
