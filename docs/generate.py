@@ -241,8 +241,8 @@ def _type(field: Mapping[str, Any]) -> str:
     if "$ref" in field:
         name = field["$ref"].rsplit("/", 1)[1]
         return f"[{name}](#{name.lower()})"
-    if "enum" in field:
-        return " \\| ".join(f"`{_cell(str(value))}`" for value in field["enum"])
+    if values := field.get("enum", [field["const"]] if "const" in field else []):
+        return " \\| ".join(f"`{_cell(str(value))}`" for value in values)
     if union := field.get("anyOf", field.get("oneOf")):
         return " or ".join(dict.fromkeys(_type(each) for each in union if not _is_noise(each)))
     if field.get("type") == "array":

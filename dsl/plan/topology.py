@@ -134,8 +134,8 @@ class System(Element):
     )
     dsn: Text | None = key(  # compiled: that of the first of several instances
         None,
-        text="The address of a system that runs already; passwords as ${secrets.name}. Of SQLite: the absolute path of "
-        "a file on `host`, which must be there.",
+        text="The address of a system that runs already; passwords as ${secrets.name}. Of SQLite and DuckDB: the "
+        "absolute path of a file on `host`, which must be there.",
     )
     instances: Annotated[tuple[Text, ...], Form(min_length=2, max_length=INSTANCES_MAX)] = key(
         (),

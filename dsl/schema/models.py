@@ -282,7 +282,7 @@ class ReportEntry(Strict):
         "as text. Their tables are at the end of the report; no verdict reads them.",
     )
     charts: list[ChartEntry] = Field(  # type: ignore[valid-type]
-        default_factory=list, max_length=20, description="Figures of numbers that the plan names, after the others."
+        default_factory=list, max_length=20, description="Figures of numbers that the plan names, before all others."
     )
 
 

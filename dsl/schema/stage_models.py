@@ -367,10 +367,12 @@ class LadderKeys(Measured):
     )
 
     reload: Literal["each_repeat"] | None = Field(
-        None, description="Restore the copy that the last populate saved, of each target, before each repeat."
+        None,
+        description="Restore the copy that the last populate saved, of each target, before each repeat.",
     )
     restart: Literal["each_repeat"] | None = Field(
-        None, description="Restart the servers of the targets before each repeat, with the settings that they have."
+        None,
+        description="Restart the servers of the targets before each repeat, with their settings.",
     )
     threads: Rungs | None = Field(None, description="The rungs: threads in total, over all clients.")
     processes: Rungs | None = Field(
@@ -406,7 +408,8 @@ class LadderKeys(Measured):
     )
     repeat: Repeat = Field(
         Repeats(most=3),
-        description="Repeats of each rung; auto(3..10) buys repeats until the verdicts on this ladder are decided.",
+        description="Repeats of each rung, by default 3; auto(3..10): more until the verdicts on it are decided, or "
+        "hardly can be.",
     )
     seed: int | None = Field(None, ge=0, le=2**31 - 1, description="order: shuffled: the seed of the orders; 1.")
     with_: Id | None = Field(None, alias="with", description="order: interleaved: the ladder to take turns with.")

@@ -1,12 +1,15 @@
 """Packages with a workload, a driver and an engine of their own: checked, explained, and run from the command line.
 
 They are those of docs/extend/driver.md, docs/extend/workload.md and docs/extend/engine.md, whose code blocks are used
-unchanged.
+unchanged. The examples of the other pages are parts of modules: their names and calls are held against these modules.
 """
 
 from __future__ import annotations
 
+import ast
+import builtins
 import importlib.util
+import inspect
 import json
 import os
 import re
@@ -245,3 +248,43 @@ async def test_the_engines_page(engine: engines.Engine, tmp_path: Path, task_con
     ((*_, size),) = catalogue.parts() or ()
     assert size > 4096
     catalogue.close()
+
+
+@pytest.mark.parametrize(
+    ("page", "begin", "module"),
+    [
+        ("capture.md", "class LockObserver", "agent.engines.postgres.captures"),
+        ("capture.md", "async def locks", "agent.capture.databases"),
+        ("capture.md", "def locks_metrics", "coordinator.measure.captures"),
+        ("tuning-operation.md", "class Smt", "dsl.operations.kernel"),
+        ("stage-kind.md", "class CheckpointStage", "dsl.plan.stages"),
+        ("stage-kind.md", "def checkpoint_part", "coordinator.schedule.setup_stages"),
+        ("figure.md", "def tps_by_repeat", "core"),
+    ],
+)
+def test_names_and_calls_of_an_example_are_those_of_its_module(page: str, begin: str, module: str) -> None:
+    trees = [ast.parse(block) for block in blocks(DOCS / "extend" / page, "python")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    own = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    own |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+    known = {**vars(builtins), **vars(importlib.import_module(f"proveout.{module}"))}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            exec(ast.unparse(node), known)
+    (example,) = [
+        part
+        for tree in trees
+        for part in tree.body
+        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and begin.endswith(f" {part.name}")
+    ]
+    for node in ast.walk(example):
+        if isinstance(node, ast.Name):
+            assert node.id in own or node.id in known, node.id
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id not in {*own, *vars(builtins)}
+        ):
+            named = {keyword.arg: None for keyword in node.keywords if keyword.arg}
+            inspect.signature(known[node.func.id]).bind(*node.args, **named)

@@ -36,7 +36,8 @@ def ceiling(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="TARGET", help="An engine (postgres, sqlite, mysql: a throw-away server), a plan file, or a DSN."
+            metavar="TARGET",
+            help=f"An engine ({', '.join(PROVISIONED)}: a throw-away server), a plan file, or a DSN.",
         ),
     ],
     *,
