@@ -272,7 +272,11 @@ class NetworkPartition(Operation):
         return (f"{self.part} {ways[self.direction]} dropped (nftables), but not those of agents",)
 
     def steps(self, facts: Facts) -> Iterator[Found]:
-        if facts.ask(OutputQuery((NFT, "list", "table", "inet", self.table), fault=self.kind)).code == 0:
+        shown = facts.ask(OutputQuery((NFT, "list", "table", "inet", self.table), fault=self.kind))
+        if shown.code == 0:
+            return
+        if not any(text in shown.text for text in MISSING):  # as without the right to, which undoing would lack too
+            yield f"nft cannot be used on this host: {(shown.text.strip().splitlines() or ['no message'])[-1]}"
             return
         rules = tuple(self._rules(facts))
         if not rules:
@@ -391,7 +395,7 @@ class Delay(Operation):
                 found.append(self._command(name))
         makes = any(isinstance(one, Command) for one in found)
         if makes and (reason := facts.ask(QdiscQuery("netem"))) != "yes":
-            found.append(f"the kernel of this host cannot delay packets, as it has no netem: {reason}")
+            found.append(f"this host cannot delay packets by netem: {reason}")
         return found
 
     def _command(self, name: str) -> Command:

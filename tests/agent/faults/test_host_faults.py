@@ -26,7 +26,7 @@ from tuning_bench import disturbance
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy
 from proveout.agent.tuning import transaction as tuning_transaction
-from proveout.agent.tuning.fault_host import HostDisturbances
+from proveout.agent.tuning.fault_host import _PROBE, HostDisturbances
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.programs import Processes
 from proveout.agent.tuning.transaction import Transaction
@@ -401,7 +401,20 @@ def test_a_delay_is_for_interfaces_with_the_discipline_of_the_kernel() -> None:
     own = "eth1 has a queueing discipline of its own already: qdisc htb 1:"
     assert delayed("qdisc htb 1: root refcnt 2 r2q 10\n")[0] == (own,)
     assert delayed("Cannot find device", code=1)[0] == ("this host has no network interface eth1",)
-    assert "it has no netem: Error: x" in delayed("qdisc noqueue 0: root\n", netem="Error: x")[0][0]
+    assert "cannot delay packets by netem: Error: x" in delayed("qdisc noqueue 0: root\n", netem="Error: x")[0][0]
+
+
+@in_namespaces
+def test_a_fault_of_the_network_is_refused_without_the_right_to_undo_it() -> None:
+    """As in a container without CAP_NET_ADMIN: what failed to begin would be left as not healed."""
+    denied = "netlink: Error: cache initialization failed: Operation not permitted"
+    operation = NetworkPartition(between=[["a"], ["b"]])
+    query = OutputQuery(("nft", "list", "table", "inet", operation.table), fault="partition")
+    step = operation.changes(Facts({query: Output(code=1, text=f"\n{denied}\n")}))
+    assert step.refusals == (f"nft cannot be used on this host: {denied}",)
+    without = ("setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin")
+    probe = [*without, sys.executable, "-I", "-S", "-c", _PROBE, "netem"]
+    assert "CAP_NET_ADMIN" in subprocess.run(probe, capture_output=True, text=True, check=False).stderr
 
 
 def test_a_look_for_netem_that_cannot_begin_says_nothing_about_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,5 +438,5 @@ def test_a_delay_is_in_place_or_refused_where_the_kernel_has_no_netem(
         heal(host, journal)
     else:
         assert state.outcome == "refused"
-        assert "the kernel of this host cannot delay packets, as it has no netem" in state.lines[0]
+        assert "this host cannot delay packets by netem" in state.lines[0]
     assert "netem" not in ran("ip", "netns", "exec", a.namespace, "tc", "qdisc", "show", "dev", "eth1")
