@@ -461,8 +461,10 @@ class Transaction:
             )
         step = operation.changes(self.host.facts())
         if tuning.restart and (step.changes or step.restarts) and not step.refusals:
-            undo = UnitAction(unit=tuning.restart, verb="", undo="restart")
-            made = UnitAction(unit=tuning.restart, verb="restart")
+            if self.host.manager.fact(tuning.restart) is None:  # else undoing would fail as well
+                return Step(refusals=(f"this host has no unit {tuning.restart}, which would be restarted",))
+            undo = UnitAction(unit=tuning.restart, verb="", undo="try-restart")
+            made = UnitAction(unit=tuning.restart, verb="try-restart")
             return Step(changes=around(step.changes, undo, made) or (made,))
         return step
 

@@ -246,8 +246,13 @@ def test_a_dependent_unit_is_restarted_after_the_change_and_after_its_revert(roo
     (state,) = apply(host, journal, replace(SYSCTL, restart="tuned.service"))
     assert state.outcome == "applied"
     revert(host, journal)
-    assert units.done == ["restart tuned.service", "restart tuned.service"]
+    assert units.done == ["try-restart tuned.service", "try-restart tuned.service"], "what does not run stays so"
     assert seen == ["10", "60"]
+    (absent,) = apply(host, journal, replace(SYSCTL, restart="irqbalance.service"))
+    assert (absent.outcome, absent.lines) == (
+        "refused",
+        ("this host has no unit irqbalance.service, which would be restarted",),
+    )
 
 
 # ---- changes of others -----------------------------------------------------------------------------------------------
