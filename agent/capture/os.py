@@ -104,7 +104,8 @@ def whole_disks() -> frozenset[str]:
     disk with several paths the paths (nvme0c1n1), which every kernel counts; some count the disk (nvme0n1) as well."""
     if not BLOCK.is_dir():
         return frozenset()
-    names = {entry.name for entry in BLOCK.iterdir() if not entry.name.startswith(VIRTUAL_DISKS)}
+    own = (one.name for one in BLOCK.iterdir() if not (one.name.startswith(VIRTUAL_DISKS) or any(one.glob("slaves/*"))))
+    names = {name.replace("!", "/") for name in own}  # as /proc/diskstats has them: cciss/c0d0
     return frozenset(names - {"".join(path.groups()) for name in names if (path := _NVME_PATH.fullmatch(name))})
 
 
