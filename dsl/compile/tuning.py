@@ -41,7 +41,7 @@ class TuningEntry(Strict):
     restart: UnitName | None = Field(
         None,
         description="A systemd unit that takes the change up when it is restarted: after the change, and after its "
-        "undoing.",
+        "undoing, where it runs.",
     )
     destructive: bool = Field(False, description="Agree to the loss of data, where the operation can destroy it.")
 
