@@ -224,8 +224,11 @@ class NetworkPartition(Operation):
 
     @property
     def selectors(self) -> Sequence[Sequence[str]]:
-        """Both groups: each of their hosts drops packets."""
-        return self.between
+        """Both groups: each of their hosts drops packets, but where the other group is known by no address, as hosts of
+        this machine: these do it alone."""
+        if self.ends is None or any(end.loopback for end in self.ends):
+            return self.between
+        return [group for group, other in zip(self.between, self.ends[::-1], strict=True) if other.addresses]
 
     def placed(self, groups: Sequence[Sequence[Host]], systems: Mapping[str, System]) -> Self | Misfit:
         """With the addresses of both groups."""
