@@ -160,7 +160,8 @@ class FillDisk(Operation):
 # `partition` and `loss` drop packets between two groups of hosts with nftables, in a table of their own, which healing
 # deletes. Each host of both groups drops what comes from the other group and what it sends there, so that a host's
 # several networks are all cut: it has the addresses of the other hosts in the plan and those in the dsns of their
-# systems. Packets from and to the ports of agents always pass: the coordinator must reach them to heal.
+# systems. Packets from and to the ports of agents always pass: the coordinator must reach them to heal. Of a share each
+# packet has one draw, as it arrives; as it leaves only where its receiver does not know the sender's address.
 #
 # Hosts on one machine (`local`) share its loopback, which has other uses, so only packets from and to the ports of
 # systems are dropped there. Sources: nft(8); tc-netem(8).
@@ -221,6 +222,7 @@ class NetworkPartition(Operation):
     privileges = "root: a table of its own in nftables"
     of_fault = True
     kind: ClassVar[str] = "partition"
+    drops_share: ClassVar[bool] = False
 
     @property
     def selectors(self) -> Sequence[Sequence[str]]:
@@ -320,10 +322,12 @@ class NetworkPartition(Operation):
                 continue
             addresses = {one for name in other.addresses for one in facts.ask(AddressQuery(name))}
             peers = sorted(one for one in addresses - {*place.addresses} if not ipaddress.ip_address(one).is_loopback)
+            known = any({*place.addresses}.intersection(facts.ask(AddressQuery(name))) for name in own.addresses)
             for hook, side, way in (("output", "daddr", out), ("input", "saddr", back)):
+                end = "accept" if hook == "output" and known and self.drops_share else self.dropped
                 if self.direction in ("both", way):
                     for family, some in _families(peers):
-                        yield f"add rule inet {self.table} {hook} {family} {side} {_set(some)} {self.dropped}"
+                        yield f"add rule inet {self.table} {hook} {family} {side} {_set(some)} {end}"
 
     def _local(self) -> Iterator[str]:
         """Packets from and to the ports of systems on the loopback, once for each, as they arrive."""
@@ -348,6 +352,7 @@ class Loss(NetworkPartition):
     ] = Field(description="The part of the packets that is dropped, as `2%` or `0.5%`.")
 
     kind = "loss"
+    drops_share = True
 
     @property
     def dropped(self) -> str:
