@@ -290,7 +290,7 @@ class NetworkPartition(Operation):
             return
         chains = (
             f"add chain inet {self.table} {hook} {{ type filter hook {hook} priority -300; }}"
-            for hook in ("input", "output")
+            for hook in ("prerouting", "output")
         )
         made = "; ".join((f"add table inet {self.table}", *chains, *rules))
         undo = (NFT, f"delete table inet {self.table}")
@@ -302,7 +302,7 @@ class NetworkPartition(Operation):
         agents = {port for end in self.ends or () for port in end.agents} | ({facts.ask(PlaceQuery()).port} - {0})
         if found and agents:
             ports = _set(sorted(agents))
-            for hook in ("input", "output"):
+            for hook in ("prerouting", "output"):
                 for way in ("dport", "sport"):
                     yield f"add rule inet {self.table} {hook} tcp {way} {ports} accept"
         yield from found
@@ -323,7 +323,7 @@ class NetworkPartition(Operation):
             addresses = {one for name in other.addresses for one in facts.ask(AddressQuery(name))}
             peers = sorted(one for one in addresses - {*place.addresses} if not ipaddress.ip_address(one).is_loopback)
             known = any({*place.addresses}.intersection(facts.ask(AddressQuery(name))) for name in own.addresses)
-            for hook, side, way in (("output", "daddr", out), ("input", "saddr", back)):
+            for hook, side, way in (("output", "daddr", out), ("prerouting", "saddr", back)):
                 end = "accept" if hook == "output" and known and self.drops_share else self.dropped
                 if self.direction in ("both", way):
                     for family, some in _families(peers):
@@ -336,7 +336,7 @@ class NetworkPartition(Operation):
                 for side, way in (("dport", request), ("sport", answer)):
                     if self.direction in ("both", way):
                         ports = _set(own.loopback)
-                        yield f'add rule inet {self.table} input iif "lo" tcp {side} {ports} {self.dropped}'
+                        yield f'add rule inet {self.table} prerouting iif "lo" tcp {side} {ports} {self.dropped}'
 
 
 class Loss(NetworkPartition):

@@ -31,7 +31,9 @@ from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.programs import Processes
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.operations.change import Command
 from proveout.dsl.operations.facts import (
+    AddressQuery,
     BusyQuery,
     DisturbanceQuery,
     Fact,
@@ -44,6 +46,7 @@ from proveout.dsl.operations.facts import (
 )
 from proveout.dsl.operations.faults import Delay, NetworkPartition
 from proveout.dsl.operations.operation import Misfit
+from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.stages import Tuning
 from proveout.dsl.plan.topology import Host as PlanHost
 from proveout.dsl.plan.topology import System
@@ -356,6 +359,18 @@ def test_systems_on_one_machine_are_cut_at_their_ports(places: tuple[Place, Plac
             assert a.is_cut_from("127.0.0.1", DATABASE)
             assert a.reaches("127.0.0.1", DATABASE + 1)
         assert a.reaches("127.0.0.1", DATABASE)
+
+
+def test_what_arrives_is_dropped_before_it_is_forwarded_to_a_container() -> None:
+    """Such packets pass no chain of the hook input."""
+    operation = operation_of(cut("partition"))
+    place = PlaceFact(host="b", port=AGENT, addresses=(B,))
+    absent = Output(code=1, text="Error: No such file or directory")
+    answers = {PlaceQuery: place, AddressQuery: (A,), OutputQuery: absent}
+    (made,) = operation.changes(Facts(read=lambda query: answers[type(query)])).changes
+    assert isinstance(made, Command)
+    arriving = next(rule for rule in made.argv[1].split("; ") if "saddr" in rule)
+    assert arriving.endswith(f" prerouting ip saddr {{ {A} }} drop")
 
 
 def datagrams(one: Place, other: Place, count: int) -> int:
