@@ -419,6 +419,7 @@ class Transaction:
                 done.append(self._apply(tuning))
                 if done[-1].outcome in ("failed", "refused"):
                     return (done[-1], *revert(self.host, self.journal, after=mark))
+            self.watch("end")  # a cancellation during the last look is one before the end
             if self.journal.is_there:
                 self.journal.commit(after=mark)
         except BaseException:

@@ -255,6 +255,19 @@ def test_a_dependent_unit_is_restarted_after_the_change_and_after_its_revert(roo
     )
 
 
+def test_a_stop_during_the_last_verification_undoes_all(root: Path, journal: UndoJournal) -> None:
+    before, steps = picture(root), list[str]()
+
+    def watch(step: str) -> None:
+        if steps and steps[-1].endswith("verify"):
+            raise Stopped(step)
+        steps.append(step)
+
+    with pytest.raises(Stopped):
+        Transaction(host=host_in(root), journal=journal, run="r", watch=watch).apply([SYSCTL])
+    assert picture(root) == before
+
+
 # ---- changes of others -----------------------------------------------------------------------------------------------
 
 
