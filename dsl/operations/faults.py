@@ -322,7 +322,8 @@ class NetworkPartition(Operation):
                 continue
             addresses = {one for name in other.addresses for one in facts.ask(AddressQuery(name))}
             peers = sorted(one for one in addresses - {*place.addresses} if not ipaddress.ip_address(one).is_loopback)
-            known = any(one in place.addresses for name in own.addresses for one in facts.ask(AddressQuery(name)))
+            here = {*place.addresses, "127.0.1.1"}  # the latter is a host's own name in /etc/hosts of Debian
+            known = any(one in here for name in own.addresses for one in facts.ask(AddressQuery(name)))
             for hook, side, way in (("output", "daddr", out), ("prerouting", "saddr", back)):
                 end = "accept" if hook == "output" and known and self.drops_share else self.dropped
                 if self.direction in ("both", way):

@@ -361,6 +361,17 @@ def test_systems_on_one_machine_are_cut_at_their_ports(places: tuple[Place, Plac
         assert a.reaches("127.0.0.1", DATABASE)
 
 
+def test_a_packet_of_a_loss_has_one_draw_where_a_host_knows_its_own_name_as_loopback() -> None:
+    names = {"a.lab": ("127.0.1.1",), B: (B,)}
+    place, absent = PlaceFact(host="a", port=0, addresses=(A,)), Output(code=1, text="No such file or directory")
+    ends = [{"hosts": [of], "addresses": [at], "agents": [], "loopback": []} for of, at in (("a", "a.lab"), ("b", B))]
+    operation = operation_of(disturbance("loss", between=[["a"], ["b"]], share="2%", ends=ends))
+    answers = {PlaceQuery: lambda _: place, AddressQuery: lambda of: names[of.name], OutputQuery: lambda _: absent}
+    (made,) = operation.changes(Facts(read=lambda query: answers[type(query)](query))).changes
+    assert isinstance(made, Command)
+    assert made.argv[1].count("numgen random") == 1
+
+
 def test_what_arrives_is_dropped_before_it_is_forwarded_to_a_container() -> None:
     """Such packets pass no chain of the hook input."""
     operation = operation_of(cut("partition"))
