@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,8 +24,10 @@ SECTOR_BYTES = 512
 FILE_BYTES_MAX = 1 << 20
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 BLOCK = Path("/sys/block")
+INTERFACES = Path("/sys/class/net")
 NETWORK_NAMESPACE = Path("/proc/self/ns/net")
 VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd")
+_NVME_PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
 
 
 _DISK: Mapping[str, tuple[int, int, int]] = {
@@ -81,12 +84,12 @@ def parse_disks(text: str, whole: frozenset[str]) -> Iterator[Reading]:
             yield from _named("disk", values, fields[2])
 
 
-def parse_network(text: str) -> Iterator[Reading]:
-    """The lines of /proc/net/dev but lo."""
+def parse_network(text: str, without: frozenset[str]) -> Iterator[Reading]:
+    """The lines of /proc/net/dev but those of `without`."""
     for line in text.splitlines()[2:]:
         name, _, rest = line.partition(":")
         fields = rest.split()
-        if name.strip() != "lo":
+        if name.strip() not in without:
             yield from _named("network", {metric: int(fields[at]) for metric, at in _NETWORK.items()}, name.strip())
 
 
@@ -97,23 +100,31 @@ def parse_pressure(text: str, resource: str) -> Iterator[Reading]:
 
 
 def whole_disks() -> frozenset[str]:
-    """Block devices that are disks of their own: no partitions, no mappings of other devices, no memory."""
+    """Block devices that are disks of their own: no partitions, no mappings of other devices, no memory. Of an NVMe
+    disk with several paths the paths (nvme0c1n1), which every kernel counts; some count the disk (nvme0n1) as well."""
     if not BLOCK.is_dir():
         return frozenset()
-    return frozenset(entry.name for entry in BLOCK.iterdir() if not entry.name.startswith(VIRTUAL_DISKS))
+    own = (one.name for one in BLOCK.iterdir() if not (one.name.startswith(VIRTUAL_DISKS) or any(one.glob("slaves/*"))))
+    names = {name.replace("!", "/") for name in own}  # as /proc/diskstats has them: cciss/c0d0
+    return frozenset(names - {"".join(path.groups()) for name in names if (path := _NVME_PATH.fullmatch(name))})
+
+
+def stacked_interfaces() -> frozenset[str]:
+    """lo, and interfaces on others (bonds, VLANs, bridges), whose packets are counted there."""
+    return frozenset({"lo", *(lower.parent.name for lower in INTERFACES.glob("*/lower_*"))})
 
 
 class Counters:
     """The open files with their parsers; a file that this kernel has not is left out."""
 
     def __init__(self) -> None:
-        disks = whole_disks()
+        disks, stacked = whole_disks(), stacked_interfaces()
         parsers: list[tuple[str, Callable[[str], Iterable[Reading]]]] = [
             ("/proc/stat", parse_cpu),
             ("/proc/meminfo", parse_memory),
             ("/proc/loadavg", parse_load_average),
             ("/proc/diskstats", lambda text: parse_disks(text, disks)),
-            ("/proc/net/dev", parse_network),
+            ("/proc/net/dev", lambda text: parse_network(text, stacked)),
             *((f"/proc/pressure/{name}", partial(parse_pressure, resource=name)) for name in ("cpu", "io", "memory")),
         ]
         self._files = [(descriptor, parse) for path, parse in parsers if (descriptor := _open(path)) is not None]
@@ -355,8 +366,8 @@ def _read(path: str) -> bytes:
 # `ours.servers_…` are those of the embedded database servers of this agent, `ours.load_…` those of its load and
 # populate workers.
 #
-# Disks are whole disks: no partitions, loop, ram, dm or md devices. Interfaces are all but lo. proveout's own process
-# tree is agents, load workers and embedded servers.
+# Disks are whole disks: no partitions, loop, ram, dm or md devices. Interfaces are all but lo and those on others.
+# proveout's own process tree is agents, load workers and embedded servers.
 #
 # user + system + iowait + idle + steal is all CPU time there is. The pressure metrics are absent where the kernel has
 # no PSI. The first sample is taken when the capture starts, before the load is armed, and the last when it is finished,

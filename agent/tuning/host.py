@@ -373,9 +373,11 @@ class Host:
                     self.files.put(path, back_to)
                 else:
                     self.files.write(path, change.content, change.mode, change.owner, change.group)
+            case SetText() if back_to is None:
+                self._set(change)
             case SetText(path=path):
-                if change.part != ("make" if back_to else "undo"):
-                    self.texts.write(path, change.before if back_to else change.after)
+                if change.part != "make":
+                    self.texts.write(path, change.before)
             case UnitAction(unit=unit):
                 if verb := change.undo if back_to else change.verb:
                     self.manager.act(unit, verb)
@@ -394,6 +396,18 @@ class Host:
                 (self.disturbed.undo if back_to else self.disturbed.make)(change)
             case _:
                 assert_never(change)
+
+    def _set(self, change: SetText) -> None:
+        """Set an attribute. TaskFault where the kernel makes another value of it (a rounded time, one of three
+        numbers): it is set back at once, as it would later be taken for the change of another process."""
+        if change.part == "undo":
+            return
+        self.texts.write(change.path, change.after)
+        now = " ".join((self.texts.read(change.path) or "").split())
+        if change.part == "" and not holds(now, change.after) and not holds(now, change.before):
+            self.texts.write(change.path, change.before)
+            what = f"{change.path} was {now or 'empty'} after it was set to {change.after}, so it was set back"
+            raise TaskFault("refused", what, way_out="give a value that the kernel keeps as it is")
 
     def validate(self, change: Change) -> None:
         """Run the policy's validator on the new content of a file before the file is replaced.

@@ -279,8 +279,6 @@ def _compare_unit(host: Host, change: UnitAction) -> Found:
 
 def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:  # noqa: PLR0911 - one per way it can go
     """Undo a change; (outcome, text for the log)."""
-    if elsewhere := _of_another_network(entry):
-        return elsewhere
     if isinstance(entry.change, Command) and entry.change.device and not entry.change.undo:
         written = entry.change.argv[0].rpartition("/")[2]
         return "kept", f"the former data of {entry.change.device} cannot be restored: {written} has overwritten it"
@@ -288,6 +286,8 @@ def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:  # noqa: PLR09
         return "kept", f"what {_subject(entry)} has done stays: the plan has no program that undoes it"
     databases = host.databases.of(entry.run)
     try:
+        if elsewhere := _of_another_network(host, entry):
+            return elsewhere
         if isinstance(entry.change, WriteFile):
             host.files.sweep(entry.change.path)
         found = compare(host, entry)
@@ -309,11 +309,15 @@ def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:  # noqa: PLR09
     return "reverted", ""
 
 
-def _of_another_network(entry: Entry) -> tuple[TuningOutcome, str] | None:
-    """Outcome for a parameter of another network namespace; None for all other changes."""
+def _of_another_network(host: Host, entry: Entry) -> tuple[TuningOutcome, str] | None:
+    """Outcome for a parameter of another network namespace; None for all other changes, and for one that the same
+    namespace of this boot has again, from a file of /etc/sysctl.d."""
     if not (isinstance(entry.change, SetText) and entry.change.path.startswith(NET)) or entry.net == network():
         return None
     if network_is_gone(entry.net):
+        same = entry.net.partition(":")[2] == network().partition(":")[2]
+        if same and holds(host.texts.read(entry.change.path), entry.change.after):
+            return None
         return "reverted", f"{entry.change.path} no longer exists: its network namespace has ended"
     return "residue", f"{entry.change.path} belongs to another network namespace: an agent in it must undo the change"
 
@@ -415,6 +419,7 @@ class Transaction:
                 done.append(self._apply(tuning))
                 if done[-1].outcome in ("failed", "refused"):
                     return (done[-1], *revert(self.host, self.journal, after=mark))
+            self.watch("end")  # a cancellation during the last look is one before the end
             if self.journal.is_there:
                 self.journal.commit(after=mark)
         except BaseException:
@@ -461,8 +466,10 @@ class Transaction:
             )
         step = operation.changes(self.host.facts())
         if tuning.restart and (step.changes or step.restarts) and not step.refusals:
-            undo = UnitAction(unit=tuning.restart, verb="", undo="restart")
-            made = UnitAction(unit=tuning.restart, verb="restart")
+            if self.host.manager.fact(tuning.restart) is None:  # else undoing would fail as well
+                return Step(refusals=(f"this host has no unit {tuning.restart}, which would be restarted",))
+            undo = UnitAction(unit=tuning.restart, verb="", undo="try-restart")
+            made = UnitAction(unit=tuning.restart, verb="try-restart")
             return Step(changes=around(step.changes, undo, made) or (made,))
         return step
 

@@ -41,7 +41,7 @@ class TuningEntry(Strict):
     restart: UnitName | None = Field(
         None,
         description="A systemd unit that takes the change up when it is restarted: after the change, and after its "
-        "undoing.",
+        "undoing, where it runs.",
     )
     destructive: bool = Field(False, description="Agree to the loss of data, where the operation can destroy it.")
 
@@ -225,6 +225,8 @@ def one_agent_per_machine(plan: Plan) -> Plan:
     """The plan with each tuning of local hosts on one of them, the first that is tuned: they are one machine, and one
     agent keeps the order in which it is changed and set back. What tunes a system stays with the agent of that system's
     host."""
+    from proveout.dsl.operations.table import operation_of  # noqa: PLC0415 - not for every plan
+
     every = (*plan.tunings, *(one for stage in plan.stages for one in stage.changes))
     tuned = {host for tuning in every if not tuning.system for host in tuning.hosts}
     local = [host.name for host in plan.hosts if host.is_local and host.name in tuned]
@@ -232,10 +234,12 @@ def one_agent_per_machine(plan: Plan) -> Plan:
         return plan
 
     def moved(tunings: tuple[Tuning, ...]) -> tuple[Tuning, ...]:
-        return tuple(one if one.system else replace(one, hosts=with_first(one.hosts)) for one in tunings)
+        return tuple(one if one.system else replace(one, hosts=with_first(one)) for one in tunings)
 
-    def with_first(hosts: Sequence[str]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(local[0] if host in local else host for host in hosts))
+    def with_first(one: Tuning) -> tuple[str, ...]:
+        own = [host for host in one.hosts if host in local]
+        first = own if operation_of(one).selectors else local  # it finds its part by the name of a host of its own
+        return tuple(dict.fromkeys(first[0] if host in own else host for host in one.hosts))
 
     def moved_in(stage: Stage) -> Stage:
         match stage:

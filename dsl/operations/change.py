@@ -83,7 +83,7 @@ class SetText:
     kind: Literal["set_text"] = "set_text"
 
 
-UnitVerb: TypeAlias = Literal["start", "stop", "restart", "reload", "enable", "disable"]
+UnitVerb: TypeAlias = Literal["start", "stop", "try-restart", "reload", "enable", "disable"]
 
 
 @record

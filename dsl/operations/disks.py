@@ -385,6 +385,8 @@ _ALL_OF = (
 _ON_DISKS = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "gfs2", "jfs", "ocfs2", "vfat", "xfs"})
 """Filesystems of the kernel that lie on a block device. mount(8) starts a helper for a type that it does not know
 (`fuse.NAME` is a program), and with some others a folder that all users can write to is laid over another."""
+_ON_SEVERAL = frozenset({"bcachefs", "btrfs"})
+"""Those that may lie on several devices, each of which has the label."""
 _ON_SERVERS = frozenset({"nfs", "nfs4"})
 MOUNT_NFS = "/usr/sbin/mount.nfs"
 _EXPORT = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]):(/[A-Za-z0-9._+@=,-]+)+")
@@ -502,6 +504,9 @@ class Mount(Operation):
     def _reasons(self, facts: Facts, fstab: FileFact, mounted: str) -> Iterator[str]:
         """The reasons against the file, the folder, the device or the server; `mounted` is what is mounted there."""
         real = facts.link(self.device) if self.device.startswith("/") else ""
+        tag, of, name = self.device.partition("=")
+        if of and real == "" and mounted and self.type not in _ON_SEVERAL:
+            real = facts.link(f"/dev/disk/by-{tag.lower()}/{name}") or ""  # made by udev, for LABEL and its like
         if fstab.kind != "file":
             yield f"{FSTAB} is not there, or no file"
         if facts.link(self.at) != self.at:

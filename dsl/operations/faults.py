@@ -160,7 +160,8 @@ class FillDisk(Operation):
 # `partition` and `loss` drop packets between two groups of hosts with nftables, in a table of their own, which healing
 # deletes. Each host of both groups drops what comes from the other group and what it sends there, so that a host's
 # several networks are all cut: it has the addresses of the other hosts in the plan and those in the dsns of their
-# systems. Packets from and to the ports of agents always pass: the coordinator must reach them to heal.
+# systems. Packets from and to the ports of agents always pass: the coordinator must reach them to heal. Of a share each
+# packet has one draw, as it arrives; as it leaves only where its receiver does not know the sender's address.
 #
 # Hosts on one machine (`local`) share its loopback, which has other uses, so only packets from and to the ports of
 # systems are dropped there. Sources: nft(8); tc-netem(8).
@@ -221,11 +222,15 @@ class NetworkPartition(Operation):
     privileges = "root: a table of its own in nftables"
     of_fault = True
     kind: ClassVar[str] = "partition"
+    drops_share: ClassVar[bool] = False
 
     @property
     def selectors(self) -> Sequence[Sequence[str]]:
-        """Both groups: each of their hosts drops packets."""
-        return self.between
+        """Both groups: each of their hosts drops packets, but where the other group is known by no address, as hosts of
+        this machine: these do it alone."""
+        if self.ends is None or any(end.loopback for end in self.ends):
+            return self.between
+        return [group for group, other in zip(self.between, self.ends[::-1], strict=True) if other.addresses]
 
     def placed(self, groups: Sequence[Sequence[Host]], systems: Mapping[str, System]) -> Self | Misfit:
         """With the addresses of both groups."""
@@ -272,7 +277,11 @@ class NetworkPartition(Operation):
         return (f"{self.part} {ways[self.direction]} dropped (nftables), but not those of agents",)
 
     def steps(self, facts: Facts) -> Iterator[Found]:
-        if facts.ask(OutputQuery((NFT, "list", "table", "inet", self.table), fault=self.kind)).code == 0:
+        shown = facts.ask(OutputQuery((NFT, "list", "table", "inet", self.table), fault=self.kind))
+        if shown.code == 0:
+            return
+        if not any(text in shown.text for text in MISSING):  # as without the right to, which undoing would lack too
+            yield f"nft cannot be used on this host: {(shown.text.strip().splitlines() or ['no message'])[-1]}"
             return
         rules = tuple(self._rules(facts))
         if not rules:
@@ -281,7 +290,7 @@ class NetworkPartition(Operation):
             return
         chains = (
             f"add chain inet {self.table} {hook} {{ type filter hook {hook} priority -300; }}"
-            for hook in ("input", "output")
+            for hook in ("prerouting", "output")
         )
         made = "; ".join((f"add table inet {self.table}", *chains, *rules))
         undo = (NFT, f"delete table inet {self.table}")
@@ -293,7 +302,7 @@ class NetworkPartition(Operation):
         agents = {port for end in self.ends or () for port in end.agents} | ({facts.ask(PlaceQuery()).port} - {0})
         if found and agents:
             ports = _set(sorted(agents))
-            for hook in ("input", "output"):
+            for hook in ("prerouting", "output"):
                 for way in ("dport", "sport"):
                     yield f"add rule inet {self.table} {hook} tcp {way} {ports} accept"
         yield from found
@@ -313,10 +322,13 @@ class NetworkPartition(Operation):
                 continue
             addresses = {one for name in other.addresses for one in facts.ask(AddressQuery(name))}
             peers = sorted(one for one in addresses - {*place.addresses} if not ipaddress.ip_address(one).is_loopback)
-            for hook, side, way in (("output", "daddr", out), ("input", "saddr", back)):
+            here = {*place.addresses, "127.0.1.1"}  # the latter is a host's own name in /etc/hosts of Debian
+            known = any(one in here for name in own.addresses for one in facts.ask(AddressQuery(name)))
+            for hook, side, way in (("output", "daddr", out), ("prerouting", "saddr", back)):
+                end = "accept" if hook == "output" and known and self.drops_share else self.dropped
                 if self.direction in ("both", way):
                     for family, some in _families(peers):
-                        yield f"add rule inet {self.table} {hook} {family} {side} {_set(some)} {self.dropped}"
+                        yield f"add rule inet {self.table} {hook} {family} {side} {_set(some)} {end}"
 
     def _local(self) -> Iterator[str]:
         """Packets from and to the ports of systems on the loopback, once for each, as they arrive."""
@@ -325,7 +337,7 @@ class NetworkPartition(Operation):
                 for side, way in (("dport", request), ("sport", answer)):
                     if self.direction in ("both", way):
                         ports = _set(own.loopback)
-                        yield f'add rule inet {self.table} input iif "lo" tcp {side} {ports} {self.dropped}'
+                        yield f'add rule inet {self.table} prerouting iif "lo" tcp {side} {ports} {self.dropped}'
 
 
 class Loss(NetworkPartition):
@@ -341,6 +353,7 @@ class Loss(NetworkPartition):
     ] = Field(description="The part of the packets that is dropped, as `2%` or `0.5%`.")
 
     kind = "loss"
+    drops_share = True
 
     @property
     def dropped(self) -> str:
@@ -391,7 +404,7 @@ class Delay(Operation):
                 found.append(self._command(name))
         makes = any(isinstance(one, Command) for one in found)
         if makes and (reason := facts.ask(QdiscQuery("netem"))) != "yes":
-            found.append(f"the kernel of this host cannot delay packets, as it has no netem: {reason}")
+            found.append(f"this host cannot delay packets by netem: {reason}")
         return found
 
     def _command(self, name: str) -> Command:

@@ -23,7 +23,6 @@ from pydantic_core import CoreSchema
 from proveout.core import units
 from proveout.dsl.operations.change import Command, UnitAction, UnitVerb
 from proveout.dsl.operations.facts import Facts, OutputQuery, PackageQuery, UnitFact, UnitQuery
-from proveout.dsl.operations.kernel import SETTING_SCHEMA
 from proveout.dsl.operations.operation import (
     ACCOUNT,
     CONF_NAME,
@@ -59,9 +58,8 @@ def _file_value(value: object) -> object:
     return no_control(value)
 
 
-Word: TypeAlias = Annotated[
-    str, BeforeValidator(_file_value), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]})
-]
+NUMBER_OR_TEXT = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]})
+Word: TypeAlias = Annotated[str, BeforeValidator(_file_value), NUMBER_OR_TEXT]
 
 
 def rendered(template: str, values: Mapping[str, str]) -> str:
@@ -293,7 +291,7 @@ Name: TypeAlias = Annotated[
 Section: TypeAlias = Annotated[
     str, matching(r"[A-Za-z0-9]([A-Za-z0-9 _.:-]{0,78}[A-Za-z0-9_.:-])?", "`{value}` is not the name of a section")
 ]
-Text: TypeAlias = Annotated[str, BeforeValidator(_value), WithJsonSchema(SETTING_SCHEMA)]
+Text: TypeAlias = Annotated[str, BeforeValidator(_value), NUMBER_OR_TEXT]
 
 
 class IniSection(Operation):
@@ -310,6 +308,11 @@ class IniSection(Operation):
     create: bool = Field(False, description="Add the section at the end of the file where there is none.")
 
     privileges = "may write the ini file"
+
+    @classmethod
+    def reshape(cls, block: Map) -> Map:
+        """The block with the numbers of `set` as the plan writes them."""
+        return numbers_as_text(block, "set")
 
     def targets(self) -> Mapping[str, str]:
         return {f"{self.file} [{self.section.lower()}] {key.lower()}": value for key, value in self.set.items()}

@@ -76,7 +76,7 @@ class Mtu(Operation):
         if master := facts.paths(f"{NET}/{name}/master"):
             yield f"{name} is a port of another interface, whose MTU it has ({master[0]}): set that one's"
             return
-        ipv6 = facts.text(f"/proc/sys/net/ipv6/conf/{name.replace('/', '.')}/mtu")
+        ipv6 = facts.text(f"/proc/sys/net/ipv6/conf/{name}/mtu")
         if ipv6 is not None and ipv6 != str(now):
             yield f"the IPv6 MTU of {name} is {ipv6}, not {now}: the kernel would change it, and nothing sets it back"
         for above in _named(facts.paths(f"{NET}/{name}/upper_*"), "upper_"):

@@ -106,12 +106,13 @@ class Restart(Strict):
 @dataclass(frozen=True, slots=True)
 class _Now:
     """A parameter: the value of the instances (one unless they differ), and the file's value in this scope (for all of
-    them, or for the one); `for_one` are instances with a stored value of their own."""
+    them, or for the one), that of a list with commas; `for_one` are instances with a stored value of their own."""
 
     running: tuple[str, ...]
     modifiable: str
     stored: str | None
     for_one: tuple[str, ...]
+    is_list: bool
 
     @property
     def is_immediate(self) -> bool:
@@ -208,11 +209,13 @@ class OracleParameters(SystemOperation):
         bound, _ = _BOUNDS.get(name, ("", ""))
         above = any(row[0] == bound and _above(self.settings[name], row[2] or "") for row in facts.ask(self._running))
         only_stored = above or name in STORED_ONLY or is_hidden(name)
+        here = [row[2] or "" for row in stored if row[1] == self._sid]
         return _Now(
             running=tuple(dict.fromkeys(row[2] or "" for row in running)),
             modifiable="FALSE" if only_stored or not running else running[0][3] or "",
-            stored=next((row[2] or "" for row in stored if row[1] == self._sid), None),
+            stored=", ".join(here) if here else None,
             for_one=tuple(dict.fromkeys(row[1] or "" for row in stored if row[1] != "*")),
+            is_list=len(here) > 1,
         )
 
     # ---- changes ---------------------------------------------------------------------------------------------------
@@ -298,6 +301,8 @@ class OracleParameters(SystemOperation):
             return f"the instances run with different values of {name}: {', '.join(now.running)}"
         if now.for_one and self.instance is None:
             return f"{name} is stored for {', '.join(now.for_one)} alone, which comes before what is stored for all"
+        if now.is_list and not _same(now.stored or "", value):
+            return f"{name} is stored as a list, {now.stored}, which could not be written back"
         pending = now.stored is not None and now.running and not _same(now.stored, now.running[0])
         if self.restart_by is not None and pending and not _same(now.stored or "", value):
             runs = f"{name} is stored as {now.stored}, but runs with {now.running[0]}"

@@ -202,7 +202,7 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
 LITERAL_PASSWORD = "a literal password"  # noqa: S105 - words of a message
 """The begin of a message about a line that no message shows."""
 _PASSWORD = re.compile(
-    r"(://[^:/@\s]*:|\b\w+/(?=[^/@\s]+@))(?!\$)([^/@\s&;\"]+)"
+    r"(://[^:/@\s]*:(?=.{0,300}@)|\b\w+/(?=[^/@\s]+@))(?!\$)([^/@\s&;\"]+)"
     r"|((?:password|passwd|pwd)[\"']?\s*[:=]\s*[\"']?)(?![\[{$])((?<=\")[^\"]*|(?<=')[^']*|[^\s&;\"]+)",
     re.I,
 )

@@ -417,12 +417,42 @@ def missing_table(model: Custom, dialect: str | None) -> str | None:
     return next((f"table `{name}` has no `create` for {dialect}" for name in lacking), None)
 
 
-_WHOLE_TYPES = frozenset({"SMALLINT", "INTEGER", "INT", "BIGINT", "INT2", "INT4", "INT8", "TINYINT", "MEDIUMINT"})
 _RESERVED = frozenset({
     "all", "and", "as", "check", "create", "default", "distinct", "else", "from", "group", "having", "in", "into",
     "not", "null", "on", "or", "order", "select", "table", "then", "to", "union", "unique", "where",
 })  # fmt: skip
 """Words that no engine takes as a name without quotes."""
+
+
+def too_large(model: Custom, dialect: str | None) -> str | None:
+    """The column that has not room for the whole numbers of its generator, None when all have; those of SQLite and
+    Oracle hold any. MySQL's may be unsigned."""
+    for name, table in model.tables.items() if dialect in ("duckdb", "mysql", "postgres") else ():
+        generators = {column.lower(): one for column, one in table.columns.items()}
+        for text in text_for(table.create, str(dialect)) or ():
+            _, columns = sql_text.table(sql_text.scan(text, str(dialect))) or ("", ())
+            for column in columns:
+                one, bits = generators.get(column.name.lower()), _WHOLE_TYPES.get(column.type)
+                if one is None or bits is None or one.bounds is None:
+                    continue
+                low, high = one.bounds if one.sequence is None else (one.sequence, _last(one, table.rows))
+                if low < -(2 ** (bits - 1)) or high >= 2 ** (bits if dialect == "mysql" else bits - 1):
+                    kind, gives = column.type.lower(), f"{one.source} gives {low:,} to {high:,}"
+                    return f"`{column.name}` of {name} is {kind}, of {bits} bits, but {gives}"
+    return None
+
+
+def _last(one: Generator, rows: int) -> int:
+    """The largest value of a sequence in a table."""
+    last = (one.sequence or 0) + (one.step or 1) * ((rows - 1) // (one.each or 1))
+    return last if one.until is None else min(last, one.until)
+
+
+_WHOLE_TYPES = {
+    "TINYINT": 8, "SMALLINT": 16, "INT2": 16, "MEDIUMINT": 24, "INTEGER": 32, "INT": 32, "INT4": 32,
+    "BIGINT": 64, "INT8": 64,
+}  # fmt: skip
+"""Types of whole numbers -> bits."""
 _CHAR_TYPES = frozenset({"CHAR", "VARCHAR", "VARCHAR2", "CHARACTER", "NCHAR", "NVARCHAR2"})
 
 
@@ -658,7 +688,7 @@ KIND = WorkloadExtension(
     tables_in_plan=True,
     load_only=frozenset({"binds", "in_order", "transactions"}),
     in_order=lambda model: model.in_order,
-    engine_problem=lambda model, engine: missing_table(model, engines.of(engine).dialect),
+    engine_problem=lambda model, engine: missing_table(model, of := engines.of(engine).dialect) or too_large(model, of),
     load_problem=lambda model, engine: missing_text(model, engines.of(engine).dialect),
     check=check_sql,
 )

@@ -415,3 +415,16 @@ def test_no_starter_declares_what_it_does_not_use_and_a_timesten_that_cannot_be_
     assert [note.message for note in with_notes("tptbm-exalogic-lab")[1]] == [
         f"note: TimesTen 11.2.1.8.3 of {nodes} {OLD}: proveout drives 22.1.1.25 or newer"
     ]
+
+
+def test_a_partition_from_a_remote_host_is_made_by_the_local_one_that_it_names(tmp_path: Path) -> None:
+    """No address leads from the remote host to this machine, where the tuning is by the agent of another host."""
+    hosts = {name: {"roles": [name], "address": "local"} for name in ("observer", "client")}
+    hosts["server"] = {"roles": ["server"], "address": "db1.lab:7443"}
+    system = {"engine": "postgres", "host": "server", "dsn": "host=db1.lab dbname=x user=y"}
+    cut = {"name": "cut", "at": "1s", "for": "1s", "partition": {"between": ["role:client", "role:server"]}}
+    tuned = {"name": "s", "on": ["observer", "client"], "sysctl": {"vm.swappiness": 10}}
+    one = document(ladder("l", measure="9s", faults=[cut]), tuning=[tuned])
+    plan = made(tmp_path, {**one, "topology": {"hosts": hosts, "systems": {"db": system}}})
+    (stage,) = (found for found in plan.stages if isinstance(found, Ladder))
+    assert [tuning.hosts for tuning in (*plan.tunings, *stage.faults[0].tunings)] == [("observer",), ("client",)]

@@ -108,6 +108,9 @@ def test_a_line_of_many_problems_is_searched_for_passwords_once() -> None:
     loads(b'a: {b: 01, db_password: x/y@z, "pwd": "x y", passwd: ${secrets.z}}', "p.yaml", (others := Problems()))
     lines = [one.source_line for one in others.error().problems]
     assert set(lines) == {'a: {b: 01, db_password: ****** "pwd": "***", passwd: ${secrets.z}}'}
+    loads(b"a: [01, http://h:9100/m]\nb: [02, http://u:p/w@h:1]", "p.yaml", (urls := Problems()))
+    lines = [one.source_line for one in urls.error().problems]
+    assert lines == ["a: [01, http://h:9100/m]", "b: [02, http://u:*/w@h:1]"]
 
 
 def test_aliases_expand_up_to_the_limit() -> None:

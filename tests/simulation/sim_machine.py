@@ -293,7 +293,7 @@ class SimUnits(Systemd):
         if now is None:
             raise TaskFault("fault", f"systemctl {verb} {unit} failed with exit code 5: Unit {unit} not loaded.")
         machine.wrote(unit)
-        if verb in ("start", "stop", "restart"):
+        if verb in ("start", "stop"):
             now = replace(now, active=verb != "stop")
         if verb in ("enable", "disable"):
             now = replace(now, enabled=verb == "enable")

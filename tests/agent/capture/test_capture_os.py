@@ -71,7 +71,7 @@ def test_counters_of_the_kernel_are_read(monkeypatch: pytest.MonkeyPatch) -> Non
         ("disk.write_bytes_total", "vda"): 4000 * 512,
         ("disk.busy_s_total", "vda"): 0.09,
     }
-    assert table(capture_os.parse_network(NET)) == {
+    assert table(capture_os.parse_network(NET, frozenset({"lo"}))) == {
         ("network.received_bytes_total", "eth0"): 1234,
         ("network.received_packets_total", "eth0"): 10,
         ("network.sent_bytes_total", "eth0"): 5678,
@@ -79,6 +79,19 @@ def test_counters_of_the_kernel_are_read(monkeypatch: pytest.MonkeyPatch) -> Non
     }
     assert table(capture_os.parse_pressure(PRESSURE, "io")) == {("pressure.io_us_total", ""): 3906943}
     assert table(capture_os.parse_load_average("4.75 1.98 0.81 5/510 16157\n")) == {("load_average.1m", ""): 4.75}
+
+
+def test_no_disk_and_no_interface_is_counted_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The paths of an NVMe disk instead of the disk, the disk below a cache; the ports of a bond instead of it and of the
+    VLAN on it."""
+    for name in ("nvme0n1", "nvme1n1", "nvme1c2n1", "nvme1c3n1", "cciss!c0d0", "dm-0", "bcache0/slaves/nvme0n1"):
+        (tmp_path / "block" / name).mkdir(parents=True)
+    for name in ("lo", "eth0", "bond0/lower_eth1", "bond0.102/lower_bond0", "eth1/upper_bond0"):
+        (tmp_path / "net" / name).mkdir(parents=True)
+    monkeypatch.setattr(capture_os, "BLOCK", tmp_path / "block")
+    monkeypatch.setattr(capture_os, "INTERFACES", tmp_path / "net")
+    assert capture_os.whole_disks() == {"nvme0n1", "nvme1c2n1", "nvme1c3n1", "cciss/c0d0"}
+    assert capture_os.stacked_interfaces() == {"lo", "bond0", "bond0.102"}
 
 
 def test_the_open_files_agree_with_psutil() -> None:

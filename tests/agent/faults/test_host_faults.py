@@ -26,12 +26,14 @@ from tuning_bench import disturbance
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy
 from proveout.agent.tuning import transaction as tuning_transaction
-from proveout.agent.tuning.fault_host import HostDisturbances
+from proveout.agent.tuning.fault_host import _PROBE, HostDisturbances
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.programs import Processes
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.operations.change import Command
 from proveout.dsl.operations.facts import (
+    AddressQuery,
     BusyQuery,
     DisturbanceQuery,
     Fact,
@@ -44,6 +46,7 @@ from proveout.dsl.operations.facts import (
 )
 from proveout.dsl.operations.faults import Delay, NetworkPartition
 from proveout.dsl.operations.operation import Misfit
+from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.stages import Tuning
 from proveout.dsl.plan.topology import Host as PlanHost
 from proveout.dsl.plan.topology import System
@@ -331,13 +334,16 @@ def test_a_partition_of_one_direction_lets_the_other_pass(
 
 
 @in_namespaces
-def test_a_loss_drops_a_share_of_the_packets(places: tuple[Place, Place], tmp_path: Path) -> None:
+@pytest.mark.parametrize("direction", ["both", "to"])
+def test_a_loss_drops_a_share_of_the_packets(
+    direction: Literal["both", "to"], places: tuple[Place, Place], tmp_path: Path
+) -> None:
     a, b = places
     assert datagrams(a, b, 400) == 400
-    with in_place(tmp_path, cut("loss", share="50%"), b.host(tmp_path)):
+    with in_place(tmp_path, cut("loss", direction, share="50%"), a.host(tmp_path), b.host(tmp_path)):
         came = datagrams(a, b, 400)
-    assert 100 < came < 300  # ten standard deviations
-    assert b.tables() == ""
+    assert 130 < came < 270, "seven standard deviations; of two draws for each packet 100 come"
+    assert (a.tables(), b.tables()) == ("", "")
 
 
 @in_namespaces
@@ -353,6 +359,29 @@ def test_systems_on_one_machine_are_cut_at_their_ports(places: tuple[Place, Plac
             assert a.is_cut_from("127.0.0.1", DATABASE)
             assert a.reaches("127.0.0.1", DATABASE + 1)
         assert a.reaches("127.0.0.1", DATABASE)
+
+
+def test_a_packet_of_a_loss_has_one_draw_where_a_host_knows_its_own_name_as_loopback() -> None:
+    names = {"a.lab": ("127.0.1.1",), B: (B,)}
+    place, absent = PlaceFact(host="a", port=0, addresses=(A,)), Output(code=1, text="No such file or directory")
+    ends = [{"hosts": [of], "addresses": [at], "agents": [], "loopback": []} for of, at in (("a", "a.lab"), ("b", B))]
+    operation = operation_of(disturbance("loss", between=[["a"], ["b"]], share="2%", ends=ends))
+    answers = {PlaceQuery: lambda _: place, AddressQuery: lambda of: names[of.name], OutputQuery: lambda _: absent}
+    (made,) = operation.changes(Facts(read=lambda query: answers[type(query)](query))).changes
+    assert isinstance(made, Command)
+    assert made.argv[1].count("numgen random") == 1
+
+
+def test_what_arrives_is_dropped_before_it_is_forwarded_to_a_container() -> None:
+    """Such packets pass no chain of the hook input."""
+    operation = operation_of(cut("partition"))
+    place = PlaceFact(host="b", port=AGENT, addresses=(B,))
+    absent = Output(code=1, text="Error: No such file or directory")
+    answers = {PlaceQuery: place, AddressQuery: (A,), OutputQuery: absent}
+    (made,) = operation.changes(Facts(read=lambda query: answers[type(query)])).changes
+    assert isinstance(made, Command)
+    arriving = next(rule for rule in made.argv[1].split("; ") if "saddr" in rule)
+    assert arriving.endswith(f" prerouting ip saddr {{ {A} }} drop")
 
 
 def datagrams(one: Place, other: Place, count: int) -> int:
@@ -401,7 +430,20 @@ def test_a_delay_is_for_interfaces_with_the_discipline_of_the_kernel() -> None:
     own = "eth1 has a queueing discipline of its own already: qdisc htb 1:"
     assert delayed("qdisc htb 1: root refcnt 2 r2q 10\n")[0] == (own,)
     assert delayed("Cannot find device", code=1)[0] == ("this host has no network interface eth1",)
-    assert "it has no netem: Error: x" in delayed("qdisc noqueue 0: root\n", netem="Error: x")[0][0]
+    assert "cannot delay packets by netem: Error: x" in delayed("qdisc noqueue 0: root\n", netem="Error: x")[0][0]
+
+
+@in_namespaces
+def test_a_fault_of_the_network_is_refused_without_the_right_to_undo_it() -> None:
+    """As in a container without CAP_NET_ADMIN: what failed to begin would be left as not healed."""
+    denied = "netlink: Error: cache initialization failed: Operation not permitted"
+    operation = NetworkPartition(between=[["a"], ["b"]])
+    query = OutputQuery(("nft", "list", "table", "inet", operation.table), fault="partition")
+    step = operation.changes(Facts({query: Output(code=1, text=f"\n{denied}\n")}))
+    assert step.refusals == (f"nft cannot be used on this host: {denied}",)
+    without = ("setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin")
+    probe = [*without, sys.executable, "-I", "-S", "-c", _PROBE, "netem"]
+    assert "CAP_NET_ADMIN" in subprocess.run(probe, capture_output=True, text=True, check=False).stderr
 
 
 def test_a_look_for_netem_that_cannot_begin_says_nothing_about_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,5 +467,5 @@ def test_a_delay_is_in_place_or_refused_where_the_kernel_has_no_netem(
         heal(host, journal)
     else:
         assert state.outcome == "refused"
-        assert "the kernel of this host cannot delay packets, as it has no netem" in state.lines[0]
+        assert "this host cannot delay packets by netem" in state.lines[0]
     assert "netem" not in ran("ip", "netns", "exec", a.namespace, "tc", "qdisc", "show", "dev", "eth1")

@@ -23,7 +23,7 @@ class LikeSystemd(StubUnits):
 
     def act(self, unit: str, verb: str) -> None:
         now = self.units.get(unit)
-        if now is None or (now.state == "masked" and verb in ("start", "restart", "enable")):
+        if now is None or (now.state == "masked" and verb in ("start", "try-restart", "enable")):
             raise TaskFault("fault", f"systemctl {verb} -- {unit} failed with exit code 1")
         super().act(unit, verb)
         changed = self.units[unit]

@@ -234,7 +234,12 @@ async def test_network_namespaces_of_one_machine_are_tuned_concurrently(
 
 @pytest.mark.parametrize(
     ("of", "outcome", "now"),
-    [("here", "reverted", "4096"), ("boot:there", "residue", "8192"), ("another boot:there", "reverted", "8192")],
+    [
+        ("boot:here", "reverted", "4096"),
+        ("boot:there", "residue", "8192"),
+        ("another boot:there", "reverted", "8192"),
+        ("another boot:here", "reverted", "4096"),  # set again at the start of the host, by the file of the tuning
+    ],
 )
 async def test_a_parameter_of_a_network_namespace_is_undone_in_that_namespace(
     of: str,
@@ -245,7 +250,7 @@ async def test_a_parameter_of_a_network_namespace_is_undone_in_that_namespace(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transaction, "network", lambda: "here")
+    monkeypatch.setattr(transaction, "network", lambda: "boot:here")
     monkeypatch.setattr(machines, "boot", lambda: "boot")
     killed(tmp_path / "machine", root, PORTS, "4096", "8192", net=of)
     (state,) = await agent("a").recover()

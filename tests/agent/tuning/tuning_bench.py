@@ -34,7 +34,7 @@ POLICY = Policy(
 
 def acted(unit: UnitFact, verb: str) -> UnitFact:
     """A unit after an action."""
-    active = {"start": True, "restart": True, "stop": False}.get(verb, unit.active)
+    active = {"start": True, "stop": False}.get(verb, unit.active)
     enabled = {"enable": True, "disable": False}.get(verb, unit.enabled)
     return replace(unit, active=active, enabled=enabled)
 

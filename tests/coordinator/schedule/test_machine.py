@@ -114,6 +114,17 @@ def test_statements_that_end_although_their_step_was_given_up_are_not_run_again(
     assert driver.names().count("sql:db/s1") == 1
 
 
+def test_the_changes_of_a_tuning_whose_step_was_given_up_are_recorded() -> None:
+    """Its answer crosses the Cancel; the next one is `unchanged`, without what has changed."""
+    driver = Driver(replace(PLAN, tunings=(replace(SLOW, hosts=("c1",)),)))
+    driver.up()
+    driver.put(state.AgentGone(at_s=2.0, host="c2", reason="cut"))
+    assert [message.key for message in driver.messages(messages.Cancel)] == [driver.key("tune", "c1")]
+    one = results.TuningState(name=SLOW.name, operation=SLOW.operation, outcome="applied", lines=("a -> b",))
+    driver.done("tune", "c1", 2.1, results.TuningDone(states=(one,)))
+    assert [(seen.act, seen.stage, seen.states) for seen in driver.events(events.TuningSeen)] == [("apply", "", (one,))]
+
+
 def test_statements_whose_end_is_known_while_the_run_ends_are_not_run_again_by_a_resume() -> None:
     """Their agent was lost, and is back while the changes of another host are set back."""
     tuned = replace(PLAN, tunings=(replace(SLOW, hosts=("c1",)),))

@@ -407,6 +407,26 @@ def test_engines_without_a_text_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "generator", "engine", "gives"),
+    [
+        ("int", "{sequence: 1}", "postgres", "sequence gives 1 to 3,000,000,000"),
+        ("int", "{sequence: 1}", "mysql", ""),  # which may be unsigned
+        ("integer", "{sequence: 1}", "sqlite", ""),
+        ("bigint", "{sequence: 1}", "duckdb", ""),
+        ("int", "{sequence: 1, until: 100}", "duckdb", ""),
+        ("smallint", "{uniform: [1, 40000]}", "duckdb", "uniform gives 1 to 40,000"),
+    ],
+)
+def test_a_column_that_has_not_room_for_its_generator_is_refused(
+    kind: str, generator: str, engine: str, gives: str
+) -> None:
+    table = f"{{t: {{rows: 3000000000, create: CREATE TABLE t (a {kind}), columns: {{a: {generator}}}}}}}"
+    one = Custom.model_validate({**yaml.safe_load(ONLY), "tables": yaml.safe_load(table)})
+    problem = KIND.engine_problem(one, engine) or ""
+    assert problem.endswith(gives) and bool(problem) == bool(gives)
+
+
+@pytest.mark.parametrize(
     ("found", "expects"), [(1, "1 row"), ("some", "1 or more rows"), ([0, 2], "0 to 2 rows")], ids=str
 )
 def test_a_statement_that_expects_rows_fails_in_at_most_one_percent_by_default(found: Any, expects: str) -> None:
