@@ -110,12 +110,13 @@ def test_a_fluctuation_costs_iterations_and_not_the_rate() -> None:
     found, probes = [], []
     for seed in range(20):
         chance = random.Random(seed)
-        _, answer = run(began(), lambda probe, chance=chance: probe.rate <= 8e3 * math.exp(chance.gauss(0.0, 0.1)))
+        state, answer = run(began(), lambda probe, chance=chance: probe.rate <= 8e3 * math.exp(chance.gauss(0.0, 0.1)))
         found.append((answer.rate or 0.0) / 8e3)
         probes.append(answer.probes)
     assert 0.90 <= sum(found) / 20 <= 0.97
     assert sum(rate > 1.0 for rate in found) <= 3
     assert sum(probes) / 20 <= 35
+    assert answer.upper == pytest.approx(state.known.point(0.98), rel=1e-3), "the 95 % point is too low in 10 %"
 
 
 def test_a_capacity_that_has_moved_is_said() -> None:
