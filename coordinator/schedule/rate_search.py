@@ -20,8 +20,8 @@ where their window is as long as that of the full-length ones.
 The search ends when the 5 % and 95 % points of θ are within two tolerances of each other, after at least
 `confirmations` full-length iterations and at most four times as many. The answer is the 5 % point less a reserve, at
 which an iteration must have been accepted; the 95 % point, for which a refusal "for want of evidence" (where an
-interval lies across the limit) does not count, is its upper end: the 98 % point where a rate was accepted above one that
-was refused. With fewer than 5 confirmations the answer is the 2^-confirmations point and has no lower end, and the 98 %
+interval lies across the limit) does not count, is its upper end; the 98 % point where a rate was accepted above a
+refused one. With fewer than 5 confirmations the answer is the 2^-confirmations point and has no lower end, and the 98 %
 point is its upper end.
 
 - *repeat*: the rate of the first full-length iteration that was accepted is run again at the end. Where it is refused
