@@ -349,12 +349,15 @@ def receive_answer(turn: Turn, step: Batch, message: AgentMessage) -> None:
 
 
 def receive_late(turn: Turn, key: str, result: TaskResult) -> None:
-    """Record what the statements or the program of a batch that was given up have done: they must not run again; and a
-    system that was started without data: its next start does not say it."""
+    """Record what the statements or the program of a batch that was given up have done: they must not run again; a
+    system that was started without data, and how a host was changed: the next answer does not say it."""
     _, stage, *_, what, host = key.split("/")
     kind, _, name = what.partition(":")
     if kind == "start" and isinstance(result, SystemStarted) and result.fresh:
         _started(turn, turn.state.plan.system(name), result)
+    elif what == "tune" and isinstance(result, TuningDone):
+        of = "" if stage == "-" else stage
+        turn.emit(TuningSeen(host=host, act="apply", stage=of, states=result.states, seconds=result.seconds))
     elif isinstance(result, SqlDone | CommandDone) and stage != "-":  # such a task belongs to no stage
         _values_taken(turn, stage, host, result)
 

@@ -114,6 +114,18 @@ def test_statements_that_end_although_their_step_was_given_up_are_not_run_again(
     assert driver.names().count("sql:db/s1") == 1
 
 
+def test_how_a_host_was_changed_is_recorded_although_the_step_was_given_up() -> None:
+    """The answer crosses the Cancel, and the next one is that nothing had to be changed."""
+    driver = Driver(replace(PLAN, tunings=(replace(SLOW, hosts=("c1",)),)))
+    driver.up()
+    driver.put(state.AgentGone(at_s=2.0, host="c2", reason="cut"))
+    made = results.TuningState(name="slow", operation="sysctl", outcome="applied", lines=("a: 1 -> 2",))
+    driver.done("tune", "c1", 2.1, results.TuningDone(states=(made,)))
+    assert [(event.host, event.act, event.states) for event in driver.events(events.TuningSeen)] == [
+        ("c1", "apply", (made,))
+    ]
+
+
 def test_statements_whose_end_is_known_while_the_run_ends_are_not_run_again_by_a_resume() -> None:
     """Their agent was lost, and is back while the changes of another host are set back."""
     tuned = replace(PLAN, tunings=(replace(SLOW, hosts=("c1",)),))
