@@ -213,7 +213,9 @@ def ids(of: str, cells: Iterable[tuple[tuple[str, Label], ...]]) -> tuple[str, .
     found: list[str] = []
     for number, labels in enumerate(cells, 1):
         name = "__".join((of, *(_word(axis, value) for axis, value in labels)))
-        found.append(f"{of}__c{number}" if len(name) > ID_MAX or name in found else name)
+        if len(name) > ID_MAX or name in found:
+            name = next(one for at in range(number, 2 * number) if (one := f"{of}__c{at}") not in found)
+        found.append(name)
     return tuple(found)
 
 

@@ -238,7 +238,7 @@ def test_a_misspelt_name_of_a_matrix_or_an_axis_is_one_problem(tmp_path: Path) -
 
 
 def test_ids_are_all_different_and_short_enough_for_a_stage_and_labels_are_compared_as_plans_write_them() -> None:
-    labels = [(("mode", text),) for text in ("a b", "a-b", "ü", "é", "x" * 300, "y" * 300, "7", "-7")]
+    labels = [(("mode", text),) for text in ("a b", "a-b", "ü", "é", "x" * 300, "y" * 300, "7", "-7", "c10", "c10!")]
     found = ids("solve", labels)
     assert len(set(found)) == len(labels)
     assert max(map(len, found)) <= 56
