@@ -341,9 +341,7 @@ def _bracketed(state: SearchState) -> SearchState:
         lowest = [one for one in state.tried if one.probe.rate <= state.rate_from]
         if len(lowest) >= MAJORITY:
             return _nothing(state, lowest)
-        if left <= 0:
-            return _without(state, "undecided", f"no {state.noun} was accepted in {state.probes_max} probes")
-        return state
+        return state if left > 0 else _ended(state)
     narrow = state.high is not None and (
         state.high / state.low - 1.0 <= BISECTED * state.tolerance_fraction
         or (state.over == "threads" and state.high - state.low <= 1.0)
@@ -438,7 +436,9 @@ def _ended(state: SearchState) -> SearchState:
     rates = [one.probe.rate for one in state.full() if one.accepted and one.probe.rate <= target]
     if rates:
         return _finish(state, max(rates))
-    shown = state.text(state.low or 0.0)
+    if state.low is None:
+        return _without(state, "undecided", f"no {state.noun} was accepted in {state.probes_max} probes")
+    shown = state.text(state.low)
     reason = f"accepted up to {shown} by short probes, but not confirmed within {len(state.tried)} probes"
     return _without(state, "undecided", reason)
 

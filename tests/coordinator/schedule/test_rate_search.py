@@ -222,6 +222,9 @@ def test_probes_that_cannot_be_judged_are_counted_in_the_reason() -> None:
     _, answer = run(begin(stage(), Rates(low=500.0, high=8e3)), lambda probe: None if probe.rate > 2000.0 else True)
     assert answer.rate == pytest.approx(2000.0, rel=0.06)
     assert "could not be judged" in answer.reason
+    few = begin(stage(probes_max=5, confirmations=1), Rates(low=500.0, high=8e3, start=2000.0))
+    _, answer = run(few, lambda _: None)
+    assert answer.reason == "no rate was accepted in 5 probes (5 of 5 probes could not be judged)"
 
 
 def test_an_ended_search_takes_no_more_probes() -> None:
