@@ -337,11 +337,13 @@ def _bracketed(state: SearchState) -> SearchState:
     """Begin with full-length iterations when the bracket is narrow enough, at the range's end, or when only the probes
     of a confirmation are left."""
     left = state.probes_max - len(state.tried)
+    lowest = [one for one in state.tried if one.probe.rate <= state.rate_from]
+    if state.low is None and len(lowest) >= MAJORITY:
+        return _nothing(state, lowest)
+    if left <= 0:
+        return _ended(state)
     if state.low is None:
-        lowest = [one for one in state.tried if one.probe.rate <= state.rate_from]
-        if len(lowest) >= MAJORITY:
-            return _nothing(state, lowest)
-        return state if left > 0 else _ended(state)
+        return state
     narrow = state.high is not None and (
         state.high / state.low - 1.0 <= BISECTED * state.tolerance_fraction
         or (state.over == "threads" and state.high - state.low <= 1.0)

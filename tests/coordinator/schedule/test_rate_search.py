@@ -227,6 +227,13 @@ def test_probes_that_cannot_be_judged_are_counted_in_the_reason() -> None:
     assert answer.reason == "no rate was accepted in 5 probes (5 of 5 probes could not be judged)"
 
 
+def test_a_rate_that_only_the_last_probe_has_accepted_is_not_confirmed_beyond_the_budget() -> None:
+    few = begin(stage(probes_max=8), Rates(low=500.0, high=1e6, start=64_000.0))
+    _, answer = run(few, lambda probe: probe.rate <= 500.0)
+    assert (answer.rate, answer.probes) == (None, 8)
+    assert answer.reason == "accepted up to 500/s by short probes, but not confirmed within 8 probes"
+
+
 def test_an_ended_search_takes_no_more_probes() -> None:
     state, _ = run(began(), lambda _: False)
     with pytest.raises(ValueError, match="has ended"):
