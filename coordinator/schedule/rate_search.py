@@ -20,8 +20,9 @@ where their window is as long as that of the full-length ones.
 The search ends when the 5 % and 95 % points of θ are within two tolerances of each other, after at least
 `confirmations` full-length iterations and at most four times as many. The answer is the 5 % point less a reserve, at
 which an iteration must have been accepted; the 95 % point, for which a refusal "for want of evidence" (where an
-interval lies across the limit) does not count, is its upper end. With fewer than 5 confirmations the answer is the
-2^-confirmations point and has no lower end, and the 98 % point is its upper end.
+interval lies across the limit) does not count, is its upper end; the 98 % point where a rate was accepted above a
+refused one. With fewer than 5 confirmations the answer is the 2^-confirmations point and has no lower end, and the 98 %
+point is its upper end.
 
 - *repeat*: the rate of the first full-length iteration that was accepted is run again at the end. Where it is refused
   so often in a row that the chance of that is below 2.5 %, the capacity has moved; the reason of the answer has it.
@@ -67,9 +68,9 @@ KNOWN = 2.0
 """Tolerances between the ends of the interval at which the search ends."""
 ERROR = 0.05
 """The chance that an end of the interval is wrong."""
-FEW_ABOVE = 0.98
-"""The point that is the upper end with fewer than `LOWER_MIN` confirmations: by simulation it is too low in at most
-`ERROR` of searches, up to a fluctuation of 20 %, and the 95 % point in 12 %."""
+ABOVE = 0.98
+"""The point that is the upper end with fewer than `LOWER_MIN` confirmations, and where the capacity fluctuates: by
+simulation it is too low in at most `ERROR` of searches, up to a fluctuation of 20 %, and the 95 % point in 12 %."""
 UNORDERED = 0.5
 """The chance of the largest fluctuation from which the outcomes are called contradictory."""
 REPEATS_MAX = 4
@@ -336,12 +337,12 @@ def _bracketed(state: SearchState) -> SearchState:
     """Begin with full-length iterations when the bracket is narrow enough, at the range's end, or when only the probes
     of a confirmation are left."""
     left = state.probes_max - len(state.tried)
+    lowest = [one for one in state.tried if one.probe.rate <= state.rate_from]
+    if state.low is None and len(lowest) >= MAJORITY:
+        return _nothing(state, lowest)
+    if left <= 0:
+        return _ended(state)
     if state.low is None:
-        lowest = [one for one in state.tried if one.probe.rate <= state.rate_from]
-        if len(lowest) >= MAJORITY:
-            return _nothing(state, lowest)
-        if left <= 0:
-            return _without(state, "undecided", f"no {state.noun} was accepted in {state.probes_max} probes")
         return state
     narrow = state.high is not None and (
         state.high / state.low - 1.0 <= BISECTED * state.tolerance_fraction
@@ -437,7 +438,9 @@ def _ended(state: SearchState) -> SearchState:
     rates = [one.probe.rate for one in state.full() if one.accepted and one.probe.rate <= target]
     if rates:
         return _finish(state, max(rates))
-    shown = state.text(state.low or 0.0)
+    if state.low is None:
+        return _without(state, "undecided", f"no {state.noun} was accepted in {state.probes_max} probes")
+    shown = state.text(state.low)
     reason = f"accepted up to {shown} by short probes, but not confirmed within {len(state.tried)} probes"
     return _without(state, "undecided", reason)
 
@@ -466,9 +469,13 @@ def _finish(state: SearchState, rate: float, moved: str = "") -> SearchState:
 
 def _upper(state: SearchState, rate: float) -> float | None:
     """The rate that is too high by refusals with evidence, whatever the confirmations; None when none is."""
-    if not any(one.accepted is False and one.judged.clear for one in state.tried):
+    refused = [one for one in state.tried if one.accepted is False]
+    if not any(one.judged.clear for one in refused):
         return None
-    found = state.known.point(1.0 - ERROR if state.confirmations >= LOWER_MIN else FEW_ABOVE, clear=True)
+    lowest = min(one.probe.rate for one in refused)
+    fluctuates = any(one.accepted and one.probe.rate > lowest for one in state.tried)
+    sure = state.confirmations >= LOWER_MIN and not fluctuates
+    found = state.known.point(1.0 - ERROR if sure else ABOVE, clear=True)
     upper = float(math.ceil(found)) if state.over == "threads" else float(f"{found:.{DIGITS}g}")
     return max(upper, rate + 1.0 if state.over == "threads" else rate) if found < state.rate_to else None
 

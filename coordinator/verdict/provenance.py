@@ -259,9 +259,10 @@ def _missing(result: StageResult, rung: Rung) -> Iterator[str]:
         if isinstance(result.knee, NoKnee):
             yield f"{result.id} has no knee: {result.knee.reason}"
     elif result.cut is not None and rung in result.cut.skipped:
-        was = "was" if rung == 1 else "were"
-        cut = result.cut
-        yield f"{rung_name(result.kind, rung)} {was} not run: stopped at {cut.at_rung} ({cut.evidence})"
+        was, cut = "was" if rung == 1 else "were", result.cut
+        ran = len({item.id.repeat for item in result.iterations if item.id.rung == rung})
+        how = f"run in {ran} of {result.repeat} repeats only" if ran else "not run"  # a later repeat was cut there
+        yield f"{rung_name(result.kind, rung)} {was} {how}: stopped at {cut.at_rung} ({cut.evidence})"
     elif result.finished is not None and result.finished.outcome == "skipped":
         yield f"stage {result.id} was left out"
     elif result.finished is not None and result.finished.outcome == "failed":

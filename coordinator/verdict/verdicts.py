@@ -4,7 +4,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from proveout.core.numbers import count_of, number, percent, quantity, together
 from proveout.core.statistics import BlockSlope, block_slope, chance_to_decide, repeats_confidence
 from proveout.dsl.expr.evaluation import ExpressionFault
 from proveout.dsl.expr.syntax import Name, parse, walk
+from proveout.dsl.operations.sql import database_copies
 from proveout.dsl.plan.loads import in_load, parts
 from proveout.dsl.plan.plan import Check, Plan
 from proveout.dsl.plan.stages import Ladder, Populate, Search, Stage
@@ -46,6 +47,7 @@ from proveout.proto.events import (
     PropagationCompared,
     SearchFinished,
     StageStarted,
+    TuningSeen,
     VerdictForeseen,
     VerdictReached,
 )
@@ -117,6 +119,9 @@ def judge_tallies(plan: Plan, events: Iterable[Event]) -> tuple[VerdictReached, 
     last: dict[tuple[str, str], _Reading] = {}  # by system and kind of workload
     sinks = {sink.name for _, sink in propagations(plan)}
     rewritten = {stage.id: stage.rewrites for stage in plan.stages}
+    populates = (None, *(stage for stage in plan.stages if isinstance(stage, Populate)))
+    copies = {one.name: one.system for stage in populates for one in database_copies(plan, stage)}
+    copied: set[str] = set()
     for event in events:
         match event:
             case InvariantsSeen(tallies=tallies, system=system, kind=kind) if tallies and system not in sinks:
@@ -132,12 +137,22 @@ def judge_tallies(plan: Plan, events: Iterable[Event]) -> tuple[VerdictReached, 
                     if place in last:
                         last[place].spoilt = f"the clients' count of iteration {identity} is lost"
             case PopulateFinished(stage=name, system=system):
-                made = {(system, kind) for kind in _kinds(plan, name)}
-                last = {place: reading for place, reading in last.items() if place not in made}
+                loaded = {(system, kind) for kind in _kinds(plan, name)}
+                last = {place: reading for place, reading in last.items() if place not in loaded}
             case StageStarted(stage=name):
-                for place in (one for one in last if one[0] in rewritten.get(name, ())):
-                    last[place].spoilt = f"stage {name} has written to it"
+                _spoil(last, rewritten.get(name, ()), f"stage {name} has written to it")
+            case TuningSeen(act="apply", states=states):
+                made = {copies[one.name] for one in states if one.outcome == "applied" and one.name in copies}
+                _spoil(last, made & copied, "its database was copied again")
+                copied |= made
     return tuple(_commit_verdict(system, spans) for system, spans in found.items())
+
+
+def _spoil(last: Mapping[tuple[str, str], _Reading], systems: Collection[str], why: str) -> None:
+    """Leave the spans since the last readings of these systems out."""
+    for place in last:
+        if place[0] in systems:
+            last[place].spoilt = why
 
 
 def judge_lost(plan: Plan, events: Iterable[Event]) -> tuple[VerdictReached, ...]:

@@ -129,6 +129,8 @@ def test_level_values_have_no_width_and_no_variation() -> None:
         found = estimate(values)
         assert (found["lower"], found["upper"], found["cv"]) == (values[0], values[0], 0.0)
     assert "cv" not in estimate([-1.0, 0.0, 1.0])
+    huge, tiny = estimate([1.8e300, 1.8e300]), estimate([1.8e-300, 1.8e-300])
+    assert [one["lower"] / one["upper"] for one in (huge, tiny)] == [1.0, 1.0], "the square of the mean is not a float"
 
 
 SIDES = [

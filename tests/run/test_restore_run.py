@@ -3,7 +3,6 @@ restore it, and it is the same database afterwards, also after an interrupt, and
 
 from __future__ import annotations
 
-import os
 import secrets
 import signal
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from live_run import LiveRun
+from live_run import LiveRun, signalled
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from whole_run import Done, proveout, run, written
 
@@ -125,7 +124,7 @@ def test_after_an_interrupt_and_a_kill_the_database_is_the_same(own: str, postgr
         second = first.again("resume", "latest")
         second.until(lambda: "runs again (index)" in second.said, "it works on its copy")
         for pid in (second.process.pid, *second.agents()):
-            os.kill(pid, signal.SIGKILL)
+            signalled(pid, signal.SIGKILL)  # a helper that the agent has just forked dies with it
         second.process.wait()
     finally:
         first.kill()

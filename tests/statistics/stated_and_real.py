@@ -573,8 +573,8 @@ def search_coverage(trials: int, accept: str, true_rate: float) -> Measured:
 
 def search_fluctuates(trials: int, fluctuation: float, what: str) -> Measured:
     """Of searches of a queue whose capacity differs from probe to probe: the rates that are "above" the one that half of
-    the windows accept, their "share" of it in thousandths, the "undecided" ones, the "moved" capacities, or the probes
-    "used" of 60."""
+    the windows accept, their "share" of it in thousandths, the upper ends "below" it, the "undecided" ones, the "moved"
+    capacities, or the probes "used" of 60."""
     answers = _answers("errors.fraction < 0.001", trials, fluctuation)
     rates = [one.rate for one in answers if one.rate is not None]
     if what == "share":
@@ -583,6 +583,9 @@ def search_fluctuates(trials: int, fluctuation: float, what: str) -> Measured:
         return Measured(hits=sum(one.probes for one in answers), trials=60 * trials)
     if what == "above":
         hits = sum(rate > HALF for rate in rates)
+        return Measured(hits=hits, trials=len(rates), left_out=trials - len(rates))
+    if what == "below":
+        hits = sum(one.upper is not None and one.upper < HALF for one in answers)
         return Measured(hits=hits, trials=len(rates), left_out=trials - len(rates))
     of = {"undecided": lambda one: one.outcome == "undecided", "moved": lambda one: "has moved" in one.reason}
     return Measured(hits=sum(map(of[what], answers)), trials=trials)
@@ -883,6 +886,7 @@ def search_rows() -> Iterator[Row]:
         measure = partial(search_fluctuates, fluctuation=fluctuation)
         text = f"capacity fluctuates by {fluctuation:.0%}: rate that a search finds"
         yield _at_most(f"{text} above the true one", 0.05, 0.05, partial(measure, what="above"), 0.1)
+        yield _at_most(f"{text}, upper end below the true one", 0.05, 0.05, partial(measure, what="below"), 0.1)
         yield _at_least(f"{text} as a share of the true one", share, share, partial(measure, what="share"), 0.1)
         yield _at_most(f"{text}, probes of 60", used, used, partial(measure, what="used"), 0.1)
         yield _at_most(f"{text}, undecided", 0.2, 0.2, partial(measure, what="undecided"), 0.1)

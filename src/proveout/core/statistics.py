@@ -476,8 +476,8 @@ def _log_variance(data: Floats, mean: float | None = None, variance: float | Non
     larger one, so that it holds for symmetric and for skewed values alike."""
     logs, mean = np.log(data), _mean(data) if mean is None else mean
     by_logs = _variance_of(logs, _mean(logs))
-    by_delta = (_variance_of(data, mean) if variance is None else variance) / mean**2
-    return max(by_logs, by_delta) / len(data)
+    deviation = math.sqrt(_variance_of(data, mean) if variance is None else variance)
+    return max(by_logs, (deviation / mean) ** 2) / len(data)  # the square of a mean may be beyond all floats
 
 
 def _no_information(repeats: int) -> Estimate:

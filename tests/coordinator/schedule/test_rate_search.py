@@ -110,12 +110,13 @@ def test_a_fluctuation_costs_iterations_and_not_the_rate() -> None:
     found, probes = [], []
     for seed in range(20):
         chance = random.Random(seed)
-        _, answer = run(began(), lambda probe, chance=chance: probe.rate <= 8e3 * math.exp(chance.gauss(0.0, 0.1)))
+        state, answer = run(began(), lambda probe, chance=chance: probe.rate <= 8e3 * math.exp(chance.gauss(0.0, 0.1)))
         found.append((answer.rate or 0.0) / 8e3)
         probes.append(answer.probes)
     assert 0.90 <= sum(found) / 20 <= 0.97
     assert sum(rate > 1.0 for rate in found) <= 3
     assert sum(probes) / 20 <= 35
+    assert answer.upper == pytest.approx(state.known.point(0.98), rel=1e-3), "the 95 % point is too low in 10 %"
 
 
 def test_a_capacity_that_has_moved_is_said() -> None:
@@ -221,6 +222,16 @@ def test_probes_that_cannot_be_judged_are_counted_in_the_reason() -> None:
     _, answer = run(begin(stage(), Rates(low=500.0, high=8e3)), lambda probe: None if probe.rate > 2000.0 else True)
     assert answer.rate == pytest.approx(2000.0, rel=0.06)
     assert "could not be judged" in answer.reason
+    few = begin(stage(probes_max=5, confirmations=1), Rates(low=500.0, high=8e3, start=2000.0))
+    _, answer = run(few, lambda _: None)
+    assert answer.reason == "no rate was accepted in 5 probes (5 of 5 probes could not be judged)"
+
+
+def test_a_rate_that_only_the_last_probe_has_accepted_is_not_confirmed_beyond_the_budget() -> None:
+    few = begin(stage(probes_max=8), Rates(low=500.0, high=1e6, start=64_000.0))
+    _, answer = run(few, lambda probe: probe.rate <= 500.0)
+    assert (answer.rate, answer.probes) == (None, 8)
+    assert answer.reason == "accepted up to 500/s by short probes, but not confirmed within 8 probes"
 
 
 def test_an_ended_search_takes_no_more_probes() -> None:

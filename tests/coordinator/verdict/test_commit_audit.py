@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from proveout.coordinator.verdict.verdicts import judge_lost, judge_tallies, rea
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
 from proveout.proto import events as e
-from proveout.proto.wire.results import Populated
+from proveout.proto.wire.results import Populated, TuningState
 
 TEXT = """
 proveout: 1
@@ -27,8 +28,14 @@ stages:
   - populate: {id: load, workload: orders, into: [db, far]}
   - ladder: {id: first, workload: orders, target: db, threads: [1, 2], measure: 2s}
   - sql: {id: more, system: db, statements: [UPDATE district SET d_next_o_id = d_next_o_id + 1]}
+  - sql: {id: look, system: db, query: SELECT count(*) AS n FROM district, metrics: {n: {column: n}}}
   - ladder: {id: second, workload: orders, target: db, threads: [2], measure: 2s}
 """
+RUNNING = (
+    TEXT.replace("provision: embedded, propagates_to: far", "restore: template, dsn: dbname=x")
+    .replace("    far: {engine: postgres, host: h, provision: embedded}\n", "")
+    .replace("[db, far]", "db")
+)
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +89,7 @@ LATER: list[e.Event] = [ran(4, stage="second"), read(134, "second")]
          "stage second: the database counts 7 NewOrder, the clients 7; stage first is left out: the clients' count of"),
         ([read(100), ran(20), read(120, "first"), begun("more", "sql"), *LATER], "PASS",
          "stage second is left out: stage more has written to it"),
+        ([read(100), ran(20), begun("look", "sql"), read(121, "first")], "FAIL", "stage first: the database counts 21"),
         # two workloads in one system
         ([read(100, kind="tprocc"), read(7, kind="tptbm"), ran(20), read(120, "first", kind="tprocc")], "PASS",
          "the database counts 20 NewOrder, the clients 20"),
@@ -94,6 +102,17 @@ def test_every_commit_is_on_both_sides(plan: Plan, history: Sequence[e.Event], o
     assert (verdict.id, verdict.outcome, verdict.severity) == ("counted:db", outcome, "fail")
     assert words in verdict.evidence
     assert verdict in reach(plan, [populated(), *history])
+
+
+def test_a_database_that_is_copied_again_has_not_lost_what_its_copy_had(tmp_path: Path) -> None:
+    """After a resume, or the loss of its agent."""
+    (tmp_path / "counted.yaml").write_text(RUNNING)
+    plan, state = compile_plan(tmp_path / "counted.yaml"), {"operation": "database_copy", "outcome": "applied"}
+    copied = e.TuningSeen(host="h", act="apply", states=(TuningState(name="the copy of db", **state),))
+    history = [populated(), read(100), copied, ran(20), read(120, "first"), copied, ran(5, stage="second")]
+    (verdict,) = judge_tallies(plan, [*history, read(105, "second")])
+    assert verdict.outcome == "PASS"
+    assert "counts 20 NewOrder, the clients 20; stage second is left out: its database was" in verdict.evidence
 
 
 def test_one_reading_says_nothing_nor_does_a_system_that_is_propagated_to(plan: Plan) -> None:

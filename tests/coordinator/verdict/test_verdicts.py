@@ -368,7 +368,12 @@ def test_the_evidence_of_a_skipped_rung_has_the_reason() -> None:
     cut = events.LadderCut(stage="base", at_rung=4, skipped=(8,), evidence="avg 12 ms > 10 ms")
     reached = verdict("base.at(8).tps.mean >= 1", ladder("base", {4: [1.0, 1.0, 1.0]}, cut))
     assert reached.outcome == "INCONCLUSIVE"
-    assert "stopped at 4 (avg 12 ms > 10 ms)" in reached.evidence
+    assert "8 threads were not run: stopped at 4 (avg 12 ms > 10 ms)" in reached.evidence
+    started, *others = ladder("base", {4: [1.0, 1.0, 1.0], 8: [1.0]}, cut)
+    assert isinstance(started, events.StageStarted)
+    run = run_started({"stages": [{"id": "base", "repeat": 3}]})
+    evidence = verdict("base.at(8).tps.mean >= 1", [run, started, *others]).evidence
+    assert "8 threads were run in 1 of 3 repeats only: stopped at 4 (avg 12 ms > 10 ms)" in evidence
 
 
 def searched(rate: float | None, *, upper: float | None = None, confirmations: int = 9) -> list[events.Event]:
