@@ -61,7 +61,7 @@ from proveout.proto.wire.messages import (
     Trigger,
 )
 from proveout.proto.wire.results import TaskError, TaskResult
-from proveout.proto.wire.tasks import SignedTask, Task, TaskSpec
+from proveout.proto.wire.tasks import SignedTask, StartSystem, Task, TaskSpec
 
 # With many agents, a coordinator requests samples in batches: they wait for the next send time of this host, or for any
 # other message, which takes them along in order. Send times of different hosts are spread over the interval.
@@ -310,10 +310,6 @@ class Session:
 
     def receive(self, message: CoordinatorMessage) -> None:
         """Handle a message of the attached stream. WireFault for a second Hello, and a task that cannot be read."""
-        if not any("/start:" in key for key in self._runners):  # it goes on, so it has had the answers of all starts
-            for resource in self.resources.values():
-                if isinstance(resource, Answered):
-                    resource.answered()
         match message:
             case Beat():
                 now_ns = time.monotonic_ns()
@@ -322,7 +318,13 @@ class Session:
                     BeatReply(sequence=message.sequence, sent_ns=message.sent_ns, received_ns=now_ns, replied_ns=now_ns)
                 )
             case SignedTask():
-                self._take(message, task_from_bytes(message.task))
+                task = task_from_bytes(message.task)
+                starting = isinstance(task.spec, StartSystem) or any("/start:" in key for key in self._runners)
+                if not starting:  # the coordinator goes on, so it has journalled the answers of all starts
+                    for resource in self.resources.values():
+                        if isinstance(resource, Answered):
+                            resource.answered()
+                self._take(message, task)
             case Goodbye():
                 self.end("cancelled", "the coordinator sent Goodbye", keep_data=message.keep_data)
             case Start() | Trigger() | Finish() | Cancel():

@@ -112,6 +112,10 @@ async def test_a_start_is_answered_for_once_the_coordinator_goes_on_after_it(
             if isinstance(message, TaskDone):
                 break
         session.receive(Beat(sequence=2, sent_ns=0))
+        assert not told, "a beat may cross the answer"
+        session.receive(
+            SignedTask(task=task_bytes(dataclasses.replace(STOP, key="run/-/0/0/1/stop:db/db1")), sequence=2)
+        )
         assert told
     finally:
         session.end("cancelled", "the test is over", keep_data=False)
