@@ -92,8 +92,8 @@ class RunOptions:
     `external` may hold passwords; only tasks contain it. `estimates_s`: the seconds of each stage by id. `crashed`: the
     last coordinator was killed, and its agents may still be leaving. `policy`: the permitted changes of local agents.
     `labels`: of `--label`. `preflight`: check hosts and systems before anything is changed, unless the plan does
-    without it. From `gather_hosts` hosts on the samples of a host are sent together once a second, for each
-    host at a different moment.
+    without it. From `gather_hosts` hosts on the samples of a host are sent together once a second, from ten times as
+    many on every 2 s, for each host at a different moment.
     """
 
     plan: Plan
@@ -118,7 +118,7 @@ COMMANDS_AT_ONCE = 16
 """The number of commands between two yields to the agents' streams; making a task takes about 0.3 ms."""
 NOTICES_MAX = 1000
 _BACK_S = 20.0
-_GATHER_S = 1.0
+_GATHER_S = (1.0, 2.0)
 _DIALS_AT_ONCE = 64
 """The clock is measured while dialling, and a thousand TLS handshakes at once would delay each exchange."""
 
@@ -422,6 +422,11 @@ class _Loop:
             reason = f"a fault in proveout itself: {type(bug).__name__}: {bug}"
             self._inbox.put_nowait(CoordinatorFailed(at_s=time.monotonic(), reason=reason))
 
+    def _gather_s(self) -> float:
+        """The time for which samples of a host may wait to be sent together, s."""
+        often = len(self._plan.hosts) // self._options.gather_hosts
+        return 0.0 if not often else _GATHER_S[often >= 10]
+
     async def _dial(self, host: str, reboot_s: float) -> None:
         """Connect to a host's agent, from another boot within `reboot_s` if the host reboots."""
         hello = Hello(
@@ -432,7 +437,7 @@ class _Loop:
             lease_s=self._options.lease_s,
             version=self._options.version,
             audit=self._record.head(),
-            gather_s=_GATHER_S if len(self._plan.hosts) >= self._options.gather_hosts else 0.0,
+            gather_s=self._gather_s(),
         )
         try:
             session = await (self._connect_rebooted(host, hello, reboot_s) if reboot_s else self._connect(host, hello))
