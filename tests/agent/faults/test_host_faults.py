@@ -361,7 +361,7 @@ def test_systems_on_one_machine_are_cut_at_their_ports(places: tuple[Place, Plac
         assert a.reaches("127.0.0.1", DATABASE)
 
 
-def test_a_packet_of_a_loss_has_one_draw_where_a_host_knows_its_own_name_as_loopback() -> None:
+def test_a_packet_of_a_loss_has_one_draw_where_the_name_of_its_sender_is_a_loopback() -> None:
     names = {"a.lab": ("127.0.1.1",), B: (B,)}
     place, absent = PlaceFact(host="a", port=0, addresses=(A,)), Output(code=1, text="No such file or directory")
     ends = [{"hosts": [of], "addresses": [at], "agents": [], "loopback": []} for of, at in (("a", "a.lab"), ("b", B))]
