@@ -161,7 +161,7 @@ class FillDisk(Operation):
 # deletes. Each host of both groups drops what comes from the other group and what it sends there, so that a host's
 # several networks are all cut: it has the addresses of the other hosts in the plan and those in the dsns of their
 # systems. Packets from and to the ports of agents always pass: the coordinator must reach them to heal. Of a share each
-# packet has one draw, as it arrives; as it leaves only where its receiver does not know the sender's address.
+# packet has one draw: as it arrives; as it leaves only from an address that is not in the plan, as of another network.
 #
 # Hosts on one machine (`local`) share its loopback, which has other uses, so only packets from and to the ports of
 # systems are dropped there. Sources: nft(8); tc-netem(8).
@@ -322,13 +322,15 @@ class NetworkPartition(Operation):
                 continue
             addresses = {one for name in other.addresses for one in facts.ask(AddressQuery(name))}
             peers = sorted(one for one in addresses - {*place.addresses} if not ipaddress.ip_address(one).is_loopback)
-            here = {*place.addresses, "127.0.1.1"}  # the latter is a host's own name in /etc/hosts of Debian
-            known = any(one in here for name in own.addresses for one in facts.ask(AddressQuery(name)))
+            known = {one for name in own.addresses for one in facts.ask(AddressQuery(name))} & {*place.addresses}
+            mine = dict(_families(sorted(known))) if self.drops_share else {}
             for hook, side, way in (("output", "daddr", out), ("prerouting", "saddr", back)):
-                end = "accept" if hook == "output" and known and self.drops_share else self.dropped
                 if self.direction in ("both", way):
                     for family, some in _families(peers):
-                        yield f"add rule inet {self.table} {hook} {family} {side} {_set(some)} {end}"
+                        rule = f"add rule inet {self.table} {hook} {family} {side} {_set(some)}"
+                        if hook == "output" and family in mine:
+                            yield f"{rule} {family} saddr {_set(mine[family])} accept"
+                        yield f"{rule} {self.dropped}"
 
     def _local(self) -> Iterator[str]:
         """Packets from and to the ports of systems on the loopback, once for each, as they arrive."""

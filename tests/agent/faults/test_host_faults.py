@@ -361,15 +361,19 @@ def test_systems_on_one_machine_are_cut_at_their_ports(places: tuple[Place, Plac
         assert a.reaches("127.0.0.1", DATABASE)
 
 
-def test_a_packet_of_a_loss_has_one_draw_where_a_host_knows_its_own_name_as_loopback() -> None:
-    names = {"a.lab": ("127.0.1.1",), B: (B,)}
-    place, absent = PlaceFact(host="a", port=0, addresses=(A,)), Output(code=1, text="No such file or directory")
-    ends = [{"hosts": [of], "addresses": [at], "agents": [], "loopback": []} for of, at in (("a", "a.lab"), ("b", B))]
-    operation = operation_of(disturbance("loss", between=[["a"], ["b"]], share="2%", ends=ends))
-    answers = {PlaceQuery: lambda _: place, AddressQuery: lambda of: names[of.name], OutputQuery: lambda _: absent}
+def test_a_packet_of_a_loss_has_its_draw_as_it_leaves_from_an_address_that_is_not_in_the_plan() -> None:
+    """As of a network for the data beside that of the agents: the receiver does not know it."""
+    place, absent = (
+        PlaceFact(host="a", port=0, addresses=(A, "10.99.0.1")),
+        Output(code=1, text="No such file or directory"),
+    )
+    answers = {PlaceQuery: lambda _: place, AddressQuery: lambda of: (of.name,), OutputQuery: lambda _: absent}
+    operation = operation_of(cut("loss", "to", share="2%"))
     (made,) = operation.changes(Facts(read=lambda query: answers[type(query)](query))).changes
     assert isinstance(made, Command)
-    assert made.argv[1].count("numgen random") == 1
+    accepted, drawn = (rule for rule in made.argv[1].split("; ") if "daddr" in rule)
+    assert accepted.endswith(f" output ip daddr {{ {B} }} ip saddr {{ {A} }} accept")
+    assert drawn.endswith(f" output ip daddr {{ {B} }} numgen random mod 10000 < 200 drop")
 
 
 def test_what_arrives_is_dropped_before_it_is_forwarded_to_a_container() -> None:
