@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 
-from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.errors import TaskFault
 from proveout.core.data_classes import field, record
 
@@ -304,11 +303,6 @@ def as_faults(
         yield
     except errors as error:
         raise fault(error) from None
-
-
-def of_failure(engine: str, failure: StatementFailure) -> Kind:
-    """The meaning of a failed statement of a driver."""
-    return "server" if failure.kind is FailureKind.LOST else rules_of(engine).kind_of(failure.code, failure.what)
 
 
 _LINE = re.compile(r"^LINE (\d+): | at line (\d+)(?: \(|$)", re.MULTILINE)
