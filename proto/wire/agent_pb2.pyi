@@ -1292,8 +1292,8 @@ class System(_message.Message):
     provision: Global___Provision.ValueType
     """proveout starts it on `host`: a database, or a PgBouncer `in_front_of` one."""
     dsn: _builtins.str
-    """The address of a system that runs already; passwords as ${secrets.name}. Of SQLite: the absolute path of a file on
-    `host`, which must be there. compiled: that of the first of several instances
+    """The address of a system that runs already; passwords as ${secrets.name}. Of SQLite and DuckDB: the absolute path of
+    a file on `host`, which must be there. compiled: that of the first of several instances
     """
     admin: _builtins.str
     """Of a `dsn` or `instances`: the dsn of the account that tunes the system and injects faults into it; loads, captures
