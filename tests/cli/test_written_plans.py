@@ -238,6 +238,7 @@ def test_a_script_of_sysbench_by_its_name() -> None:
         ("x.tcl", "dbset db db2\ndiset tpcc db2_count_ware 1\n", "x.tcl:1: there is no engine for db2"),
         ("x.tcl", "diset tpcc pg_num_vu 1\n", "no number of warehouses"),
         ("x.js", "import http from 'k6/http'", "no load generator that is known"),
+        ("hosts.ini", "[db]\ndb1 ansible_host=192.0.2.1\n", "no load generator that is known"),
         ("oltp_nothing", "", "cannot read oltp_nothing"),
     ],
 )

@@ -83,9 +83,9 @@ def imported(source: str, name: str) -> Imported:
         raise Unusable(f"{source} is a script of pgbench", way_out=f"proveout bench --pgbench {typed(source)}")
     if re.search(r"^\s*diset\s", text, re.MULTILINE):
         return _hammerdb(text, path.name, name)
-    if re.search(r"^\s*\[[^\]]+\]\s*$", text, re.MULTILINE):
+    if any(settings.keys() & _FIO_USED for _, _, settings in list(_sections(text))):
         return _fio(text, path.name, name)
-    way_out = "It has no section of a fio job file, and no `diset` of HammerDB."
+    way_out = "It has no section with an option of a fio job, and no `diset` of HammerDB."
     raise Unusable(f"{source} is of no load generator that is known here", way_out=way_out)
 
 
