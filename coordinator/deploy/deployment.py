@@ -45,13 +45,12 @@ ALL = "0.0.0.0"  # noqa: S104 - an agent accepts only certificates of its author
 
 @record
 class Access:
-    """The access to hosts: the login, the coordinator's credentials for their agents, and the authority's ledger.
+    """The access to hosts: the login, and the authority's ledger.
 
     `dry_run`: nothing is changed.
     """
 
     login: Login
-    credentials: Credentials | None = None
     ledger: Ledger | None = None
     dry_run: bool = False
 
