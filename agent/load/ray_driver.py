@@ -70,7 +70,7 @@ class LoadRun:
         """Arm, start, aggregate. TaskFault if an actor fails, dies, or does not answer for longer than the lease."""
         spec = self._spec
         cpus = sum(node.cpus for node in self._cluster.nodes())
-        count = min(spec.share.count, spec.workers or cpus)
+        count = min(spec.share.count, spec.workers or max(cpus, 1))
         self._actors = await self._cluster.actors(count, spec.pool.placement)
         self._warn_about_niceness()
         tasks = [self._part(number, share) for number, share in enumerate(divided(spec.share, count))]

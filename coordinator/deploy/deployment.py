@@ -45,13 +45,12 @@ ALL = "0.0.0.0"  # noqa: S104 - an agent accepts only certificates of its author
 
 @record
 class Access:
-    """The access to hosts: the login, the coordinator's credentials for their agents, and the authority's ledger.
+    """The access to hosts: the login, and the authority's ledger.
 
     `dry_run`: nothing is changed.
     """
 
     login: Login
-    credentials: Credentials | None = None
     ledger: Ledger | None = None
     dry_run: bool = False
 
@@ -383,21 +382,22 @@ class _Work:
         try:
             ending = await self.connection.close()
         finally:  # also when no caller waits for it any more
-            if self.began:
-                self._revoke(self.serials)
+            if self.began:  # a certificate that the agent of before has renewed meanwhile stays
+                self._revoke(self.serials | self._in_force("renew"))
         if ending.undone:
             return "everything was undone"
         if ending.problem:
             return f"not everything was undone: {ending.problem}"
         return f"the connection broke; {LEFT}" if self.began else UNCHANGED
 
-    def _in_force(self) -> frozenset[int]:
-        """The certificates of the host that are not revoked."""
+    def _in_force(self, how: str = "") -> frozenset[int]:
+        """The certificates of the host that are not revoked; of those made by `how`, when it is given."""
         issued = self.access.ledger.issued() if self.access.ledger else ()
         return frozenset(
             one.serial
             for one in issued
             if one.member.role == "agent" and one.member.name == self.target.name and one.revoked_unix_s is None
+            if how in ("", one.how)
         )
 
     def _revoke(self, kept: frozenset[int]) -> str:

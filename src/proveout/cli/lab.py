@@ -8,7 +8,7 @@ import asyncio
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-    from proveout.coordinator.deploy.deployment import Access, Order, Outcome, Tell
+    from proveout.coordinator.certificates import Ledger
+    from proveout.coordinator.deploy.deployment import Order, Outcome, Tell
     from proveout.coordinator.deploy.ssh_connection import Login, Target
     from proveout.coordinator.deploy.wheelhouse import Wheelhouse
 
@@ -85,7 +86,7 @@ def deploy(
     A host that is as wanted is left alone. A failure leaves a host as it was, and does not stop the others. Exit codes:
     0 all hosts are fine, 2 the command line or the inventory is wrong, 4 a host failed, 130 interrupted.
     """
-    from proveout.coordinator.certificates import Credentials, Ledger
+    from proveout.coordinator.certificates import Ledger
     from proveout.coordinator.deploy import deployment, inventories
     from proveout.coordinator.deploy.deployment import Access
 
@@ -93,20 +94,15 @@ def deploy(
         no_meaning = {"policy": policy, "extra": extra, "wheelhouse": wheelhouse, "no_service": no_service}
         refuse("it has no meaning with --remove", authority=authority, **no_meaning)
     found = inventories.read(inventory, host or ())
-    given = pki_folder(pki)
     ledger = Ledger.open(ca) if ca is not None else None
     try:
-        access = Access(
-            login=_login(python, ssh_config),
-            credentials=Credentials.read(given) if given is not None else None,
-            ledger=ledger,
-            dry_run=dry_run,
-        )
+        access = Access(login=_login(python, ssh_config), ledger=ledger, dry_run=dry_run)
         if remove:
             return _each(found, lambda target, tell: deployment.remove(target, access, tell), dry_run=dry_run)
         with directories.make("deploy") as made:
             house = partial(_house, extra, wheelhouse, made)
-            order = _order(found, access, authority, house, policy, service=not no_service)
+            policies = _policies(policy or (), found)
+            order = _order(ledger, pki_folder(pki), authority, house, policies, service=not no_service)
             return _each(found, lambda target, tell: deployment.deploy(target, access, order, tell), dry_run=dry_run)
     finally:
         if ledger is not None:
@@ -134,19 +130,20 @@ def _house(extra: list[str] | None, wheelhouse: Path | None, made: Path) -> Whee
 
 
 def _order(
-    targets: Sequence[Target],
-    access: Access,
+    ledger: Ledger | None,
+    pki: Path | None,
     authority: str,
     house: Callable[[], Wheelhouse],
-    policy: list[str] | None,
+    policies: Mapping[str, str],
     *,
     service: bool,
 ) -> Order:
+    from proveout.coordinator.certificates import Credentials
     from proveout.coordinator.deploy.deployment import Order
     from proveout.dsl.rules.host_rules import is_host_and_port
 
-    if access.ledger is None or access.credentials is None:
-        missing = "--ca" if access.ledger is None else "--pki"
+    if ledger is None or pki is None:
+        missing = "--ca" if ledger is None else "--pki"
         raise Unusable(
             f"{missing} is missing",
             way_out="`proveout pki init` and `pki issue` make an authority and the coordinator's certificate.",
@@ -156,14 +153,15 @@ def _order(
             f"--authority {authority or 'is missing'}: the address that hosts enrol at",
             way_out="Where `proveout pki serve` runs, as hosts reach it: --authority lead.lab:7444.",
         )
-    if access.ledger.authority.pem.strip() != access.credentials.ca.strip():
+    credentials = Credentials.read(pki)
+    if ledger.authority.pem.strip() != credentials.ca.strip():
         raise Unusable("the coordinator's certificate is of another authority than --ca")
     return Order(
-        policies=_policies(policy or (), targets),
+        policies=policies,
         wheelhouse=house(),  # last: it downloads
-        ledger=access.ledger,
+        ledger=ledger,
         authority=authority,
-        credentials=access.credentials,
+        credentials=credentials,
         service=service,
         examples={role: (TEMPLATES_FOLDER / f"{name}.yaml").read_text() for role, name in TEMPLATES.items()},
     )

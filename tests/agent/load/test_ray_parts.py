@@ -21,7 +21,17 @@ pytest.importorskip("ray")
 from proveout.agent.daemon.tasks import TaskRunner
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.ray_driver import LoadRun, divided
-from proveout.agent.load.ray_pool import Node, RayActor, RayAggregator, Total, pack, placed, unpack, without_packed
+from proveout.agent.load.ray_pool import (
+    Node,
+    RayActor,
+    RayAggregator,
+    RayCluster,
+    Total,
+    pack,
+    placed,
+    unpack,
+    without_packed,
+)
 from proveout.agent.load.ray_task import RayDriver, own_address
 from proveout.dsl.plan.scalars import WEEK_S
 from proveout.dsl.workloads.kinds import build
@@ -283,6 +293,15 @@ async def test_an_actor_that_fails_voids_the_load_and_is_named() -> None:
     with pytest.raises(TaskFault, match=r"node 10\.0\.0\.1: no space") as raised:
         await run.load.run()
     assert raised.value.code == "disk_full"
+
+
+async def test_a_cluster_without_a_node_for_load_is_refused() -> None:
+    """Its nodes have no CPUs for load workers, as a head alone; the message was one of a bug."""
+    cluster = RayCluster()
+    cluster.nodes = list  # type: ignore[method-assign, assignment]
+    task = Task(key="k", spec=replace(SPEC, workers=0), deadline_s=60.0)
+    with pytest.raises(TaskFault, match="needs 1 Ray workers, and the 0 nodes of the cluster have 0 CPUs"):
+        await LoadRun(cluster, task, TaskRunner("k", "c", Path(), {}, lambda _: None)).run()
 
 
 async def test_a_load_of_weeks_is_not_ended_by_its_driver() -> None:

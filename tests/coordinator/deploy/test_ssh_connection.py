@@ -235,6 +235,27 @@ async def test_a_host_that_refuses_to_begin_keeps_its_certificates() -> None:
     assert await work.give_up() == "unchanged"
 
 
+async def test_a_deployment_that_is_undone_revokes_the_certificate_that_it_has_made() -> None:
+    """Not the one that the agent of before has renewed meanwhile, and has after the undo."""
+    member = Member(role="agent", name="db1")
+    hows = {1: "enrol", 2: "renew", 3: "enrol"}
+    issued = [Issued(serial=n, member=member, ends_unix_s=0, how=how, revoked_unix_s=None) for n, how in hows.items()]
+    revoked: list[str] = []
+
+    async def close() -> Ending:
+        return Ending(undone=True)
+
+    work = deployment._Work(
+        target=Target(name="db1", roles=(), address="db1.lab:7443", ssh="db1"),
+        access=Access(login=Login(), ledger=cast(Any, SimpleNamespace(issued=lambda: issued, revoke=revoked.append))),
+        connection=cast(Any, SimpleNamespace(close=close)),
+        tell=lambda _: None,
+        began=True,
+        serials=frozenset({1}),
+    )
+    assert (await work.give_up(), revoked) == ("everything was undone", ["3"])
+
+
 @pytest.mark.parametrize("lines", [(), ("restart the agent",)])
 async def test_an_agent_that_serves_a_run_is_left_alone(
     lines: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
