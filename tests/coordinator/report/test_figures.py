@@ -137,7 +137,7 @@ def test_the_table_has_the_numbers_with_units_intervals_and_repeats() -> None:
         assert over in table(points, place="")[0], "the interval of an extreme is of the median"
 
 
-def test_a_chart_of_extremes_has_their_medians_and_says_so() -> None:
+def test_a_chart_of_extremes_has_their_medians_and_the_word() -> None:
     def run(repeat: int) -> dict[str, Any]:
         return {
             "tps": 100.0,
@@ -156,7 +156,7 @@ def test_a_chart_of_extremes_has_their_medians_and_says_so() -> None:
 
 
 @pytest.mark.parametrize(("name", "word"), [("latency-by-threads", "ladder"), ("peak-cpu", "machine")])
-def test_a_table_of_panels_that_are_no_metrics_has_the_word_for_them(name: str, word: str) -> None:
+def test_the_table_of_a_figure_names_its_panels_by_what_they_are(name: str, word: str) -> None:
     heads = {head for one in figures(results_of("hlr-cache-lab")) if one.name == name for head in one.heads}
     assert word in heads and "metric" not in heads
 
