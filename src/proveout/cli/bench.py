@@ -87,7 +87,7 @@ of more threads than half of the branches one fails at all of its retries."""
 Dsn: TypeAlias = Annotated[
     str,
     typer.Argument(
-        metavar="[DSN]",
+        metavar="DSN",
         help="postgresql://…, mysql://…, a file of SQLite or DuckDB, oracle://…; or postgres, mysql, sqlite, "
         "duckdb for one that proveout starts and removes [default: postgres].",
     ),
