@@ -611,7 +611,7 @@ def _again(runs: Path, *, headless: bool) -> int:
     with ExitStack() as stack:
         found = (replace(parse(system.dsn or system.engine), password=None) for system in plan.systems)
         sides = [stack.enter_context(opened(address, place)) for place, address in enumerate(found)]
-        for side in sides if populates is not None and not keep else ():  # populate makes kept tables anew
+        for side in sides if populates is not None and not keep else ():  # populate makes kept tables again
             if note := guard(side, table_names(plan.workload(str(populates)))):
                 typer.echo(note)
     code = carried_out(path, sides, headless=headless, runs=runs, keep=keep)
