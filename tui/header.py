@@ -193,17 +193,18 @@ def _is_over(view: RunView, iteration: str) -> bool:
 
 def _in_place(view: RunView) -> list[tuple[str, FaultSeen, float]]:
     """Name, begin, and seconds since then of each fault that has begun in the iteration under way and is not healed
-    yet."""
+    yet on all of its hosts."""
     if view.iteration is None:
         return []
     since_s = view.now_unix_s - view.iteration_began_unix_s - measured_from_s(view.iteration)
-    begun: dict[tuple[str, int], FaultSeen] = {}
+    begun: dict[tuple[str, int, str], FaultSeen] = {}
     for seen in (mark.seen for mark in view.fault_marks if mark.seen.id == view.iteration.id):
         if seen.step == "begins":
-            begun.setdefault((seen.fault, seen.number), seen)
+            begun.setdefault((seen.fault, seen.number, seen.host), seen)
         else:
-            begun.pop((seen.fault, seen.number), None)
-    return [(seen.fault, seen, max(since_s - seen.at_s, 0.0)) for seen in begun.values()]
+            begun.pop((seen.fault, seen.number, seen.host), None)
+    first = {(seen.fault, seen.number): seen for seen in reversed(begun.values())}  # of its hosts
+    return [(seen.fault, seen, max(since_s - seen.at_s, 0.0)) for seen in reversed(first.values())]
 
 
 def _standstill(view: RunView) -> str:

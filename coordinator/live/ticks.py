@@ -17,7 +17,7 @@ import numpy.typing as npt
 from proveout.coordinator.measure.captures import APART_MIN_S, top_waits
 from proveout.coordinator.measure.load_merge import merge_loads
 from proveout.coordinator.measure.samples import Gathering, SamplesUnreadable, Thinned, each_row, load_line
-from proveout.core.errors import NotInstalled
+from proveout.core.errors import NotInstalled, one_line
 from proveout.dsl.expr.evaluation import ExpressionFault, evaluate
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.plan import Plan
@@ -424,7 +424,7 @@ class Moved:
             thinned = Thinned(every_s * _SECOND_NS) if every_s > 1 else _all
             captured = _captured(started, each_row(self._path(started.id, "captures"), thinned), t0_ns)
         except (SamplesUnreadable, NotInstalled) as fault:
-            notice = Notice(level="warning", host="", text=str(fault))
+            notice = Notice(level="warning", host="", text=one_line(fault))
             return (Stamped(sequence=begun.sequence, unix_s=begun.unix_s, event=notice),)
         moved = [*_load(started, load), *captured]
         known_s = ended.event.started_unix_s if isinstance(ended.event, IterationFinished) else 0.0

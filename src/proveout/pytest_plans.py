@@ -17,11 +17,13 @@ from proveout.coordinator.live.event_feed import last_lines, started
 from proveout.coordinator.storage.journal import JournalFault, read
 from proveout.core.data_classes import record
 from proveout.proto.events import RunStarted, VerdictReached
-from proveout.pytest_plugin import RUNS
 
 if TYPE_CHECKING:
     from proveout.dsl.plan.plan import Check, Plan
 
+
+RUNS = pytest.StashKey[list[tuple[str, Path]]]()
+"""The plans that were run in this session, each with its run directory."""
 
 JUDGED = (0, 1, 3)
 """Exit codes of a run that reached its verdicts."""

@@ -8,17 +8,16 @@ key `proveout_plans` ask for it.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 if TYPE_CHECKING:
+    import pytest
+
     from proveout.pytest_plans import PlanFile
 
 SUFFIXES = (".yaml", ".yml")
-RUNS = pytest.StashKey[list[tuple[str, Path]]]()
-"""The plans that were run in this session, each with its run directory."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -71,5 +70,6 @@ def _wanted(file_path: Path, config: pytest.Config) -> bool:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print the run directories."""
-    for plan, directory in config.stash.get(RUNS, ()):
+    plans = sys.modules.get("proveout.pytest_plans")  # imported where there were plans
+    for plan, directory in config.stash.get(plans.RUNS, ()) if plans is not None else ():
         terminalreporter.write_line(f"proveout: {plan}: {directory}/report.html")

@@ -540,7 +540,7 @@ def test_both_databases_are_cleaned_up_where_one_cannot_be(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_of_a_bench_that_continues_the_removal_is_told_where_it_made_tables(
+def test_of_a_bench_that_continues_the_removal_is_printed_where_it_made_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, keep: bool
 ) -> None:
     """`keep` is also of one that reads tables of the user."""

@@ -231,6 +231,7 @@ def test_help_has_examples_and_there_is_a_version(verb: str, capsys: pytest.Capt
     assert execute([verb, "--help"]) == 0
     out = capsys.readouterr().out
     assert f"  proveout {verb}" in out.partition("Examples:")[2]
+    assert "[[" not in out.partition("\n")[0], "one pair of brackets for what may be left out"
     assert execute(["--version"]) == 0
     assert capsys.readouterr().out == f"proveout {__version__}\n"
 

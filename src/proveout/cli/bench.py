@@ -87,7 +87,7 @@ of more threads than half of the branches one fails at all of its retries."""
 Dsn: TypeAlias = Annotated[
     str,
     typer.Argument(
-        metavar="[DSN]",
+        metavar="DSN",
         help="postgresql://…, mysql://…, a file of SQLite or DuckDB, oracle://…; or postgres, mysql, sqlite, "
         "duckdb for one that proveout starts and removes [default: postgres].",
     ),
@@ -611,7 +611,7 @@ def _again(runs: Path, *, headless: bool) -> int:
     with ExitStack() as stack:
         found = (replace(parse(system.dsn or system.engine), password=None) for system in plan.systems)
         sides = [stack.enter_context(opened(address, place)) for place, address in enumerate(found)]
-        for side in sides if populates is not None and not keep else ():  # populate makes kept tables anew
+        for side in sides if populates is not None and not keep else ():  # populate makes kept tables again
             if note := guard(side, table_names(plan.workload(str(populates)))):
                 typer.echo(note)
     code = carried_out(path, sides, headless=headless, runs=runs, keep=keep)

@@ -52,9 +52,7 @@ FORMAT = "proveout.check/1"
 
 
 def check(
-    plans: Annotated[
-        list[Path], typer.Argument(metavar="PLAN...", help="Plan files.", autocompletion=options.plan_files)
-    ],
+    plans: Annotated[list[Path], typer.Argument(metavar="PLAN", help="Plan files.", autocompletion=options.plan_files)],
     *,
     parameters: Overrides = None,
     inventory: Inventory = None,

@@ -116,7 +116,7 @@ def doctor(
     plan: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[PLAN]", help="Also look at what this plan needs here.", autocompletion=options.plan_files
+            metavar="PLAN", help="Also look at what this plan needs here.", autocompletion=options.plan_files
         ),
     ] = None,
     *,

@@ -141,7 +141,7 @@ def trend(
     plan: Annotated[
         str,
         typer.Argument(
-            metavar="[PLAN]",
+            metavar="PLAN",
             help="A plan's name or file [default: the plan of the newest run].",
             autocompletion=options.plan_files,
         ),

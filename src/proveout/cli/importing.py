@@ -48,7 +48,7 @@ def import_(
         str, typer.Argument(help="A fio job file, a HammerDB script (.tcl), or the name of a sysbench script (oltp_…).")
     ],
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="The plan to write [default: named after SOURCE, here].")
+        Path | None, typer.Argument(metavar="FILE", help="The plan to write [default: named after SOURCE, here].")
     ] = None,
 ) -> None:
     """Write a plan from the settings of fio, HammerDB or sysbench; never over an existing file.

@@ -55,11 +55,11 @@ def new(
     kind: Annotated[
         str,
         typer.Argument(
-            metavar="[KIND]", help="The kind of study; without one, the kinds are listed.", autocompletion=_complete
+            metavar="KIND", help="The kind of study; without one, the kinds are listed.", autocompletion=_complete
         ),
     ] = "",
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="The file to write [default: KIND.yaml, here].")
+        Path | None, typer.Argument(metavar="FILE", help="The file to write [default: KIND.yaml, here].")
     ] = None,
     *,
     dsn: Annotated[

@@ -88,7 +88,7 @@ def need_terminal() -> None:
 
 
 def answer(app: ThemedApp[Left]) -> Left | None:
-    """What an application returns at its end. ProveoutError where it has failed, below its traceback."""
+    """Show an application to its end; its result. ProveoutError where it has failed, below its traceback."""
     left = app.run()
     if app.return_code:
         way_out = "No run depends on a screen: `proveout watch` shows one again. Please report the error."

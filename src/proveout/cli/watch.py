@@ -116,7 +116,7 @@ def tui(
     places: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[PLACE]...",
+            metavar="PLACE",
             help="Plan files, or folders with plans [default: here, ./plans and the starters of `proveout new`].",
             autocompletion=options.plan_files,
         ),

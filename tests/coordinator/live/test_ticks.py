@@ -191,6 +191,7 @@ def test_damaged_samples_give_a_notice_and_the_replay_goes_on(tmp_path: Path) ->
     (tmp_path / "base-4-1-1.load.parquet").write_bytes(b"PAR1 but no more")
     (stamped,) = Moved(JOURNALLED, tmp_path)(JOURNALLED[0])
     assert isinstance(stamped.event, e.Notice) and stamped.event.level == "warning"
+    assert "\n" not in stamped.event.text, "a line of the log"
     assert "base-4-1-1.load.parquet" in stamped.event.text
 
 

@@ -56,7 +56,7 @@ def test_a_run_directory_has_the_plan_with_its_includes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("inventory", "copy"),
-    [("labs/a.yaml", "labs/a.yaml"), ("../../o/a.yaml", "a.yaml"), ("../../o/plan.yaml", "o/plan.yaml")],
+    [("labs/a.yaml", "labs/a.yaml"), ("../../o/a.yaml", "o/a.yaml"), ("../../o/plan.yaml", "o/plan.yaml")],
 )
 def test_the_copy_of_an_inventory_is_its_own_in_the_folder_of_the_plan(
     tmp_path: Path, inventory: str, copy: str
