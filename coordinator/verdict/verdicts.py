@@ -218,11 +218,12 @@ def _commit_verdict(system: str, found: list[Span]) -> VerdictReached:
     wrong = next((span for span in judged if not span.holds), None)
     left_out = "".join(f"; {span.after} is left out: {span.spoilt}" for span in found if span.spoilt)
     evidence = wrong.evidence if wrong else "; ".join(span.evidence for span in judged) or "no span could be judged"
+    shows = any(span.advance for span in judged) or (judged and not left_out)  # not where all commits are left out
     return VerdictReached(
         id=f"counted:{system}",
         title=f"The commits counted by clients equal those in {system}",
         severity="fail",
-        outcome="FAIL" if wrong else "PASS" if judged else "INCONCLUSIVE",
+        outcome="FAIL" if wrong else "PASS" if shows else "INCONCLUSIVE",
         check=f"the clients' counts of commits, ramps included, equal what {system} has counted",
         evidence=evidence + left_out,
     )

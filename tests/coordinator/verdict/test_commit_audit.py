@@ -90,6 +90,8 @@ LATER: list[e.Event] = [ran(4, stage="second"), read(134, "second")]
         ([read(100), ran(20), read(120, "first"), begun("more", "sql"), *LATER], "PASS",
          "stage second is left out: stage more has written to it"),
         ([read(100), ran(20), begun("look", "sql"), read(121, "first")], "FAIL", "stage first: the database counts 21"),
+        ([read(100), read(100, "look"), ran(20), LOST, read(130, "first")], "INCONCLUSIVE",
+         "stage look: the database counts 0 NewOrder, the clients 0; stage first is left out"),
         # two workloads in one system
         ([read(100, kind="tprocc"), read(7, kind="tptbm"), ran(20), read(120, "first", kind="tprocc")], "PASS",
          "the database counts 20 NewOrder, the clients 20"),
