@@ -797,7 +797,7 @@ class Sql(StageKind):
 
     @property
     def rewrites(self) -> tuple[str, ...]:
-        return (self.system,)
+        return (self.system,) if self.statements else ()
 
     def outline(self, plan: Named) -> Outline:
         count, system = len(self.statements), plan.system(self.system)
