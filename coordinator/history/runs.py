@@ -179,7 +179,8 @@ class RunFolder:
 
 
 def read_folder(runs: Path, progress: Progress | None = None) -> RunFolder:
-    """The summaries of all runs of a folder; `progress` is called with the number read and the number of all."""
+    """The summaries of all runs of a folder, copies of one once; `progress` is called with the number read and the
+    number of all."""
     directories = run_directory.all_runs(runs)
     found: list[RunSummary] = []
     unreadable: list[tuple[str, str]] = []
@@ -193,7 +194,8 @@ def read_folder(runs: Path, progress: Progress | None = None) -> RunFolder:
     if progress is not None:
         progress(len(directories), len(directories))
     found.sort(key=lambda run: (run.started_unix_s, run.run))
-    return RunFolder(path=runs, runs=tuple(found), unreadable=tuple(unreadable))
+    once = {run.run: run for run in found}
+    return RunFolder(path=runs, runs=tuple(once.values()), unreadable=tuple(unreadable))
 
 
 def read_summary(directory: RunDirectory) -> RunSummary:

@@ -8,6 +8,7 @@ import io
 import json
 import math
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -269,6 +270,8 @@ def test_runs_that_have_ended_are_read_once(runs: Path, cache: Path, monkeypatch
     for entry in cache.iterdir():
         entry.write_text('{"run": 1}')
     assert read_folder(runs) == first, "a damaged entry is not used"
+    shutil.copytree(next(one for one in runs.iterdir() if one.is_dir()), runs / "copy")
+    assert read_folder(runs) == first, "a copy is no other run"
 
 
 def test_a_summary_that_an_earlier_release_cached_is_not_used(
