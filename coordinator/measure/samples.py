@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import threading
 import weakref
 import zlib
@@ -46,7 +47,7 @@ from proveout.proto.wire.results import (
     TransactionLoad,
 )
 
-MEMORY_MAX = 256 << 20
+MEMORY_MAX = 4 << 20
 """The most bytes of seconds that an iteration keeps in memory."""
 
 Piece: TypeAlias = bytes | tuple[int, int]
@@ -104,9 +105,7 @@ class Spool:
                 self._left -= len(data)
                 return data
             try:
-                file = self._opened()
-                file.seek(self._end)
-                written = file.write(data)
+                written = os.pwrite(self._opened(), data, self._end)
             except OSError:
                 return data
             if written < len(data):
@@ -118,18 +117,14 @@ class Spool:
         """The bytes of a piece. OSError when they cannot be read."""
         if isinstance(piece, bytes):
             return piece
-        with self._lock:
-            file = self._opened()
-            file.seek(piece[0])
-            return file.read(piece[1])
+        return os.pread(self._opened(), piece[1], piece[0])
 
-    def _opened(self) -> IO[bytes]:
+    def _opened(self) -> int:
+        """The descriptor of the file. Unbuffered: an error of the disk belongs to the bytes that it is about."""
         if self._file is None:
-            # Unbuffered: an error of the disk belongs to the bytes that it is about.
-            file = TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 - closed with the spool
-            weakref.finalize(self, file.close)
-            self._file = file
-        return self._file
+            self._file = TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 - closed with the spool
+            weakref.finalize(self, self._file.close)
+        return self._file.fileno()
 
 
 class Seconds(LazySequence[LoadSecond]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
+import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
@@ -301,7 +302,7 @@ def _element(hint: Any, descriptor: Descriptor) -> tuple[_Put, _Take]:
         return shape.put, shape.take
     if descriptor.fields_by_name["value"].message_type is not None:
         return _put_named_value, _take_named_value
-    return _put_pair, lambda pair: (pair.name, pair.value)
+    return _put_pair, lambda pair: (sys.intern(pair.name), pair.value)
 
 
 def _put_pair(value: tuple[str, Any], pair: Any) -> None:
@@ -315,7 +316,7 @@ def _put_named_value(value: tuple[str, Any], pair: Any) -> None:
 
 
 def _take_named_value(pair: Any) -> tuple[str, Any]:
-    return pair.name, _take_value(pair.value)
+    return sys.intern(pair.name), _take_value(pair.value)  # the facts of a thousand hosts have the same names
 
 
 def _put_value(value: Any, message: Any, depth: int = 0) -> None:
