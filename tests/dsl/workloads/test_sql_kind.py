@@ -415,12 +415,14 @@ def test_engines_without_a_text_are_refused() -> None:
         ("bigint", "{sequence: 1}", "duckdb", ""),
         ("int", "{sequence: 1, until: 100}", "duckdb", ""),
         ("smallint", "{uniform: [1, 40000]}", "duckdb", "uniform gives 1 to 40,000"),
+        ("bigint, to int", "{sequence: 1}, to: {sequence: 1, until: 9}", "postgres", ""),  # which has it in quotes
+        ("bigint, to int", "{sequence: 1}, to: {sequence: 1, until: 9}", "duckdb", "have no quotes"),
     ],
 )
-def test_a_column_that_has_not_room_for_its_generator_is_refused(
+def test_a_column_that_has_not_room_for_its_generator_or_needs_quotes_is_refused(
     kind: str, generator: str, engine: str, gives: str
 ) -> None:
-    table = f"{{t: {{rows: 3000000000, create: CREATE TABLE t (a {kind}), columns: {{a: {generator}}}}}}}"
+    table = f"{{t: {{rows: 3000000000, create: 'CREATE TABLE t (a {kind})', columns: {{a: {generator}}}}}}}"
     one = Custom.model_validate({**yaml.safe_load(ONLY), "tables": yaml.safe_load(table)})
     problem = KIND.engine_problem(one, engine) or ""
     assert problem.endswith(gives) and bool(problem) == bool(gives)
