@@ -256,12 +256,11 @@ def _range_problem(one: Generator) -> str | None:
     if not low <= high:
         return f"[{low}, {high}] runs backwards"
     steps = 10 ** (one.digits or 0)  # of a value are counted in whole numbers
-    if (high - low) * steps < SPAN_MAX and abs(low) * steps < SPAN_MAX:
-        empty = one.digits is not None and one.steps[0] > one.steps[1]
-        return (
-            f"[{low}, {high}] has no number of {count_of(one.digits or 0, 'digit')} after the point" if empty else None
-        )
-    return f"[{low}, {high}] is wider than 2^62" + (f" steps of {one.digits} digits" if one.digits else "")
+    if not ((high - low) * steps < SPAN_MAX and abs(low) * steps < SPAN_MAX):
+        return f"[{low}, {high}] is wider than 2^62" + (f" steps of {one.digits} digits" if one.digits else "")
+    if one.digits is not None and one.steps[0] > one.steps[1]:
+        return f"[{low}, {high}] has no number of {count_of(one.digits, 'digit')} after the point"
+    return None
 
 
 def _sequence_problem(one: Generator) -> str | None:
