@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
@@ -246,8 +247,8 @@ class Generator(Strict):
 
     @property
     def steps(self) -> tuple[int, int]:
-        """The first and the last value of a range, in units of its last digit; a tiny part of one is of the float."""
-        low, high = (round(end * 10 ** (self.digits or 0), 6) for end in self.ends)
+        """The first and the last value of a range, in units of its last digit."""
+        low, high = (Decimal(str(end)).scaleb(self.digits or 0) for end in self.ends)
         return math.ceil(low), math.floor(high)
 
 
