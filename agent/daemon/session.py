@@ -61,7 +61,7 @@ from proveout.proto.wire.messages import (
     Trigger,
 )
 from proveout.proto.wire.results import TaskError, TaskResult
-from proveout.proto.wire.tasks import SignedTask, StartSystem, Task, TaskSpec
+from proveout.proto.wire.tasks import SignedTask, Task, TaskSpec
 
 # With many agents, a coordinator requests samples in batches: they wait for the next send time of this host, or for any
 # other message, which takes them along in order. Send times of different hosts are spread over the interval.
@@ -319,8 +319,8 @@ class Session:
                 )
             case SignedTask():
                 task = task_from_bytes(message.task)
-                starting = isinstance(task.spec, StartSystem) or any("/start:" in key for key in self._runners)
-                if not starting:  # the coordinator goes on, so it has journalled the answers of all starts
+                if not any("/start:" in key for key in self._runners):
+                    # the coordinator goes on, so it has journalled the answers of all starts
                     for resource in self.resources.values():
                         if isinstance(resource, Answered):
                             resource.answered()
