@@ -319,7 +319,7 @@ class Session:
                 )
             case SignedTask():
                 task = task_from_bytes(message.task)
-                if not any("/start:" in key for key in self._runners):
+                if not any("/start:" in key for key in (task.key, *self._runners)):
                     # the coordinator goes on, so it has journalled the answers of all starts
                     for resource in self.resources.values():
                         if isinstance(resource, Answered):
