@@ -23,15 +23,7 @@ from types import MappingProxyType
 import psutil
 
 from proveout.agent.daemon.task_journal import AgentJournal
-from proveout.agent.daemon.tasks import (
-    BATCH_MAX,
-    DEADLINE_MAX_S,
-    Answered,
-    Handler,
-    Resource,
-    TaskContext,
-    TaskRunner,
-)
+from proveout.agent.daemon.tasks import BATCH_MAX, DEADLINE_MAX_S, Handler, Resource, TaskContext, TaskRunner
 from proveout.agent.errors import TaskFault, sanitize
 from proveout.agent.security import task_rules
 from proveout.agent.security.authz import TaskVerifier
@@ -322,8 +314,7 @@ class Session:
                 if not any("/start:" in key for key in (task.key, *self._runners)):
                     # the coordinator goes on, so it has journalled the answers of all starts
                     for resource in self.resources.values():
-                        if isinstance(resource, Answered):
-                            resource.answered()
+                        getattr(resource, "answered", lambda: None)()
                 self._take(message, task)
             case Goodbye():
                 self.end("cancelled", "the coordinator sent Goodbye", keep_data=message.keep_data)
