@@ -246,10 +246,10 @@ OS_HOST: Tree = {
         }
     ),
     "network": _with_peak(
-        {
-            "received_bytes_per_s": "all interfaces but lo, and those on others (bonds, VLANs, bridges)",
-            "sent_bytes_per_s": "all interfaces but lo, and those on others (bonds, VLANs, bridges)",
-        }
+        dict.fromkeys(
+            ("received_bytes_per_s", "sent_bytes_per_s"),
+            "all interfaces but lo and those on others (bonds, VLANs, bridges)",
+        )
     ),
     "load_average": {
         "begin_1m": "tasks that ran or waited for a CPU or a disk, averaged over the minute before the measure window",

@@ -23,15 +23,7 @@ from types import MappingProxyType
 import psutil
 
 from proveout.agent.daemon.task_journal import AgentJournal
-from proveout.agent.daemon.tasks import (
-    BATCH_MAX,
-    DEADLINE_MAX_S,
-    Answered,
-    Handler,
-    Resource,
-    TaskContext,
-    TaskRunner,
-)
+from proveout.agent.daemon.tasks import BATCH_MAX, DEADLINE_MAX_S, Handler, Resource, TaskContext, TaskRunner
 from proveout.agent.errors import TaskFault, sanitize
 from proveout.agent.security import task_rules
 from proveout.agent.security.authz import TaskVerifier
@@ -61,7 +53,7 @@ from proveout.proto.wire.messages import (
     Trigger,
 )
 from proveout.proto.wire.results import TaskError, TaskResult
-from proveout.proto.wire.tasks import SignedTask, StartSystem, Task, TaskSpec
+from proveout.proto.wire.tasks import SignedTask, Task, TaskSpec
 
 # With many agents, a coordinator requests samples in batches: they wait for the next send time of this host, or for any
 # other message, which takes them along in order. Send times of different hosts are spread over the interval.
@@ -319,11 +311,10 @@ class Session:
                 )
             case SignedTask():
                 task = task_from_bytes(message.task)
-                starting = isinstance(task.spec, StartSystem) or any("/start:" in key for key in self._runners)
-                if not starting:  # the coordinator goes on, so it has journalled the answers of all starts
+                if not any("/start:" in key for key in (task.key, *self._runners)):
+                    # the coordinator goes on, so it has journalled the answers of all starts
                     for resource in self.resources.values():
-                        if isinstance(resource, Answered):
-                            resource.answered()
+                        getattr(resource, "answered", lambda: None)()
                 self._take(message, task)
             case Goodbye():
                 self.end("cancelled", "the coordinator sent Goodbye", keep_data=message.keep_data)

@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias
 
 from proveout.agent.errors import TaskFault, sanitize
 from proveout.agent.security.policy import NOTHING, Policy
@@ -50,15 +50,6 @@ class Resource(Protocol):
 
     async def close(self, *, keep_data: bool) -> None:
         """Close it. Idempotent, bounded in time, and without an error if it has ended already."""
-        ...
-
-
-@runtime_checkable
-class Answered(Protocol):
-    """A resource whose start reports what no later one does."""
-
-    def answered(self) -> None:
-        """The coordinator has received the answer of its start. Idempotent."""
         ...
 
 

@@ -179,7 +179,7 @@ def finish_removals(work_dir: Path) -> None:
         folder, until_s = note.readlink(), time.monotonic() + PREDECESSOR_S
         while folder.is_dir() and is_locked(folder) and time.monotonic() < until_s:
             time.sleep(POLL_S)
-        with contextlib.suppress(TaskFault):  # its state cannot be read
+        with contextlib.suppress(TaskFault, OSError):  # it cannot be read, or removed: the agent starts all the same
             data_store.remove(folder)
         if is_own(work_dir, folder.parent):
             remove_leftovers(folder)

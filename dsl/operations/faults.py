@@ -322,8 +322,9 @@ class NetworkPartition(Operation):
                 continue
             addresses = {one for name in other.addresses for one in facts.ask(AddressQuery(name))}
             peers = sorted(one for one in addresses - {*place.addresses} if not ipaddress.ip_address(one).is_loopback)
-            known = {one for name in own.addresses for one in facts.ask(AddressQuery(name))} & {*place.addresses}
-            mine = dict(_families(sorted(known))) if self.drops_share else {}
+            named = own.addresses if self.drops_share else ()
+            known = {one for name in named for one in facts.ask(AddressQuery(name))} & {*place.addresses}
+            mine = dict(_families(sorted(known)))
             for hook, side, way in (("output", "daddr", out), ("prerouting", "saddr", back)):
                 if self.direction in ("both", way):
                     for family, some in _families(peers):

@@ -367,12 +367,10 @@ class LadderKeys(Measured):
     )
 
     reload: Literal["each_repeat"] | None = Field(
-        None,
-        description="Restore the copy that the last populate saved, of each target, before each repeat.",
+        None, description="Restore the copy that the last populate saved, of each target, before each repeat."
     )
     restart: Literal["each_repeat"] | None = Field(
-        None,
-        description="Restart the servers of the targets before each repeat, with their settings.",
+        None, description="Restart the servers of the targets before each repeat, with their settings."
     )
     threads: Rungs | None = Field(None, description="The rungs: threads in total, over all clients.")
     processes: Rungs | None = Field(

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
@@ -246,8 +247,8 @@ class Generator(Strict):
 
     @property
     def steps(self) -> tuple[int, int]:
-        """The first and the last value of a range, in units of its last digit; a tiny part of one is of the float."""
-        low, high = (round(end * 10 ** (self.digits or 0), 6) for end in self.ends)
+        """The first and the last value of a range, in units of its last digit."""
+        low, high = (Decimal(str(end)).scaleb(self.digits or 0) for end in self.ends)
         return math.ceil(low), math.floor(high)
 
 
@@ -256,12 +257,11 @@ def _range_problem(one: Generator) -> str | None:
     if not low <= high:
         return f"[{low}, {high}] runs backwards"
     steps = 10 ** (one.digits or 0)  # of a value are counted in whole numbers
-    if (high - low) * steps < SPAN_MAX and abs(low) * steps < SPAN_MAX:
-        empty = one.digits is not None and one.steps[0] > one.steps[1]
-        return (
-            f"[{low}, {high}] has no number of {count_of(one.digits or 0, 'digit')} after the point" if empty else None
-        )
-    return f"[{low}, {high}] is wider than 2^62" + (f" steps of {one.digits} digits" if one.digits else "")
+    if not ((high - low) * steps < SPAN_MAX and abs(low) * steps < SPAN_MAX):
+        return f"[{low}, {high}] is wider than 2^62" + (f" steps of {one.digits} digits" if one.digits else "")
+    if one.digits is not None and one.steps[0] > one.steps[1]:
+        return f"[{low}, {high}] has no number of {count_of(one.digits, 'digit')} after the point"
+    return None
 
 
 def _sequence_problem(one: Generator) -> str | None:
@@ -422,6 +422,14 @@ _RESERVED = frozenset({
     "not", "null", "on", "or", "order", "select", "table", "then", "to", "union", "unique", "where",
 })  # fmt: skip
 """Words that no engine takes as a name without quotes."""
+_UNQUOTED = "is a word of SQL, and the statements of a population have no quotes"
+
+
+def unnamed(model: Custom, dialect: str | None) -> str | None:
+    """A column that a population cannot name; PostgreSQL's have quotes."""
+    named = ((column, name) for name, table in model.tables.items() for column in table.columns)
+    wrong = ((column, name) for column, name in named if column.lower() in _RESERVED and dialect != "postgres")
+    return next((f"`{column}` of {name} {_UNQUOTED}" for column, name in wrong), None)
 
 
 def too_large(model: Custom, dialect: str | None) -> str | None:
@@ -499,10 +507,8 @@ class _Check:
 
     def table(self, name: str, entry: TableEntry) -> None:
         at = ("tables", name)
-        for place in (at, *((*at, "columns", column) for column in entry.columns)):
-            if place[-1].lower() in _RESERVED:
-                message = f"`{place[-1]}` is a word of SQL, and the statements of a population have no quotes"
-                self.of_key(place, message, "another name")
+        if name.lower() in _RESERVED:
+            self.of_key(at, f"`{name}` {_UNQUOTED}", "another name")
         for column, generator in entry.columns.items():
             if generator.from_ is not None:
                 self.add((*at, "columns", column), "a population has no results to take values from")
@@ -688,7 +694,9 @@ KIND = WorkloadExtension(
     tables_in_plan=True,
     load_only=frozenset({"binds", "in_order", "transactions"}),
     in_order=lambda model: model.in_order,
-    engine_problem=lambda model, engine: missing_table(model, of := engines.of(engine).dialect) or too_large(model, of),
+    engine_problem=lambda model, engine: (
+        missing_table(model, of := engines.of(engine).dialect) or unnamed(model, of) or too_large(model, of)
+    ),
     load_problem=lambda model, engine: missing_text(model, engines.of(engine).dialect),
     check=check_sql,
 )

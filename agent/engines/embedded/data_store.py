@@ -151,12 +151,12 @@ def read_state(folder: Path) -> State | None:
                 "invalid", what, way_out="remove that folder, or finish that run with the version that began it"
             )
         state = State(**fields)
-    except FileNotFoundError:
+        if not _is_ours(folder, state):
+            raise TaskFault("refused", f"{folder / FILE} points to what is not its data", way_out="remove that folder")
+    except FileNotFoundError:  # of a removal that was killed, the owner of the store is gone: `sweep` removes the rest
         return None
     except (OSError, ValueError, TypeError) as error:
         raise TaskFault("invalid", f"{folder / FILE} cannot be read: {error}", way_out="remove that folder") from None
-    if not _is_ours(folder, state):
-        raise TaskFault("refused", f"{folder / FILE} points to what is not its data", way_out="remove that folder")
     return state if Path(state.store).is_dir() else None
 
 

@@ -108,15 +108,15 @@ async def test_a_start_is_answered_for_once_the_coordinator_goes_on_after_it(
         session.receive(Beat(sequence=1, sent_ns=0))
         assert not told, "it starts still"
         go.set()
-        async for message in answers:
-            if isinstance(message, TaskDone):
-                break
-        session.receive(Beat(sequence=2, sent_ns=0))
-        assert not told, "a beat may cross the answer"
-        session.receive(
-            SignedTask(task=task_bytes(dataclasses.replace(STOP, key="run/-/0/0/1/stop:db/db1")), sequence=2)
-        )
-        assert told
+        for number, what in enumerate(("start:other", "stop:db"), 2):
+            async for message in answers:
+                if isinstance(message, TaskDone):
+                    break
+            session.receive(Beat(sequence=number, sent_ns=0))
+            assert not told, "a beat may cross the answer"
+            task = dataclasses.replace(STOP, key=f"run/-/0/0/{number}/{what}/db1")
+            session.receive(SignedTask(task=task_bytes(task), sequence=number))
+            assert bool(told) == (what == "stop:db")
     finally:
         session.end("cancelled", "the test is over", keep_data=False)
         await session.ended.wait()

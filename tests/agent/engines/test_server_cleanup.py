@@ -336,6 +336,9 @@ def test_what_killed_sessions_have_left_is_removed_and_what_is_made_or_held_is_k
     assert left() == {Path(store.store), orphan, new, held}, "the orphan is too young"
     monkeypatch.setattr(data_store, "SWEEP_AGE_S", -1.0)
     assert left() == {Path(store.store), held}
+    (Path(store.store) / "owner").unlink()
+    data_store.remove(tmp_path / "runs" / "db")  # again, after a kill in the middle
+    assert left() == {held}
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,7 @@ def assert_fits(values: list[Any], expected: dict[Any, float]) -> None:
         ({"uniform": [1, 10]}, dict.fromkeys(range(1, 11), 1.0)),
         ({"uniform": [0.5, 0.75], "digits": 2}, dict.fromkeys([i / 100 for i in range(50, 76)], 1.0)),
         ({"uniform": [0.05, 0.25], "digits": 1}, {0.1: 1.0, 0.2: 1.0}),
+        ({"uniform": [75808.54975, 75808.54976], "digits": 5}, {75808.54975: 1.0, 75808.54976: 1.0}),
         ({"pick": ["a", "b", "c"]}, {"a": 1.0, "b": 1.0, "c": 1.0}),
         ({"pick": {"10": 7, "20": 2, "30": 1, "40": 0}}, {10: 7.0, 20: 2.0, 30: 1.0}),
         ({"pick": {"07": 7, "20": 3}}, {"07": 7.0, "20": 3.0}),
@@ -415,12 +416,14 @@ def test_engines_without_a_text_are_refused() -> None:
         ("bigint", "{sequence: 1}", "duckdb", ""),
         ("int", "{sequence: 1, until: 100}", "duckdb", ""),
         ("smallint", "{uniform: [1, 40000]}", "duckdb", "uniform gives 1 to 40,000"),
+        ("bigint, to int", "{sequence: 1}, to: {sequence: 1, until: 9}", "postgres", ""),  # which has it in quotes
+        ("bigint, to int", "{sequence: 1}, to: {sequence: 1, until: 9}", "duckdb", "have no quotes"),
     ],
 )
-def test_a_column_that_has_not_room_for_its_generator_is_refused(
+def test_a_column_that_has_not_room_for_its_generator_or_needs_quotes_is_refused(
     kind: str, generator: str, engine: str, gives: str
 ) -> None:
-    table = f"{{t: {{rows: 3000000000, create: CREATE TABLE t (a {kind}), columns: {{a: {generator}}}}}}}"
+    table = f"{{t: {{rows: 3000000000, create: 'CREATE TABLE t (a {kind})', columns: {{a: {generator}}}}}}}"
     one = Custom.model_validate({**yaml.safe_load(ONLY), "tables": yaml.safe_load(table)})
     problem = KIND.engine_problem(one, engine) or ""
     assert problem.endswith(gives) and bool(problem) == bool(gives)
