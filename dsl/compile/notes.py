@@ -113,12 +113,12 @@ def _unknown(stage: Ladder, rate: Callable[[float], float]) -> Iterator[str]:
             after_s, steady_s = stage.windows.measure_s - begin_s, begin_s + stage.windows.ramp_up_s / 2
             margin = fault_margin(rate(begin_s), steady_s, after_s)
             found.append((f"`{fault.name}`", rate(begin_s), begin_s, margin, MARGIN_MAX))
-    lengths = [int(length_s) for _, length_s in stage.windows.phases]
+    lengths = [length_s for _, length_s in stage.windows.phases]
     levels = stage.arrival.levels if isinstance(stage.arrival, Phased) else ()
     for number, (name, _) in enumerate(stage.windows.phases):
         if not recovers(levels, number):
             level, before_s = levels[number - 1].first, lengths[number - 1]
-            margin = phase_margin(level, before_s, lengths[number + 1])
+            margin = phase_margin(level, int(before_s), int(lengths[number + 1]))
             found.append((f"phase `{name}`", level, before_s, margin, stage.recovered_within))
     for what, at_rate, length_s, margin, most in found:
         if margin > most:
