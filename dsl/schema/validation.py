@@ -162,7 +162,9 @@ def _say(  # noqa: PLR0911 - one per kind
             hint = f"its keys are {', '.join(keys)}"
             of = root.get("kind") if isinstance(root, Map) and path[0] == "metrics" and in_list else None
             if isinstance(of, Scalar) and of.text in MEASURED:
-                hint = f"a capture of kind {of.text} has them by name: metrics: {{{node.text}: {{column: {node.text}}}}}"
+                hint = (
+                    f"a capture of kind {of.text} has them by name: metrics: {{{node.text}: {{column: {node.text}}}}}"
+                )
         words = _TYPE_WORDS[kind]
         if kind == "scalar_type" and isinstance(node, Scalar) and isinstance(node.value, bool):
             words = "text or a number"

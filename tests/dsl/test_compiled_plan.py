@@ -414,6 +414,17 @@ def test_a_recovery_that_the_rate_cannot_show_has_a_note(
     assert found[1] == []
 
 
+@pytest.mark.parametrize("load", ["{kind: tprocc, warehouses: 1, thinking: true}", """{kind: sql,
+    tables: {t: {rows: 1, create: CREATE TABLE t (id int), columns: {id: {sequence: 1}}}},
+    transactions: {One: {keying: 1s, statements: {one: SELECT 1}}}}"""])  # fmt: skip
+def test_pauses_of_a_workload_have_a_note_where_a_schedule_ignores_them(tmp_path: Path, load: str) -> None:
+    plan = PLAN.replace("{kind: hlr, population: 1000}", load, 1)
+    messages = [note.message for note in noted(tmp_path, plan.replace("repeat: 3", "repeat: 3, rate: 5/s"))]
+    words = "note: the keying and think times of `hlr` have no effect in `ladder`: a schedule of arrivals has no think"
+    assert sum(words in message for message in messages) == 1, messages
+    assert not any(words in note.message for note in noted(tmp_path, plan))
+
+
 def test_no_starter_declares_what_it_does_not_use_and_a_timesten_that_cannot_be_driven_has_a_note() -> None:
     """Of the plans: `test_golden`, which compiles them."""
     found = {path.stem: compile_with_notes(path)[1] for path in (FOLDER / "starters").glob("*.yaml")}
