@@ -16,7 +16,7 @@ from proveout.dsl import engines
 from proveout.dsl.operations.table import fault_key, operation_of
 from proveout.dsl.plan import slices
 from proveout.dsl.plan.captures import CAPTURES
-from proveout.dsl.plan.loads import Part, parts, workloads
+from proveout.dsl.plan.loads import Part, highest, parts, workloads
 from proveout.dsl.plan.phases import Level, edges_s, mean_level, recovers
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import (
@@ -218,7 +218,7 @@ def terminals(total: int, clients: int) -> tuple[int, ...]:
 
 
 def _load_work(stage: Ladder | Search) -> Iterator[tuple[str, str]]:
-    rungs = stage.threads if isinstance(stage, Ladder) else (stage.threads,)
+    rungs = stage.threads if isinstance(stage, Ladder) else (highest(stage),)
     for part in parts(stage):
         clients = part.stage.clients
         counts = [part.threads(rung) for rung in (rungs[:1] if part.beside else rungs)]
