@@ -86,8 +86,8 @@ class Command:
         return {name: path for name, path in named.items() if path}
 
     def place(self, file: Path) -> Path:
-        """The place of the copy of a file of the plan in the folder `plan`: as beside the plan; another in a folder with
-        the name of its own, so that it replaces none of those."""
+        """The place of the copy of a file of the plan in the folder `plan`: as beside the plan; another in a folder
+        with the name of its own, so that it replaces none of those."""
         plan, path = Path(os.path.normpath(self.plan)), Path(os.path.normpath(file))
         if path.is_relative_to(plan.parent):
             return path.relative_to(plan.parent)
