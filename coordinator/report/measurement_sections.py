@@ -484,8 +484,8 @@ def phase_tables(stage: StageResult) -> Iterator[Block]:
     found = [row for rung in stage.rungs for row in _phases(rung.threads if len(stage.rungs) > 1 else 0, rung.tree)]
     if not found:
         return
-    unit, divisor = _time_unit(number_at(phase, "response", "avg_us") for _, phase, _ in found)
-    rows = tuple(_phase_cells(label, phase, bounds, divisor) for label, phase, bounds in found)
+    unit, divisor = _time_unit(number_at(phase, "response", "avg_us") for _, _, phase, _ in found)
+    rows = tuple(_phase_cells(*one, divisor) for one in found)
     title = f"By phase, of what was due in it; response and lateness (late: p99) in {unit}, time to recover (back) in s"
     yield Table(title=title, heads=PHASE_HEADS, rows=rows)
     if any(row[-1].startswith("≥") for row in rows):
@@ -493,22 +493,23 @@ def phase_tables(stage: StageResult) -> Iterator[Block]:
         yield Paragraph(text, "warn")
 
 
-def _phases(threads: int, tree: Metrics) -> Iterator[tuple[str, Metrics, Metrics]]:
-    """(label, numbers, lower bounds) of each phase of a rung; `threads` 0 for the only one."""
+def _phases(threads: int, tree: Metrics) -> Iterator[tuple[str, bool, Metrics, Metrics]]:
+    """(label, whether its load has a rate, which may be 0 in the phase, numbers, lower bounds) of each phase of a rung;
+    `threads` 0 for the only one."""
     for path in load_paths(tree):
         here, bounds = at_path(tree, *path) or {}, at_path(tree, "at_least", *path) or {}
+        is_open = any(number_at(phase, "rate") for phase in here.get("phases", {}).values())
         for name, phase in here.get("phases", {}).items():
             parts = (str(threads) if threads else "", path[-1] if path else "", name)
-            yield ", ".join(filter(None, parts)), phase, bounds.get("phases", {}).get(name, {})
+            yield ", ".join(filter(None, parts)), is_open, phase, bounds.get("phases", {}).get(name, {})
 
 
-def _phase_cells(label: str, phase: Metrics, at_least: Metrics, divisor: float) -> tuple[str, ...]:
+def _phase_cells(label: str, is_open: bool, phase: Metrics, at_least: Metrics, divisor: float) -> tuple[str, ...]:
     tps = phase.get("tps", {})
-    rate = number_at(phase, "rate")
     return (
         label,
         seconds(number_at(phase, "measure_s") or 0.0),
-        f"{number(rate)}/s" if rate else "closed",
+        f"{number(number_at(phase, 'rate'))}/s" if is_open else "closed",
         *with_interval(tps),
         _bounded(phase, at_least, "response", "avg_us", divisor=divisor),
         _bounded(phase, at_least, "response", "p99_us", divisor=divisor),

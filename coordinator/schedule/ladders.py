@@ -121,8 +121,14 @@ def _steps_between(turn: Turn, together: tuple[Ladder, ...], due: iteration_orde
         return True
     for name in (*(left[0].after if left is not None else ()), *(due.ladder.before if due is not None else ())):
         step = turn.state.plan.stage(name)
-        if PARTS[type(step)](turn, step):
+        runs, (under_way, began_s) = PARTS[type(step)](turn, step), turn.state.under_way
+        if runs and under_way != name:
+            turn.set(under_way=(name, turn.at_s))
+        if runs:
             return True
+        if under_way == name:
+            took_s = turn.state.took_s.get(name, 0.0) + turn.at_s - began_s
+            turn.set(under_way=("", 0.0), took_s={**turn.state.took_s, name: took_s})
     for name in (name for member in together for name in (*member.before, *member.after)):
         forget_parts(turn, turn.state.plan.stage(name))
     others = frozenset(part for part in turn.state.parts_done if not part.startswith(begun))
@@ -246,6 +252,8 @@ def finish_stage(turn: Turn, stage: Stage, outcome: str) -> None:
     if turn.state.progress.finished(stage.id):
         return
     seconds = turn.at_s - turn.state.stage_began_s  # for interleaved ladders since the first of them began
+    if iteration_order.ladder_of_step(turn.state.plan, stage) is not None:
+        seconds = turn.state.took_s.get(stage.id, 0.0)
     ok = outcome == "ok"
     metrics = turn.evaluator.metrics(stage, turn.state.progress, seconds) if ok else {}
     turn.emit(StageFinished(stage=stage.id, outcome="ok" if ok else "failed", seconds=seconds, metrics=metrics))

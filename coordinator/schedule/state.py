@@ -595,9 +595,10 @@ class State:
     """The state of a run. `progress` outlasts the coordinator process, the other fields belong to this process.
 
     `up`: hosts with a session. `endpoints`: running systems. `linked`: sources with running propagation. `parts_done`:
-    finished parts of the current stage. `started`: systems that the connected agents have started; `pristine`: those of
-    them without data. `promoted`: standbys that have to stop before their primaries can start. `redo`: stages whose
-    data is lost. `tasks`: key -> host of the tasks under way. `given_up`: of
+    finished parts of the current stage. `under_way`: the step between turns that runs, and when it began; `took_s`: the
+    seconds of such steps in all of their turns. `started`: systems that the connected agents have started; `pristine`:
+    those of them without data. `promoted`: standbys that have to stop before their primaries can start. `redo`: stages
+    whose data is lost. `tasks`: key -> host of the tasks under way. `given_up`: of
     those of lost agents. `rebooting`: hosts that reboot, with the seconds until their agents answer at the latest.
     `failures`: failed attempts per (stage, rung, repeat).
     `tuned`: operations in place; `touched`: those that may have to be reverted; `looked`: the number of stages after
@@ -614,6 +615,8 @@ class State:
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
     linked: frozenset[str] = frozenset()
     parts_done: frozenset[str] = frozenset()
+    under_way: tuple[str, float] = ("", 0.0)
+    took_s: Mapping[str, float] = field(default_factory=dict)
     started: frozenset[str] = frozenset()
     pristine: frozenset[str] = frozenset()
     promoted: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ from proveout.core.data_classes import dataclass
 from proveout.core.errors import NOWHERE, PlanProblem, Where
 from proveout.core.numbers import percent
 from proveout.dsl.compile.matrix import expand, interleave, whole_ladder
-from proveout.dsl.compile.notes import empty, old_servers, unknown_recoveries, unused
+from proveout.dsl.compile.notes import empty, ignored_pauses, old_servers, unknown_recoveries, unused
 from proveout.dsl.compile.result_names import iteration, live_scope, run_scope, stop_scope
 from proveout.dsl.compile.sections import add_captures, add_pools, add_workloads
 from proveout.dsl.compile.stage_rules import check_conditions, check_stages, condition, in_order, left_out, needs_of
@@ -127,7 +127,12 @@ def _compile(
     )
     _tell_left_out(problems, draft, parameters, overrides)
     of_text = (*unused(original, root, problems), *empty(original, problems))
-    notes = (*of_text, *unknown_recoveries(whole.stages, problems), *old_servers(whole))
+    notes = (
+        *of_text,
+        *unknown_recoveries(whole.stages, problems),
+        *ignored_pauses(whole, problems),
+        *old_servers(whole),
+    )
     return one_agent_per_machine(whole), notes
 
 

@@ -1,5 +1,5 @@
 """Notes on valid plans: names that are declared and not used, keys without a value, times to recover that a rate cannot
-show, servers that are too old."""
+show, pauses of a workload under a schedule of arrivals, servers that are too old."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from proveout.core.errors import PlanProblem
+from proveout.core.errors import PlanProblem, Where
 from proveout.core.numbers import percent, quantity
 from proveout.dsl import engines
+from proveout.dsl.compile.loads import NO_THINK
+from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.phases import level_at, recovers
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Open, Phased, Stage
+from proveout.dsl.plan.stages import Ladder, Open, Phased, Search, Stage
 from proveout.dsl.plan.topology import Declared
 from proveout.dsl.rules.host_rules import noted
 from proveout.dsl.source.loader import maps_below
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Steps, last_key, node_at, scalars
+from proveout.dsl.workloads.kinds import of_workload
 
 _SECTIONS = {
     "workload": (("workloads",), {"workload"}),
@@ -113,12 +116,12 @@ def _unknown(stage: Ladder, rate: Callable[[float], float]) -> Iterator[str]:
             after_s, steady_s = stage.windows.measure_s - begin_s, begin_s + stage.windows.ramp_up_s / 2
             margin = fault_margin(rate(begin_s), steady_s, after_s)
             found.append((f"`{fault.name}`", rate(begin_s), begin_s, margin, MARGIN_MAX))
-    lengths = [int(length_s) for _, length_s in stage.windows.phases]
+    lengths = [length_s for _, length_s in stage.windows.phases]
     levels = stage.arrival.levels if isinstance(stage.arrival, Phased) else ()
     for number, (name, _) in enumerate(stage.windows.phases):
         if not recovers(levels, number):
             level, before_s = levels[number - 1].first, lengths[number - 1]
-            margin = phase_margin(level, before_s, lengths[number + 1])
+            margin = phase_margin(level, int(before_s), int(lengths[number + 1]))
             found.append((f"phase `{name}`", level, before_s, margin, stage.recovered_within))
     for what, at_rate, length_s, margin, most in found:
         if margin > most:
@@ -141,6 +144,24 @@ def _rate(stage: Ladder) -> Callable[[float], float] | None:
         levels = arrival.levels
         return lambda at_s: level_at(levels, at_s)
     return None
+
+
+def ignored_pauses(plan: Plan, problems: Problems) -> tuple[PlanProblem, ...]:
+    """A note for each stage of the plan's text with a schedule of arrivals and a workload with pauses of its own."""
+    notes: dict[tuple[Where, str], PlanProblem] = {}  # the cells of a matrix have one
+    for stage in plan.stages:
+        found = parts(stage) if isinstance(stage, Ladder | Search) else ()
+        scheduled = [one for one in found if getattr(one.arrival, "rate", None) is not None]
+        for name in dict.fromkeys(one.stage.workload for one in scheduled):
+            model = of_workload(plan.workload(name)) if plan.workload(name).kind in ("sql", "tprocc") else None
+            kinds = getattr(model, "transactions", {}).values()
+            if any(getattr(one, key, None) for one in (model, *kinds) for key in ("keying", "think", "thinking")):
+                text = f"the keying and think times of `{name}` have no effect in `{stage.id}`: {NO_THINK}"
+                note = replace(
+                    noted(text, stage, "leave its rate away, or them"), source_line=problems.line(stage.where)
+                )
+                notes.setdefault((stage.where, name), note)
+    return tuple(notes.values())
 
 
 def old_servers(plan: Plan) -> tuple[PlanProblem, ...]:

@@ -16,7 +16,7 @@ from proveout.dsl import engines
 from proveout.dsl.operations.table import fault_key, operation_of
 from proveout.dsl.plan import slices
 from proveout.dsl.plan.captures import CAPTURES
-from proveout.dsl.plan.loads import Part, parts, workloads
+from proveout.dsl.plan.loads import Part, highest, parts, workloads
 from proveout.dsl.plan.phases import Level, edges_s, mean_level, recovers
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import (
@@ -218,7 +218,7 @@ def terminals(total: int, clients: int) -> tuple[int, ...]:
 
 
 def _load_work(stage: Ladder | Search) -> Iterator[tuple[str, str]]:
-    rungs = stage.threads if isinstance(stage, Ladder) else (stage.threads,)
+    rungs = stage.threads if isinstance(stage, Ladder) else (highest(stage),)
     for part in parts(stage):
         clients = part.stage.clients
         counts = [part.threads(rung) for rung in (rungs[:1] if part.beside else rungs)]
@@ -308,7 +308,7 @@ def _level(level: Level, of: Literal["rate", "threads"]) -> str:
         swing = f"{text(level.first)} ± {text(level.amplitude)}{unit}"
         return f"{swing} in a sine of {format_duration(level.period_s)}"
     if level.is_constant:
-        return f"{text(level.first)}{unit}"
+        return f"{text(level.first)}{unit.removesuffix('s') if level.first == 1.0 else unit}"
     if len(level.values) == 2:
         return f"from {text(level.first)} to {text(level.values[-1])}{unit}"
     low, high = (text(bound) for bound in (level.lowest, level.highest))
@@ -385,7 +385,8 @@ def _arrival(arrival: Arrival) -> str:
 def _rate(rate: float | Expression) -> str:
     if not isinstance(rate, Expression):
         return format_rate(rate)
-    known = f", known when {' and '.join(rate.needs)} has ended" if rate.needs else ""
+    have = "has" if len(rate.needs) == 1 else "have"
+    known = f" (known when {' and '.join(rate.needs)} {have} ended)" if rate.needs else ""
     return f"${{{rate.text}}}{known}"
 
 

@@ -28,7 +28,7 @@ from proveout.dsl.plan.topology import Expression
 from proveout.dsl.source.nodes import did_you_mean
 
 EVERY = "*"
-_STEP = re.compile(rf'(?:{"|".join(KEYED)})\("[^"]*"\)|[^.]+')
+_STEP = re.compile(rf'(?:{"|".join(KEYED)})\("[^"]*"\)|(?<=\[")[^"]*(?="\])|[^.\["\]]+')
 _KEYED = re.compile(rf'({"|".join(KEYED)})\("([^"]+)"\)')
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -264,10 +264,11 @@ def leaves(result: Result, metric: str) -> Iterator[Leaf | tuple[str, str]]:
             elif isinstance(shape, Group) and step in shape.absent:
                 reason, way_out = shape.absent[step]
                 yield f"`{step}` has no numbers here: {reason}", way_out
+            elif isinstance(shape, Group):
+                verb = "have" if shape.what.endswith("s") else "has"
+                yield f"{shape.what} {verb} no `{step}`", did_you_mean(step, members)
             else:
-                what = shape.what if isinstance(shape, Group) else f"`{text}`"
-                verb = "have" if what.endswith("s") else "has"
-                yield f"{what} {verb} no `{step}`", did_you_mean(step, members)
+                yield f"`{metric}` goes on behind a number", f"leave `.{step}` away"
         found = below
     for text, shape, name in found:
         if isinstance(shape, Group):

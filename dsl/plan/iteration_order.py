@@ -148,7 +148,7 @@ def choose(plan: Plan, stage: str | None, threads: int | None, repeats: int) -> 
 
 
 def noise_plan(plan: Plan, arms: NoiseArms) -> Plan:
-    """Return the plan of the noise run."""
+    """Return the plan of the noise run. NoRung where a stage that it keeps has an id of its own ones."""
     ladder = next(one for one in plan.stages if isinstance(one, Ladder) and one.id == arms.stage)
     kept = _prepared(plan, ladder)
     first = dataclasses.replace(
@@ -168,6 +168,9 @@ def noise_plan(plan: Plan, arms: NoiseArms) -> Plan:
     second = dataclasses.replace(first, id=ARMS[1], interleaved_with=ARMS[0])
     turns = (*_turn(plan, ladder, first), *_turn(plan, ladder, second))
     names = {stage.id for stage in kept}
+    if taken := next((stage.id for stage in turns if stage.id in names), ""):
+        what = f"a noise run has a stage {taken} of its own"
+        raise NoRung(what, where=str(plan.stage(taken).where), way_out="Give the stage of the plan another id.")
     return dataclasses.replace(
         plan,
         name=f"{plan.name}{SUFFIX}",

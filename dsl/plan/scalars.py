@@ -168,12 +168,17 @@ def _typed(parse: Callable[[Any], float], low: float, high: float, bounds: str, 
         try:
             number = parse(value)
         except ValueError as error:
-            raise custom(str(error)) from None
+            raise custom(_without_zero(str(error), value, low)) from None
         if not low <= number <= high:
             raise custom(f"{value} is out of bounds: {bounds}")
         return number
 
     return Form(before=read, schema=schema, ge=low, le=high)
+
+
+def _without_zero(message: str, value: object, low: float) -> str:
+    """The message on a value without a unit, which does not propose a zero that is out of bounds."""
+    return message.partition("; did you mean")[0] if value == 0 and low > 0.0 else message
 
 
 def _written(kind: str, pattern: str, description: str) -> Mapping[str, Any]:
@@ -232,7 +237,8 @@ def _rate_or_template(value: object) -> object:
         number = units.rate_per_s(value)
     except ValueError as error:
         either = "such as 500/s, or a result of an earlier stage such as ${cap.rate}"
-        raise custom(str(error).replace("such as 500/s", either)) from None
+        message = str(error).replace("such as 500/s", either)
+        raise custom(_without_zero(message, value, 1e-9)) from None
     if not 0 < number <= RATE_MAX:
         raise custom(f"{value} is out of bounds: a rate is over 0/s and at most 1_000_000_000/s")
     return number

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from proveout.core.units import plain_number
+from proveout.dsl.plan.captures import MEASURED
 from proveout.dsl.plan.keys import Element, model_of
 from proveout.dsl.plan.scalars import BROKEN, ID_HINT, ID_PATTERN, NAME_HINT, NAME_PATTERN, Form
 from proveout.dsl.source.loader import read_plain
@@ -159,6 +160,11 @@ def _say(  # noqa: PLR0911 - one per kind
             hint = f"each under its name, without `-`: {label}: {{NAME: …}}"
         if kind.startswith("model_") and isinstance(node, Scalar) and (keys := fields(_model_at(model, path))):
             hint = f"its keys are {', '.join(keys)}"
+            of = root.get("kind") if isinstance(root, Map) and path[0] == "metrics" and in_list else None
+            if isinstance(of, Scalar) and of.text in MEASURED:
+                hint = (
+                    f"a capture of kind {of.text} has them by name: metrics: {{{node.text}: {{column: {node.text}}}}}"
+                )
         words = _TYPE_WORDS[kind]
         if kind == "scalar_type" and isinstance(node, Scalar) and isinstance(node.value, bool):
             words = "text or a number"

@@ -25,7 +25,7 @@ from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, did_you_mean
 
 HOSTS_MAX = 1000
 ALL, UNGROUPED = "all", "ungrouped"
-DOCUMENT = Document(name="Ansible inventory", opening="all:")
+DOCUMENT = Document(name="Ansible inventory", opening="all:", foreign=True)
 _RANGE = re.compile(r"\[(\w{1,9}):(\w{1,9})(?::(\d{1,9}))?\]")
 _SECTION = re.compile(r"\[(?P<name>[^\]:]+)(?::(?P<kind>[^\]]*))?\]\s*(?:[#;].*)?")
 _PORT = re.compile(r"(?P<host>[^:\[\]]*(?:\[[^\]]*\][^:\[\]]*)*):(?P<port>\d+)")

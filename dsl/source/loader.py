@@ -141,10 +141,12 @@ REPAIRS_MAX = 20
 
 @record
 class Document:
-    """The name of a file in messages, and the line that one begins with."""
+    """The name of a file in messages, and the line that one begins with; `foreign`: one of another program, where tags
+    and words that a plan refuses (`yes`, `null`) are legal."""
 
     name: str
     opening: str
+    foreign: bool = False
 
     @property
     def one(self) -> str:
@@ -310,7 +312,7 @@ class _Composer:
             return self.alias(str(event.anchor), where)
         self.count(1, where)
         before = self.nodes
-        if event.tag is not None:
+        if event.tag is not None and not self.kind.foreign:
             self.problems.add(
                 where,
                 f"the tag {event.tag} is not part of the {self.kind.name} language",
@@ -403,6 +405,8 @@ class _Composer:
         text: str = event.value
         quoted = event.style is not None
         value, problem, hint = (text, "", "") if key or quoted else read_plain(text)
+        if problem and self.kind.foreign:
+            value, problem = None if text.lower() in (NULL, "~") else text, ""
         if hidden := hidden_character(text):
             problem, hint = f"a hidden character: {hidden[1]}", "remove it"
             value = text = _NO_PATH.sub("\ufffd", text)

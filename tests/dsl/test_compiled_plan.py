@@ -386,6 +386,7 @@ CRASH = """rate: 20/s, arrival: poisson, measure: 40s, repeat: 3,
     faults: [{name: crash, at: 4s, for: 1s, kill: {system: db}, destructive: true}]"""
 PHASES = """arrival: poisson, phases: [{name: calm, rate: 10/s, for: 20s}, {name: spike, rate: 60/s, for: 5s},
     {name: after, rate: 10/s, for: 30s}]"""
+IDLE = PHASES.replace(" 10/s, for: 20s", " 0/s, for: 20s") + f", {CRASH[CRASH.index('faults') :]}"
 
 
 @pytest.mark.parametrize(
@@ -393,6 +394,12 @@ PHASES = """arrival: poisson, phases: [{name: calm, rate: 10/s, for: 20s}, {name
     [
         (CRASH, ("20/s", "2000/s"), "20/s and 4 s before `crash` chance moves throughput by more than all of it, and 50 %"),
         (PHASES, ("10/s", "400/s"), "10/s and 20 s before phase `spike` chance moves throughput by 25 %, and 20 %"),
+        (
+            PHASES.replace("10/s", "400/s").replace("20s", "500ms"), ("500ms", "20s"),
+            "400/s and 500 ms before phase `spike` chance moves throughput by more than all of it, and 20 %",
+        ),
+        (IDLE, (" 0/s", " 2000/s"), "0/s and 4 s before `crash` chance moves throughput by more than all of it, and 50 %"),
+        (PHASES.replace(" 10/s", " 0/s"), (" 0/s", " 400/s"), "0/s and 20 s before phase `spike` chance moves"),
     ],
 )  # fmt: skip
 def test_a_recovery_that_the_rate_cannot_show_has_a_note(
@@ -405,6 +412,17 @@ def test_a_recovery_that_the_rate_cannot_show_has_a_note(
     ]
     assert [words in text for text in found[0]] == [True], found[0]
     assert found[1] == []
+
+
+@pytest.mark.parametrize("load", ["{kind: tprocc, warehouses: 1, thinking: true}", """{kind: sql,
+    tables: {t: {rows: 1, create: CREATE TABLE t (id int), columns: {id: {sequence: 1}}}},
+    transactions: {One: {keying: 1s, statements: {one: SELECT 1}}}}"""])  # fmt: skip
+def test_pauses_of_a_workload_have_a_note_where_a_schedule_ignores_them(tmp_path: Path, load: str) -> None:
+    plan = PLAN.replace("{kind: hlr, population: 1000}", load, 1)
+    messages = [note.message for note in noted(tmp_path, plan.replace("repeat: 3", "repeat: 3, rate: 5/s"))]
+    words = "note: the keying and think times of `hlr` have no effect in `ladder`: a schedule of arrivals has no think"
+    assert sum(words in message for message in messages) == 1, messages
+    assert not any(words in note.message for note in noted(tmp_path, plan))
 
 
 def test_no_starter_declares_what_it_does_not_use_and_a_timesten_that_cannot_be_driven_has_a_note() -> None:

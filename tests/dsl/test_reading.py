@@ -332,14 +332,16 @@ rack = "7"
 ansible_user=site
 [all:vars]
 ansible_user=all
+ansible_become=yes
 ntp=time.lab
 """
 YAML = """\
 all:
-  vars: {ansible_user: all, ntp: time.lab}
+  vars: {ansible_user: all, ansible_become: yes, ntp: !unsafe time.lab}
   hosts:
     jump: {ansible_connection: local}
   children:
+    ungrouped: null
     site:
       vars: {ansible_user: site}
       children:
@@ -363,13 +365,14 @@ def test_groups_ranges_and_precedence_of_an_ansible_inventory(name: str, text: s
     assert by_name["db01.lab"].groups == ("databases", "site")
     assert by_name["jump"].groups == ()
     found = {name: {key: value for key, (value, _) in host.variables.items()} for name, host in by_name.items()}
-    lab = {"ntp": "time.lab", "rack": "7"}
+    every = {"ansible_become": "yes", "ntp": "time.lab"}
+    lab = {**every, "rack": "7"}
     own = {"ansible_user": "dba", "ansible_port": "2222", "note": "two words"}
     assert found == {
-        "jump": {"ansible_user": "all", "ansible_connection": "local", "ntp": "time.lab"},
+        "jump": {"ansible_user": "all", "ansible_connection": "local", **every},
         **{name: {**lab, "ansible_user": "admin"} for name in ("db01.lab", "db02.lab")},
         **{name: {**lab, **own} for name in ("db-a", "db-b")},
-        "client1": {"ansible_user": "site", "ansible_port": "2200", "ntp": "time.lab"},
+        "client1": {"ansible_user": "site", "ansible_port": "2200", **every},
     }
 
 

@@ -960,7 +960,7 @@ def quantile(freedom: int, spans: float, sides: int = 1) -> float:
 
 def fault_margin(rate: float, before_s: float, after_s: float) -> float:
     """The least margin of independent arrivals at `rate` a second, with so many undisturbed seconds before a fault and
-    so many observed ones from it on; infinite without enough spans before."""
+    so many observed ones from it on; infinite without enough spans before, or without arrivals."""
     return min(_margins(rate, round(before_s / BIN_S), round(after_s / BIN_S)), default=math.inf)
 
 
@@ -970,12 +970,13 @@ def _margins(rate: float, before: int, after: int) -> Iterator[float]:
         if spans < SPANS_BEFORE or width > after:
             return
         mean = rate * width * BIN_S
-        yield quantile(spans - 1, after / width) * max(math.sqrt(mean), DEVIATION_MIN) / mean
+        if mean > 0.0:
+            yield quantile(spans - 1, after / width) * max(math.sqrt(mean), DEVIATION_MIN) / mean
 
 
 def phase_margin(rate: float, before_s: int, after_s: int) -> float:
     """As `fault_margin`, of a phase between two others of so many whole seconds."""
     lengths = [length for length in RUNS_S if length <= after_s]
-    if not lengths or before_s < 2:
+    if not lengths or before_s < 2 or rate <= 0.0:
         return math.inf
     return min(quantile(before_s - 1, after_s / length, sides=2) / math.sqrt(rate * length) for length in lengths)

@@ -171,7 +171,7 @@ def _meant_rate(text: str) -> str:
         return ""
     unit = _UNIT_OF.get(match[3] or "s", "")
     number = plain_number(match[1])
-    if match[2]:
+    if match[2] and not set(",'") & set(number):
         number = f"{round(float(number.replace('_', '')) * {'k': 1_000, 'm': 1_000_000}[match[2]]):_}"
     return f"{number}/{unit}" if unit in ("s", "m", "h") else ""
 

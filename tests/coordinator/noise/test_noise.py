@@ -108,6 +108,13 @@ def test_all_that_comes_before_the_ladder_and_measures_nothing_is_run() -> None:
     assert [stage.id for stage in made.stages] == ["populate", "again", *ARMS], "neither the change nor its end"
 
 
+def test_a_stage_with_the_id_of_an_arm_is_refused() -> None:
+    populate, *rest = plan().stages
+    taken = dataclasses.replace(plan(), stages=(dataclasses.replace(populate, id=ARMS[1]), *rest))
+    with pytest.raises(NoRung, match=f"a noise run has a stage {ARMS[1]} of its own"):
+        noise_plan(taken, ARMS_OF_SMOKE)
+
+
 def test_defaults_are_the_first_ladder_and_its_most_threads() -> None:
     assert choose(plan(), None, None, 10) == ARMS_OF_SMOKE
     assert choose(plan(), "ladder", 2, 5) == NoiseArms(stage="ladder", threads=2, repeats=5)

@@ -299,6 +299,14 @@ def test_a_phase_is_a_row_with_its_estimates_and_a_recovery_that_is_a_lower_boun
     assert as_dicts(table)[0]["p99"] == "-", "of transactions that never began"
 
 
+def test_a_phase_at_a_rate_of_0_is_not_closed() -> None:
+    both = {"idle": phase(0.0, 0.0, rate=0.0), "spike": phase(300.0, 5000.0)}
+    (table,) = phase_tables(phased(both).stages["run"])
+    assert [row[table.heads.index("rate")] for row in table.rows] == ["0/s", "300/s"]
+    (table,) = phase_tables(phased({"spike": phase(300.0, 5000.0, rate=0.0)}).stages["run"])
+    assert table.rows[0][table.heads.index("rate")] == "closed"
+
+
 def test_a_ladder_without_phases_has_no_table_and_no_column() -> None:
     assert not list(phase_tables(phased({}).stages["run"]))
     assert "phase" not in csv_export.columns(phased())

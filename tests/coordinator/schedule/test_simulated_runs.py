@@ -355,6 +355,10 @@ def test_cells_with_steps_take_turns_a_repeat_at_a_time_in_changing_order() -> N
     started = [e.stage for e in world.all(events.StageStarted)]
     assert len(started) == len(set(started)) == 10
     assert [e.repeat for e in world.all(events.ValuesTaken) if e.stage == "a__before_1"] == [1, 2, 3]
+    took_s = {e.stage: e.seconds for e in world.all(events.StageFinished)}
+    steps_s = [took_s[stage] for stage in set(steps_of(world)) if "__" in stage]
+    assert min(steps_s) > 0.0
+    assert sum(steps_s) < took_s["a"], "a step has its own seconds, not those of all turns"
 
 
 @pytest.mark.parametrize(("text", "outcome"), [("yes", "ok"), ("no", "skipped")])

@@ -62,12 +62,14 @@ def test_the_copy_of_an_inventory_is_its_own_in_the_folder_of_the_plan(
     tmp_path: Path, inventory: str, copy: str
 ) -> None:
     home = tmp_path / "plans" / "deep"
-    for file in (home / "plan.yaml", path := home / inventory):
+    for file in (home / "plan.yaml", beside := home / "a.yaml", path := home / inventory):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(str(file))
     command = run_directory.Command(plan=str(home / "plan.yaml"), inventory=str(path))
-    copies = run_directory.create(tmp_path / "runs", compiled("smoke"), command, NOW).path / "plan"
+    plan = dataclasses.replace(compiled("smoke"), brought_in=("a.yaml",))
+    copies = run_directory.create(tmp_path / "runs", plan, command, NOW).path / "plan"
     assert (copies / "plan.yaml").read_text() == command.plan
+    assert (copies / "a.yaml").read_text() == str(beside)
     assert (copies / copy).read_text() == command.inventory
     assert command.place(path) == Path(copy)
 
