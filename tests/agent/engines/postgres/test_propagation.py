@@ -221,6 +221,30 @@ async def test_a_link_with_an_external_end_is_removed_with_the_session(task_cont
         assert value(external.source.dsn, f"SELECT count(*) FROM {view}") == 0
 
 
+async def test_a_link_of_the_same_name_in_other_databases_of_the_servers_is_left(linked: Pair) -> None:
+    """The subscriptions of a server are in one catalogue, the slots in one list: here both ends have another database
+    with one of the link's name."""
+    await unlink(linked.spec())
+    other = {end.system: as_owner(end).dsn for end in linked.ends}
+    for dsn in other.values():
+        ask(dsn, "DROP DATABASE IF EXISTS other", "CREATE DATABASE other")
+    source, sink = (make_conninfo(dsn, dbname="other") for dsn in other.values())
+    ask(source, f"SELECT pg_create_logical_replication_slot('{NAME}', 'pgoutput')")
+    nothing = "CONNECTION 'host=/nowhere' PUBLICATION nothing WITH (connect = false)"
+    ask(sink, f"CREATE SUBSCRIPTION {NAME} {nothing}")
+    try:
+        await unlink(linked.spec())
+        assert value(sink, LINKS) == value(source, "SELECT count(*) FROM pg_replication_slots") == 1
+        ask(source, f"SELECT pg_drop_replication_slot('{NAME}')")
+        await linked.link()
+        linked.change(MOVE)
+        assert await linked.is_same()
+    finally:
+        ask(sink, f"ALTER SUBSCRIPTION {NAME} SET (slot_name = NONE)", f"DROP SUBSCRIPTION {NAME}")
+        for dsn in other.values():
+            ask(dsn, "DROP DATABASE other")
+
+
 async def test_no_password_reaches_a_server_log(servers: tuple[Any, Any], pair: Pair) -> None:
     await unlink(pair.spec())
     await pair.populate()
