@@ -82,7 +82,7 @@ _NUMBERS = frozenset({20, 21, 23, 700, 701, 1700})
 _BPCHAR = 1042
 _STATS = re.compile(r"BEGIN\s+DBMS_STATS\.GATHER_TABLE_STATS\(USER, '(\w+)'.*\);\s*END;", re.I | re.S)
 _SERIALIZABLE = re.compile(r"SET\s+TRANSACTION\s+ISOLATION\s+LEVEL\s+SERIALIZABLE", re.I)
-_LOCK_TIMEOUT = re.compile(r"ALTER\s+SESSION\s+SET\s+DDL_LOCK_TIMEOUT\s*=\s*(\d+)", re.I)
+_SESSION = re.compile(r"ALTER\s+SESSION\s+SET(?:\s+DDL_LOCK_TIMEOUT\s*=\s*(\d+))?(?:\s+NLS_\w+\s*=\s*'[^']*')*", re.I)
 _CHECKPOINT = re.compile(r"ALTER\s+SYSTEM\s+CHECKPOINT(?:\s+GLOBAL)?|CALL\s+ttDurableCommit", re.I)
 _PROCEDURE = re.compile(r"CREATE\s+OR\s+REPLACE\s+PROCEDURE\s+(\w+)\(.*", re.I | re.S)
 _PROCEDURE_DROP = re.compile(r"BEGIN\s+EXECUTE IMMEDIATE 'DROP PROCEDURE (\w+)'.*END;", re.I | re.S)
@@ -114,8 +114,8 @@ def translate(sql: str) -> Translated:
     """Translate an Oracle statement to PostgreSQL. BackendError (ORA-00900) when sqlglot cannot parse it."""
     if match := _STATS.fullmatch(sql.strip()):
         return Translated(f"ANALYZE {match[1].lower()}", "ddl", ())
-    if match := _LOCK_TIMEOUT.fullmatch(sql.strip()):
-        return Translated(f"SET lock_timeout = '{match[1]}s'", "ddl", ())
+    if match := _SESSION.fullmatch(sql.strip()):
+        return Translated(f"SET lock_timeout = '{match[1]}s'" if match[1] else "SELECT 1", "ddl", ())
     if _CHECKPOINT.fullmatch(sql.strip()):
         return Translated("CHECKPOINT", "ddl", ())
     if _DEGREE.fullmatch(sql.strip()):
