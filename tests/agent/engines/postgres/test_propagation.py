@@ -268,6 +268,7 @@ async def test_propagation_survives_restart_save_and_restore(task_context: Any, 
             found = await handlers.start_system(task_context, StartSystem(system=one, data_root=str(tmp_path)))
             assert (found.fresh, dict(found.settings)["wal_level"]) == (fresh, "logical")
             ends[one.name] = found.endpoint
+            task_context.resources[f"system:{one.name}"].answered()
         return Pair(task_context, ends["cache"], ends["backend"])
 
     pair = await started(fresh=True)
