@@ -109,6 +109,7 @@ class MysqlStatements(MysqlQueries):
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
         self._texts: dict[str, str] = {}
+        self._apart = False
         try:
             (enabled,) = self._rows(ENABLED)[0]
             if not enabled:
@@ -149,7 +150,8 @@ class MysqlStatements(MysqlQueries):
                 if OF_PROTOCOL.match(str(text)) is None:
                     self._texts[str(id)] = str(text)
                     found[str(id)] = StatementCounts(calls=float(calls), seconds=float(seconds), rows=float(rows))
-        if not any(self._rows(COUNTED)):
+        self._apart = self._apart or any(self._rows(COUNTED))  # where their sessions have ended since, there is none
+        if not self._apart:
             for id, calls, seconds, rows in self._rows(TOGETHER):
                 self._texts[str(id)] = NOT_APART
                 found[str(id)] = StatementCounts(calls=float(calls), seconds=float(seconds), rows=float(rows))

@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 from distribution_postgres import distribution_postgres
+from eventually import eventually
 from report_window import captured
 
 from proveout.agent.capture.databases import MARK, StatementReports
@@ -22,6 +23,7 @@ from proveout.agent.engines.mysql.captures import NOT_APART, explainable, positi
 from proveout.agent.engines.mysql.driver import MysqlDriver
 from proveout.agent.engines.mysql.dsn import connect, parse
 from proveout.agent.engines.postgres.captures import WaitObserver, steps
+from proveout.agent.engines.sessions import execute
 from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import Capture
 from proveout.dsl.workloads.base import Statement
@@ -154,6 +156,18 @@ def test_a_server_that_does_not_count_prepared_statements_has_them_in_one_line(
     together = next(id for id, text in session.texts(ids).items() if text == NOT_APART)
     assert ids[together].calls >= 5
     session.close()
+
+
+def test_prepared_statements_whose_sessions_have_ended_are_not_one_line_since_the_start(counting: str) -> None:
+    """All executions since the server's start would be those of the window."""
+    with closing(captures.MysqlStatements(Endpoint(system="db", engine="mysql", dsn=counting))) as session:
+        with closing(MysqlDriver().connect(counting)) as load:
+            statement = Statement(name="s", text={"mysql": "SELECT $1"}, arguments=(int,), reads=True)
+            execute(load, MysqlDriver(), load.prepare(statement), (1,))
+            assert "SELECT ?" in session.texts(session.counts()).values()
+        with connect(parse(counting), timeout_s=10.0) as connection, connection.cursor() as cursor:
+            eventually(lambda: not cursor.execute(captures.COUNTED), "the end of the session")
+        assert NOT_APART not in session.texts(session.counts()).values()
 
 
 def test_a_dsn_without_a_database_is_a_fault(counting: str) -> None:
