@@ -114,7 +114,8 @@ def test_arguments_of_postgres_come_back(subject: Subject, types: list[str], val
 
 
 def test_prepared_statements_and_their_counts(filled: Subject) -> None:
-    """Executed in turn and repeatedly; an UPDATE that sets the present value counts the row that it found."""
+    """Executed in turn and repeatedly; an UPDATE that sets the present value counts the row that it found, and what
+    changes no rows counts none."""
     session = filled.open()
     one = session.prepare(filled.statement("SELECT word FROM item WHERE id = $1", int, columns=(str,)))
     many = session.prepare(filled.statement("SELECT id FROM item WHERE id > $1 ORDER BY id", int, columns=(int,)))
@@ -127,6 +128,8 @@ def test_prepared_statements_and_their_counts(filled: Subject) -> None:
         assert (session.count, session.rows()) == (2, [(4,), (5,)])
         for threshold, count in ((0, 5), (3, 2), (9, 0), (3, 2)):
             assert filled.execute(session, change, 7, threshold).count == count
+    for control in (filled.statement(filled.begin, reads=False), COMMIT):
+        assert filled.execute(session, control).count == 0
 
 
 def test_an_answer_longer_than_one_read_of_the_socket(filled: Subject) -> None:
