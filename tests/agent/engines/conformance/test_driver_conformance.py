@@ -90,6 +90,17 @@ def test_arguments_of_mysql_come_back(subject: Subject, values: tuple[Any, ...])
         assert subject.execute(session, prepared, *values).rows() == [tuple(values[place] for place in order)]
 
 
+@pytest.mark.parametrize("subject", ["mysql", "mysql-compiled"], indirect=True)
+def test_a_statement_of_mysql_longer_than_a_packet_is_refused_and_the_session_goes_on(subject: Subject) -> None:
+    """As with a value from a row that had just fitted into one itself."""
+    session = subject.open()
+    prepared = session.prepare(subject.statement("SELECT length($1)", str))
+    with pytest.raises(StatementFailure, match="more than 16 MB") as raised:
+        subject.execute(session, prepared, "x" * (1 << 24))
+    assert (raised.value.code, raised.value.kind) == ("1153", FailureKind.ERROR)
+    assert subject.execute(session, prepared, "xyz").rows() == [(3,)]
+
+
 @on_postgres
 @pytest.mark.parametrize(
     ("types", "values"),
