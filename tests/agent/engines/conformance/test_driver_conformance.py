@@ -102,6 +102,13 @@ def test_a_statement_of_mysql_longer_than_a_packet_is_refused_and_the_session_go
 
 
 @on_postgres
+def test_a_command_of_postgres_without_a_count_counts_its_rows(filled: Subject) -> None:
+    session = filled.open()
+    for text in ("EXPLAIN SELECT 1", "SHOW server_version"):
+        assert filled.execute(session, filled.statement(text, reads=False)).count == 1
+
+
+@on_postgres
 @pytest.mark.parametrize(
     ("types", "values"),
     [
