@@ -200,7 +200,7 @@ def configuration(
 
 def _is_observed(settings: Iterable[tuple[str, str]]) -> bool:
     """Whether the plan turns performance_schema on."""
-    return dict(settings).get("performance_schema", "").lower() in ("on", "1")
+    return dict(settings).get("performance_schema", "").lower() in ("on", "true", "1")
 
 
 def _checked(settings: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
