@@ -100,7 +100,9 @@ NOT_APART = (
 )
 OF_PROTOCOL = re.compile(r"\s*(?:PREPARE|EXECUTE|DEALLOCATE)\b", re.IGNORECASE)
 SHORTENED = "..."
-_PLACEHOLDER = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`|(\bLIMIT\s+)?\?(?:\s*,\s*\?)*", re.IGNORECASE)
+_PLACEHOLDER = re.compile(
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|(\b(?:LIMIT|OFFSET)\s+)?\?(?:\s*,\s*\?)*""", re.IGNORECASE
+)
 
 
 class MysqlStatements(MysqlQueries):
@@ -181,12 +183,12 @@ class MysqlStatements(MysqlQueries):
 def explainable(text: str) -> str:
     """A statement with values for its placeholders, which are not in quotes.
 
-    >>> explainable("SELECT a FROM t WHERE b = ? AND c = '?' LIMIT ?")
-    "SELECT a FROM t WHERE b = '1' AND c = '?' LIMIT 1"
+    >>> explainable("SELECT a FROM t WHERE b = ? AND c = '?' LIMIT ? OFFSET ?")
+    "SELECT a FROM t WHERE b = '1' AND c = '?' LIMIT 1 OFFSET 1"
     """
 
     def value(found: re.Match[str]) -> str:
-        if found[0][0] in "'`":
+        if found[0][0] in "'\"`":
             return found[0]
         return found[0].replace("?", "1" if found[1] else "'1'")
 

@@ -182,10 +182,21 @@ def test_a_server_without_performance_schema_is_a_fault(mysql_database: str) -> 
     assert "performance_schema = ON" in raised.value.way_out
 
 
-def test_values_take_the_place_of_placeholders_outside_of_quotes() -> None:
-    assert explainable("UPDATE t SET a = ? WHERE b = '?' AND `c?` IN (?, ?)") == (
-        "UPDATE t SET a = '1' WHERE b = '?' AND `c?` IN ('1', '1')"
-    )
+@pytest.mark.parametrize(
+    ("text", "explained"),
+    [
+        (
+            "UPDATE t SET a = ? WHERE b = '?' AND `c?` IN (?, ?)",
+            "UPDATE t SET a = '1' WHERE b = '?' AND `c?` IN ('1', '1')",
+        ),
+        (
+            'SELECT a FROM t WHERE b = "it\'s ?" LIMIT ? OFFSET ?',
+            'SELECT a FROM t WHERE b = "it\'s ?" LIMIT 1 OFFSET 1',
+        ),
+    ],
+)
+def test_values_take_the_place_of_placeholders_outside_of_quotes(text: str, explained: str) -> None:
+    assert explainable(text) == explained
 
 
 @pytest.mark.parametrize("rows", [None, [], [(None,)], [("3E11FA47-71CA-11E1-9E33-C80AA9429562:1",)]])
