@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import oracledb
@@ -30,7 +31,7 @@ from proveout.agent.engines.oracle.driver import (
     positions,
 )
 from proveout.agent.engines.oracle.populate import OracleLoader
-from proveout.agent.engines.oracle.sql import connected
+from proveout.agent.engines.oracle.sql import OracleQueries, connected
 from proveout.agent.engines.recording import CONNECT, Conversation, recording
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.loop.transaction import BEGIN_WRITE, ROLLBACK
@@ -174,6 +175,12 @@ def test_the_label_reaches_the_server(session: OracleSession, behind: psycopg.Co
     label = "proveout|baseline/4/1/1|0123-run/baseline/4/1/1"
     query = "SELECT 1 FROM pg_stat_activity WHERE application_name = %s"
     eventually(lambda: behind.execute(query, (label,)).fetchall(), "the label")
+
+
+def test_a_clob_is_read_as_its_text(oracle: str, behind: psycopg.Connection[Any]) -> None:
+    behind.execute("ALTER TABLE item ADD note json DEFAULT '\"SELECT 1\"'")
+    with closing(OracleQueries(Endpoint(system="db", engine="oracle", dsn=oracle))) as queries:
+        assert queries.rows("SELECT note FROM item WHERE id = 1", 1)[1] == [("SELECT 1",)]
 
 
 def test_sessions_of_loads_and_populations_set_the_formats_of_moments(oracle: str, behind: object) -> None:
