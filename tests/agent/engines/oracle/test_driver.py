@@ -184,8 +184,8 @@ def test_a_clob_is_read_as_its_text(oracle: str, behind: psycopg.Connection[Any]
 
 
 def test_sessions_of_loads_and_populations_set_the_formats_of_moments(oracle: str, behind: object) -> None:
-    """That they are sent first. Not shown, as the server here is no Oracle: that Oracle then takes the texts for a
-    DATE and a TIMESTAMP."""
+    """They are the first statement of both. The server here is PostgreSQL: that Oracle then takes the texts for a DATE
+    and a TIMESTAMP is not shown."""
     conversation = Conversation(engine="oracle")
     with recording(conversation):
         OracleDriver().connect(oracle).close()
