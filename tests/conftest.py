@@ -275,7 +275,7 @@ def counting(tmp_path_factory: pytest.TempPathFactory, mysql_server: object) -> 
     from proveout.dsl.plan.topology import System
 
     del mysql_server
-    settings = (("performance_schema", "ON"),)
+    settings = (("performance_schema", "true"),)  # as the plan's `performance_schema: true`
     system = System(name="db", engine="mysql", host="local", provision="embedded", settings=settings)
     server = provision.Server(system, tmp_path_factory.mktemp("mysql"))
     try:

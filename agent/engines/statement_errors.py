@@ -305,12 +305,16 @@ def as_faults(
         raise fault(error) from None
 
 
-_LINE = re.compile(r"^LINE (\d+): | at line (\d+)(?: \(|$)", re.MULTILINE)
-"""PostgreSQL and DuckDB, and MySQL."""
+_LINE = re.compile(r"^LINE (\d+): | at line (\d+)(?: \(SQLSTATE \w+\))?\Z", re.MULTILINE)
+"""PostgreSQL and DuckDB, and at its end MySQL, which quotes the statement before."""
 
 
 def line_in(text: str) -> int:
-    """The line of a statement that an error names, from 1; 0 where it names none."""
+    """The line of a statement that an error names, from 1; 0 where it names none.
+
+    >>> line_in("error in your SQL syntax near 'at line 9 (or 10)' at line 2 (SQLSTATE 42000)")
+    2
+    """
     found = _LINE.search(text)
     return int(found[1] or found[2]) if found else 0
 

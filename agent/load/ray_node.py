@@ -170,8 +170,12 @@ class RayNode(Child):
         """
         # Ray's sockets have long names below it, and the kernel allows 107 bytes: TMPDIR may be too long
         directory = Path(tempfile.mkdtemp(prefix="pvray-", dir="/tmp"))
-        await asyncio.to_thread(write_credentials, directory, secrets, privileges)
-        supervisor = await spawn(MODULE, privileges, str(directory))
+        try:
+            await asyncio.to_thread(write_credentials, directory, secrets, privileges)
+            supervisor = await spawn(MODULE, privileges, str(directory))
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
         node = cls(supervisor, directory, address=head, cpus=cpus, at=at, privileges=privileges)
         try:
             async with asyncio.timeout(START_S):

@@ -179,6 +179,11 @@ def reads(tokens: Sequence[Token]) -> bool:
     return _verb(tokens) in _READERS or _returning(tokens) is not None
 
 
+def counts(tokens: Sequence[Token]) -> bool:
+    """Whether the engine counts the rows that are affected."""
+    return _verb(tokens) in _WRITERS
+
+
 def writes(tokens: Sequence[Token]) -> bool:
     """Whether rows are changed, by the words of the text; a function that a query calls may change rows unseen."""
     if _verb(tokens) not in _READERS:

@@ -24,6 +24,8 @@ from proveout.agent.engines.mysql import sql as mysql_statements
 from proveout.agent.engines.postgres.sql import PostgresQueries
 from proveout.agent.system_check import check_system
 from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.tasks import CheckedLoad, CheckedText, CheckSystem, Endpoint
 
 WORKLOAD = """
@@ -423,6 +425,23 @@ async def test_everything_wrong_with_a_file_is_reported_at_once(engine: str, tas
     result = await check_system(task_context, CheckSystem(endpoint=missing, loads=(load,), texts=texts))
     assert [one.code for one in result.findings] == ["unreachable"]
     assert not (tmp_path / "missing.db").exists()
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "duckdb"])
+@pytest.mark.parametrize("kind", ["tpcb", "tprocc", "tproch"])
+async def test_tables_that_proveout_makes_have_the_types_of_their_workload(
+    kind: str, engine: Any, task_context: Any, tmp_path: Path
+) -> None:
+    """Here without rows, which is another finding. SQLite has no type for times: they are texts."""
+    path = tmp_path / "file.db"
+    workload = Workload(name="own", kind=kind, parameters=())
+    with {"sqlite": sqlite3, "duckdb": duckdb}[engine].connect(str(path)) as connection:
+        for statement in build(workload).population.before[engine]:
+            connection.execute(statement)
+    load = CheckedLoad(subject="stages.a", workload=workload, settled=True, expected=True)
+    end = Endpoint(system="db", engine=engine, dsn=str(path))
+    result = await check_system(task_context, CheckSystem(endpoint=end, loads=(load,)))
+    assert {one.code for one in result.findings if not one.warns} == {"rows"}, result
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")

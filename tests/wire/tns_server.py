@@ -40,7 +40,7 @@ from psycopg import rows
 from psycopg.conninfo import make_conninfo
 from seerdb.common.exceptions import Truncated
 from seerdb.common.tns import ColumnMeta
-from seerdb.common.tns_consts import TNS_TYPE_CHAR, TNS_TYPE_NUMBER, TNS_TYPE_VARCHAR
+from seerdb.common.tns_consts import TNS_TYPE_CHAR, TNS_TYPE_CLOB, TNS_TYPE_NUMBER, TNS_TYPE_VARCHAR
 from seerdb.server import BackendError, BindVar, Capability, Result
 from seerdb.server import Server as TnsServer
 from seerdb.server import session as tns_session
@@ -79,10 +79,11 @@ ERRORS = {
 }
 _RAISED = re.compile(r"ORA-(\d{5}): ")
 _NUMBERS = frozenset({20, 21, 23, 700, 701, 1700})
-_BPCHAR = 1042
+_KINDS = {1042: TNS_TYPE_CHAR, 114: TNS_TYPE_CLOB}
+"""The types for char and, as nothing else of PostgreSQL's is a CLOB, json; all others are VARCHAR."""
 _STATS = re.compile(r"BEGIN\s+DBMS_STATS\.GATHER_TABLE_STATS\(USER, '(\w+)'.*\);\s*END;", re.I | re.S)
 _SERIALIZABLE = re.compile(r"SET\s+TRANSACTION\s+ISOLATION\s+LEVEL\s+SERIALIZABLE", re.I)
-_LOCK_TIMEOUT = re.compile(r"ALTER\s+SESSION\s+SET\s+DDL_LOCK_TIMEOUT\s*=\s*(\d+)", re.I)
+_SESSION = re.compile(r"ALTER\s+SESSION\s+SET(?:\s+DDL_LOCK_TIMEOUT\s*=\s*(\d+))?(?:\s+NLS_\w+\s*=\s*'[^']*')*", re.I)
 _CHECKPOINT = re.compile(r"ALTER\s+SYSTEM\s+CHECKPOINT(?:\s+GLOBAL)?|CALL\s+ttDurableCommit", re.I)
 _PROCEDURE = re.compile(r"CREATE\s+OR\s+REPLACE\s+PROCEDURE\s+(\w+)\(.*", re.I | re.S)
 _PROCEDURE_DROP = re.compile(r"BEGIN\s+EXECUTE IMMEDIATE 'DROP PROCEDURE (\w+)'.*END;", re.I | re.S)
@@ -114,8 +115,8 @@ def translate(sql: str) -> Translated:
     """Translate an Oracle statement to PostgreSQL. BackendError (ORA-00900) when sqlglot cannot parse it."""
     if match := _STATS.fullmatch(sql.strip()):
         return Translated(f"ANALYZE {match[1].lower()}", "ddl", ())
-    if match := _LOCK_TIMEOUT.fullmatch(sql.strip()):
-        return Translated(f"SET lock_timeout = '{match[1]}s'", "ddl", ())
+    if match := _SESSION.fullmatch(sql.strip()):
+        return Translated(f"SET lock_timeout = '{match[1]}s'" if match[1] else "SELECT 1", "ddl", ())
     if _CHECKPOINT.fullmatch(sql.strip()):
         return Translated("CHECKPOINT", "ddl", ())
     if _DEGREE.fullmatch(sql.strip()):
@@ -363,7 +364,7 @@ def _column(column: Any) -> ColumnMeta:
     if column.type_code in _NUMBERS:
         return ColumnMeta(name=name, data_type=TNS_TYPE_NUMBER, data_length=22, max_size=22)
     width = column.display_size or 4_000
-    kind = TNS_TYPE_CHAR if column.type_code == _BPCHAR else TNS_TYPE_VARCHAR
+    kind = _KINDS.get(column.type_code, TNS_TYPE_VARCHAR)
     return ColumnMeta(name=name, data_type=kind, data_length=width, max_size=width)
 
 

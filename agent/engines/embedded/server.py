@@ -448,8 +448,14 @@ class EmbeddedServer(ABC, Generic[G]):
 
 
 def program_output(*argv: str) -> str:
-    """Return the standard output of a program of the server that ends at once, as with `--version`."""
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=READY_S, check=False, env=ENVIRONMENT, cwd="/")
+    """Return the standard output of a program of the server that ends at once, as with `--version`; "" where it cannot
+    be run."""
+    try:
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=READY_S, check=False, env=ENVIRONMENT, cwd="/"
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
     return done.stdout
 
 

@@ -100,7 +100,9 @@ NOT_APART = (
 )
 OF_PROTOCOL = re.compile(r"\s*(?:PREPARE|EXECUTE|DEALLOCATE)\b", re.IGNORECASE)
 SHORTENED = "..."
-_PLACEHOLDER = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`|(\bLIMIT\s+)?\?(?:\s*,\s*\?)*", re.IGNORECASE)
+_PLACEHOLDER = re.compile(
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|(\b(?:LIMIT|OFFSET)\s+)?\?(?:\s*,\s*\?)*""", re.IGNORECASE
+)
 
 
 class MysqlStatements(MysqlQueries):
@@ -109,6 +111,7 @@ class MysqlStatements(MysqlQueries):
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
         self._texts: dict[str, str] = {}
+        self._apart = False
         try:
             (enabled,) = self._rows(ENABLED)[0]
             if not enabled:
@@ -149,7 +152,8 @@ class MysqlStatements(MysqlQueries):
                 if OF_PROTOCOL.match(str(text)) is None:
                     self._texts[str(id)] = str(text)
                     found[str(id)] = StatementCounts(calls=float(calls), seconds=float(seconds), rows=float(rows))
-        if not any(self._rows(COUNTED)):
+        self._apart = self._apart or any(self._rows(COUNTED))  # where their sessions have ended since, there is none
+        if not self._apart:
             for id, calls, seconds, rows in self._rows(TOGETHER):
                 self._texts[str(id)] = NOT_APART
                 found[str(id)] = StatementCounts(calls=float(calls), seconds=float(seconds), rows=float(rows))
@@ -179,12 +183,12 @@ class MysqlStatements(MysqlQueries):
 def explainable(text: str) -> str:
     """A statement with values for its placeholders, which are not in quotes.
 
-    >>> explainable("SELECT a FROM t WHERE b = ? AND c = '?' LIMIT ?")
-    "SELECT a FROM t WHERE b = '1' AND c = '?' LIMIT 1"
+    >>> explainable("SELECT a FROM t WHERE b = ? AND c = '?' LIMIT ? OFFSET ?")
+    "SELECT a FROM t WHERE b = '1' AND c = '?' LIMIT 1 OFFSET 1"
     """
 
     def value(found: re.Match[str]) -> str:
-        if found[0][0] in "'`":
+        if found[0][0] in "'\"`":
             return found[0]
         return found[0].replace("?", "1" if found[1] else "'1'")
 

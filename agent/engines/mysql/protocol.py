@@ -26,7 +26,6 @@ Decoder = Callable[[bytes, int], tuple[Any, int]]
 
 COM_QUERY, COM_STMT_PREPARE, COM_STMT_EXECUTE = 0x03, 0x16, 0x17
 MESSAGE_MAX = (1 << 24) - 2
-LONG = "a statement of more than 16 MB"
 UNSIGNED = 0x20
 BINARY = 63
 """The character set of octets."""
@@ -57,10 +56,15 @@ def placeholders(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def packet(payload: bytes) -> bytes:
-    """A payload as the first packet of a command. ValueError when it does not fit into one."""
+    """A payload as the first packet of a command. StatementFailure when it does not fit into one."""
     if len(payload) > MESSAGE_MAX:
-        raise ValueError(LONG)
+        raise too_long()
     return len(payload).to_bytes(3, "little") + b"\0" + payload
+
+
+def too_long() -> StatementFailure:
+    """The failure of a statement that does not fit into a packet, with the server's number of such an error."""
+    return StatementFailure("1153", "a statement of more than 16 MB", FailureKind.ERROR)
 
 
 def execution(statement_id: int) -> bytes:

@@ -61,7 +61,7 @@ cdef class Prepared(wire_native.Prepared):
 
     def __init__(self, object statement, bytes start, tuple order):
         if len(start) > MESSAGE_MAX:
-            raise ValueError(binary_values.LONG)
+            raise binary_values.too_long()
         self.statement, self.start, self.prefix = statement, start, b""
         self.kinds = self.decoders = ()
         self.count, self.least = len(order), 0
@@ -243,7 +243,7 @@ cdef class Wire(wire_native.Wire):
         """Write the packet's head; the length of the whole."""
         cdef size_t length = self.values_at - 4
         if length > MESSAGE_MAX:
-            raise ValueError(binary_values.LONG)
+            raise binary_values.too_long()
         little(self.out, length, 3)
         self.out[3] = 0
         return self.values_at

@@ -50,8 +50,9 @@ ACKNOWLEDGED_MS = 1_000_000_000
 _GTIDS = re.compile(r"(\d+-\d+-\d+(,\d+-\d+-\d+)*)?")
 
 
-def settings_of(name: str, role: ServerRole, port: int) -> dict[str, str]:
-    """The settings of a member of a group. A standby keeps a binary log of what it applies: it may become a primary."""
+def settings_of(name: str, role: ServerRole, port: int, *, promoted: bool) -> dict[str, str]:
+    """The settings of a member of a group. A standby keeps a binary log of what it applies: it may become a primary,
+    and is then `promoted`."""
     found = {
         "server_id": str(zlib.crc32(name.encode()) or 1),
         "log_bin": "binlog",
@@ -63,7 +64,8 @@ def settings_of(name: str, role: ServerRole, port: int) -> dict[str, str]:
         "skip_slave_start": "on",
     }
     if role.primary is not None:
-        return found | {"read_only": "on", "rpl_semi_sync_slave_enabled": "on", "skip_networking": "on"}
+        read_only = "off" if promoted else "on"
+        return found | {"read_only": read_only, "rpl_semi_sync_slave_enabled": "on", "skip_networking": "on"}
     if role.synchronous:
         found |= {
             "rpl_semi_sync_master_enabled": "on",
@@ -198,7 +200,7 @@ def configuration(
 
 def _is_observed(settings: Iterable[tuple[str, str]]) -> bool:
     """Whether the plan turns performance_schema on."""
-    return dict(settings).get("performance_schema", "").lower() in ("on", "1")
+    return dict(settings).get("performance_schema", "").lower() in ("on", "true", "1")
 
 
 def _checked(settings: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
@@ -264,7 +266,9 @@ class Server(GroupServer[Workspace]):
 
     def _files(self) -> dict[str, str]:
         ports = self._ports()
-        grouped = settings_of(self._system.name, self._role, self._port) if self._role.is_grouped else None
+        grouped = None
+        if self._role.is_grouped:
+            grouped = settings_of(self._system.name, self._role, self._port, promoted=self._promoted)
         return {
             ACCOUNTS: "".join(f"{statement};\n" for statement in self._accounts()),
             SETTINGS: configuration(self._system.settings, self.session, self.data, grouped),
@@ -286,7 +290,7 @@ class Server(GroupServer[Workspace]):
         of_group: list[str] = []
         if self._role.is_grouped:
             of_group += accounts_of(self._state.administrator, self._state.replication)
-        if self._primary is not None:
+        if self._primary is not None and not self._promoted:
             of_group += following(self._primary)
         account = f"{USER}@localhost"
         dirty_pages = (

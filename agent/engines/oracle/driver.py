@@ -97,6 +97,12 @@ STATEMENT_CACHE = 60
 ROWS_UNKNOWN = 100
 ATTRIBUTE_MAX = 64  # V$SESSION.MODULE, ACTION and CLIENT_IDENTIFIER from 12.2
 PROGRAM = "proveout"
+# Generators of a plan give moments as these texts; without the formats the server's territory decides, and a column of
+# type DATE or TIMESTAMP refuses them (ORA-01843). A fraction may be left out at the end.
+MOMENTS = (
+    "NLS_DATE_FORMAT = 'YYYY-MM-DD HH24:MI:SS' NLS_TIMESTAMP_FORMAT = 'YYYY-MM-DD HH24:MI:SS.FF'"
+    " NLS_TIMESTAMP_TZ_FORMAT = 'YYYY-MM-DD HH24:MI:SS.FF'"
+)
 CLIENT = "PROVEOUT_ORACLE_CLIENT"
 """The variable with the folder of Oracle's client libraries; a process with it is in thick mode, else in thin mode."""
 # The server requires native network encryption (12660, 3001), is older than 12.1, or has only a 10G password verifier.
@@ -270,6 +276,8 @@ class OracleDriver:
         try:
             connection = open_connection(dsn)
             connection.call_timeout = CALL_TIMEOUT_MS
+            with connection.cursor() as cursor:  # before the plan's own settings of a session
+                cursor.execute(f"ALTER SESSION SET {MOMENTS}")
         except oracledb.Error as error:
             what = error_text(error)
             text = f"{what.text}: {THICK}" if what.code in THICK_ONLY else what.text

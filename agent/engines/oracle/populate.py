@@ -16,7 +16,7 @@ from typing import Any
 import oracledb
 
 from proveout.agent.engines.driver_contract import StatementFailure
-from proveout.agent.engines.oracle.driver import NO_TABLE, error_text, open_connection, words
+from proveout.agent.engines.oracle.driver import MOMENTS, NO_TABLE, error_text, open_connection, words
 from proveout.agent.engines.oracle.sql import connect_fault, statement_faults
 from proveout.agent.engines.row_values import plain_rows
 from proveout.agent.engines.table import TableLoader, column_names
@@ -57,7 +57,7 @@ class OracleLoader(TableLoader):
         """Connect; return whether the client has direct path loads."""
         self._connection = open_connection(dsn)
         self._connection.module, self._connection.action = "proveout", "populate"
-        self.execute(f"ALTER SESSION SET DDL_LOCK_TIMEOUT = {DDL_LOCK_S}")
+        self.execute(f"ALTER SESSION SET DDL_LOCK_TIMEOUT = {DDL_LOCK_S} {MOMENTS}")
         return hasattr(self._connection, "direct_path_load")
 
     def execute(self, statement: str) -> None:

@@ -187,7 +187,7 @@ class LibpqPipeline:
                     return True
             elif self.error is None:
                 member = self._members[len(self.answers)]
-                count = result.ntuples if member.statement.reads else (result.command_tuples or 0)
+                count = _counted(result)
                 self.answers.append(LibpqAnswer(count, result, member.decoders))
         return False
 
@@ -333,7 +333,7 @@ class PostgresSession:
                 if earlier is None or self._sent is None:
                     return False
                 self._result = earlier
-                self.count = earlier.ntuples if self._sent.statement.reads else (earlier.command_tuples or 0)
+                self.count = _counted(earlier)
                 return True
             if result.status > _GOOD_STATUS_MAX:
                 self._fail(result)
@@ -564,6 +564,12 @@ def decoders(oids: Sequence[int], statement: Statement, *, binary: bool) -> tupl
     if not statement.columns:
         return described(oids)
     return tuple(int if kind is int else _decode for kind in statement.columns)
+
+
+def _counted(result: pq.abc.PGresult) -> int:
+    """The count of a command; the rows where it has none, as SHOW and EXPLAIN."""
+    count = result.command_tuples
+    return result.ntuples if count is None else count
 
 
 def _text(value: Any) -> bytes | None:

@@ -56,7 +56,7 @@ def find_installation(version: int | None = None) -> Installation:
         what = "the embedded PostgreSQL is not installed on this host"
         way_out = f"install it with: {errors.install_command('proveout[embedded]')}"
     else:
-        by_version = {one.version: one for one in reversed(found)}
+        by_version = {number: one for one in reversed(found) if (number := one.version)}
         chosen = [by_version[version]] if version in by_version else []
         there = ", ".join(map(str, sorted(by_version))) or "none"
         what = f"PostgreSQL {version} is not installed on this host; versions that are: {there}"

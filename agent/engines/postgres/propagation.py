@@ -45,11 +45,14 @@ POLL_S = 0.05
 NAME_MAX = 63
 ERRORS_MAX = 2
 
-ERRORS = """
+# All databases of a server share pg_subscription: another one may have a subscription of the same name.
+OF_LINK = "subname = %s AND subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())"
+ERRORS = f"""
 SELECT sum(value::bigint) FILTER (WHERE key LIKE '%%error_count')::bigint, string_agg(key || ' ' || value, ', ')
 FROM pg_stat_subscription_stats stats, jsonb_each_text(to_jsonb(stats))
-WHERE subname = %s AND (key LIKE 'confl%%' OR key LIKE '%%error_count') AND value <> '0'
-"""
+WHERE subid = (SELECT oid FROM pg_subscription WHERE {OF_LINK})
+  AND (key LIKE 'confl%%' OR key LIKE '%%error_count') AND value <> '0'
+"""  # noqa: S608 - a constant
 
 
 @record
@@ -202,7 +205,8 @@ async def _can_be_renewed(ends: Ends, tables: tuple[str, ...]) -> bool:
     )
     slots = await _value(
         ends.at_source,
-        "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s AND wal_status <> 'lost'",
+        "SELECT count(*) FROM pg_replication_slots"
+        " WHERE slot_name = %s AND database = current_database() AND wal_status <> 'lost'",
         ends.name,
     )
     return bool(published == subscribed == len(tables) and slots == 1)
@@ -286,7 +290,8 @@ class Watch:
         """Return the problem, for people, when `progress` stays the same; "" while the link may still recover."""
         ends = self._ends
         text = f"propagation {ends.source.system} -> {ends.sink.system}"
-        enabled = await _value(ends.at_sink, "SELECT subenabled FROM pg_subscription WHERE subname = %s", ends.name)
+        query = f"SELECT subenabled FROM pg_subscription WHERE {OF_LINK}"  # noqa: S608 - a constant
+        enabled = await _value(ends.at_sink, query, ends.name)
         if enabled is None:
             return f"{text} is gone: system {ends.sink.system!r} has no subscription {ends.name}"
         if not enabled:
@@ -327,7 +332,8 @@ async def unlink(spec: LinkSystems) -> None:
 
 async def _remove(ends: LinkEnds) -> None:
     """Each side by itself: DROP SUBSCRIPTION would go to the source by a conninfo that may not hold any more."""
-    subscription = await _value(ends.at_sink, "SELECT oid::text FROM pg_subscription WHERE subname = %s", ends.name)
+    query = f"SELECT oid::text FROM pg_subscription WHERE {OF_LINK}"  # noqa: S608 - a constant
+    subscription = await _value(ends.at_sink, query, ends.name)
     if subscription is not None:
         alter = sql.SQL("ALTER SUBSCRIPTION {} ").format(ends.identifier)
         await ends.at_subscriptions.execute(alter + sql.SQL("DISABLE"))
@@ -345,7 +351,8 @@ async def _drop_slots(ends: LinkEnds, sync_prefix: str) -> None:
         rows = await (
             await ends.at_slots.execute(
                 "SELECT slot_name, active_pid FROM pg_replication_slots"
-                " WHERE slot_name = %(name)s OR (%(prefix)s <> '' AND starts_with(slot_name, %(prefix)s))",
+                " WHERE database = current_database()"
+                " AND (slot_name = %(name)s OR (%(prefix)s <> '' AND starts_with(slot_name, %(prefix)s)))",
                 {"name": ends.name, "prefix": sync_prefix},
             )
         ).fetchall()
@@ -390,11 +397,11 @@ async def _value(connection: Connection, query: LiteralString, *arguments: Any) 
 
 
 MAY_SEE_ORIGINS = "SELECT has_table_privilege('pg_replication_origin_status', 'SELECT')::int::bigint"
-APPLIED = """
+APPLIED = f"""
 SELECT /* proveout */ (origin.remote_lsn - '0/0')::bigint
 FROM pg_subscription sub JOIN pg_replication_origin_status origin ON origin.external_id = 'pg_' || sub.oid
-WHERE sub.subname = %s AND sub.subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())
-"""
+WHERE {OF_LINK}
+"""  # noqa: S608 - a constant
 CONFIRMED = "SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = %s"
 INSERTED = "SELECT /* proveout */ (pg_current_wal_insert_lsn() - '0/0')::bigint"
 

@@ -116,11 +116,13 @@ _LOST = frozenset({10, 11, 14, 26})
 
 @dataclass(slots=True)
 class SqlitePrepared:
-    """A statement in SQLite's own placeholders; apsw caches the compiled form by its text."""
+    """A statement in SQLite's own placeholders; apsw caches the compiled form by its text. `counts`: it sets SQLite's
+    number of changes; after all others that is of a statement before."""
 
     statement: Statement
     text: str
     reads: bool
+    counts: bool
 
 
 class SqliteSession:
@@ -144,7 +146,7 @@ class SqliteSession:
             self._cursor.execute(f"EXPLAIN {text}", (None,) * len(statement.arguments)).fetchall()
         except apsw.Error as error:
             raise _failure(error, statement, f"EXPLAIN {text}") from None
-        return SqlitePrepared(statement, text, statement.reads)
+        return SqlitePrepared(statement, text, statement.reads, sql_text.counts(sql_text.scan(text, "sqlite")))
 
     def execute(self, prepared: SqlitePrepared, arguments: Sequence[Any]) -> None:
         try:
@@ -153,7 +155,7 @@ class SqliteSession:
                 self.count = len(rows)
             else:
                 self._execute(prepared.text, arguments)
-                self.count = self._changes()
+                self.count = self._changes() if prepared.counts else 0
         except ERRORS as error:
             raise _failure(error, prepared.statement) from None
 

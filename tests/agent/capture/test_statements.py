@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 from distribution_postgres import distribution_postgres
+from eventually import eventually
 from report_window import captured
 
 from proveout.agent.capture.databases import MARK, StatementReports
@@ -22,6 +23,7 @@ from proveout.agent.engines.mysql.captures import NOT_APART, explainable, positi
 from proveout.agent.engines.mysql.driver import MysqlDriver
 from proveout.agent.engines.mysql.dsn import connect, parse
 from proveout.agent.engines.postgres.captures import WaitObserver, steps
+from proveout.agent.engines.sessions import execute
 from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import Capture
 from proveout.dsl.workloads.base import Statement
@@ -156,6 +158,18 @@ def test_a_server_that_does_not_count_prepared_statements_has_them_in_one_line(
     session.close()
 
 
+def test_prepared_statements_whose_sessions_have_ended_are_not_one_line_since_the_start(counting: str) -> None:
+    """All executions since the server's start would be those of the window."""
+    with closing(captures.MysqlStatements(Endpoint(system="db", engine="mysql", dsn=counting))) as session:
+        with closing(MysqlDriver().connect(counting)) as load:
+            statement = Statement(name="s", text={"mysql": "SELECT $1"}, arguments=(int,), reads=True)
+            execute(load, MysqlDriver(), load.prepare(statement), (1,))
+            assert "SELECT ?" in session.texts(session.counts()).values()
+        with connect(parse(counting), timeout_s=10.0) as connection, connection.cursor() as cursor:
+            eventually(lambda: not cursor.execute(captures.COUNTED), "the end of the session")
+        assert NOT_APART not in session.texts(session.counts()).values()
+
+
 def test_a_dsn_without_a_database_is_a_fault(counting: str) -> None:
     dsn = counting.replace("/proveout?", "/?")
     with pytest.raises(TaskFault, match="names no database"):
@@ -168,10 +182,21 @@ def test_a_server_without_performance_schema_is_a_fault(mysql_database: str) -> 
     assert "performance_schema = ON" in raised.value.way_out
 
 
-def test_values_take_the_place_of_placeholders_outside_of_quotes() -> None:
-    assert explainable("UPDATE t SET a = ? WHERE b = '?' AND `c?` IN (?, ?)") == (
-        "UPDATE t SET a = '1' WHERE b = '?' AND `c?` IN ('1', '1')"
-    )
+@pytest.mark.parametrize(
+    ("text", "explained"),
+    [
+        (
+            "UPDATE t SET a = ? WHERE b = '?' AND `c?` IN (?, ?)",
+            "UPDATE t SET a = '1' WHERE b = '?' AND `c?` IN ('1', '1')",
+        ),
+        (
+            'SELECT a FROM t WHERE b = "it\'s ?" LIMIT ? OFFSET ?',
+            'SELECT a FROM t WHERE b = "it\'s ?" LIMIT 1 OFFSET 1',
+        ),
+    ],
+)
+def test_values_take_the_place_of_placeholders_outside_of_quotes(text: str, explained: str) -> None:
+    assert explainable(text) == explained
 
 
 @pytest.mark.parametrize("rows", [None, [], [(None,)], [("3E11FA47-71CA-11E1-9E33-C80AA9429562:1",)]])

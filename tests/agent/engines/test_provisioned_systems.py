@@ -289,6 +289,19 @@ def closed_root(tmp_path: Path) -> Path:
     return folder
 
 
+def test_an_installation_that_cannot_run_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one of another machine type."""
+    broken = programs.Installation(folder=tmp_path, root=Path("/"))
+    broken.programs.mkdir()
+    (broken.programs / "postgres").write_bytes(b"\x7fELF")
+    (broken.programs / "postgres").chmod(0o755)
+    usable = programs.find_installation()
+    monkeypatch.setattr(programs, "_installed", lambda: iter((broken, usable)))
+    assert programs.find_installation(usable.version) == usable
+    with pytest.raises(TaskFault, match=rf"versions that are: {usable.version}\b"):
+        programs.find_installation(7)
+
+
 @needs_root
 def test_data_and_programs_that_the_database_user_cannot_reach_are_elsewhere(
     closed_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

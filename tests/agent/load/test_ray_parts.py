@@ -20,6 +20,7 @@ pytest.importorskip("ray")
 
 from proveout.agent.daemon.tasks import TaskRunner
 from proveout.agent.errors import TaskFault
+from proveout.agent.load import ray_node
 from proveout.agent.load.ray_driver import LoadRun, divided
 from proveout.agent.load.ray_pool import (
     Node,
@@ -33,6 +34,7 @@ from proveout.agent.load.ray_pool import (
     without_packed,
 )
 from proveout.agent.load.ray_task import RayDriver, own_address
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.dsl.plan.scalars import WEEK_S
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire import codec, histogram
@@ -316,6 +318,19 @@ async def test_a_load_of_weeks_is_not_ended_by_its_driver() -> None:
     driver._read = read  # type: ignore[method-assign]
     await driver.run(TaskRunner("run/l/1/1/1/load/c", "c", Path(), {}, sent.append), SPEC)
     assert codec.task_from_bytes(sent[0].task).deadline_s > 3 * WEEK_S
+
+
+async def test_a_node_that_cannot_be_spawned_leaves_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(_module: str, _privileges: Privileges, directory: str) -> None:
+        assert (Path(directory) / "token").is_file()
+        made.append(Path(directory))
+        raise OSError("no processes are left")
+
+    made: list[Path] = []
+    monkeypatch.setattr(ray_node, "spawn", refused)
+    with pytest.raises(OSError, match="no processes"):
+        await ray_node.RayNode.start(cpus=1, secrets=None, privileges=Privileges.for_engine(""))
+    assert [path.exists() for path in made] == [False]
 
 
 # ---- the address by which the other nodes reach a host ---------------------------------------------------------------

@@ -90,6 +90,24 @@ def test_arguments_of_mysql_come_back(subject: Subject, values: tuple[Any, ...])
         assert subject.execute(session, prepared, *values).rows() == [tuple(values[place] for place in order)]
 
 
+@pytest.mark.parametrize("subject", ["mysql", "mysql-compiled"], indirect=True)
+def test_a_statement_of_mysql_longer_than_a_packet_is_refused_and_the_session_goes_on(subject: Subject) -> None:
+    """As with a value from a row that had just fitted into one itself."""
+    session = subject.open()
+    prepared = session.prepare(subject.statement("SELECT length($1)", str))
+    with pytest.raises(StatementFailure, match="more than 16 MB") as raised:
+        subject.execute(session, prepared, "x" * (1 << 24))
+    assert (raised.value.code, raised.value.kind) == ("1153", FailureKind.ERROR)
+    assert subject.execute(session, prepared, "xyz").rows() == [(3,)]
+
+
+@on_postgres
+def test_a_command_of_postgres_without_a_count_counts_its_rows(filled: Subject) -> None:
+    session = filled.open()
+    for text in ("EXPLAIN SELECT 1", "SHOW server_version"):
+        assert filled.execute(session, filled.statement(text, reads=False)).count == 1
+
+
 @on_postgres
 @pytest.mark.parametrize(
     ("types", "values"),
@@ -114,7 +132,8 @@ def test_arguments_of_postgres_come_back(subject: Subject, types: list[str], val
 
 
 def test_prepared_statements_and_their_counts(filled: Subject) -> None:
-    """Executed in turn and repeatedly; an UPDATE that sets the present value counts the row that it found."""
+    """Executed in turn and repeatedly; an UPDATE that sets the present value counts the row that it found, and what
+    changes no rows counts none."""
     session = filled.open()
     one = session.prepare(filled.statement("SELECT word FROM item WHERE id = $1", int, columns=(str,)))
     many = session.prepare(filled.statement("SELECT id FROM item WHERE id > $1 ORDER BY id", int, columns=(int,)))
@@ -127,6 +146,8 @@ def test_prepared_statements_and_their_counts(filled: Subject) -> None:
         assert (session.count, session.rows()) == (2, [(4,), (5,)])
         for threshold, count in ((0, 5), (3, 2), (9, 0), (3, 2)):
             assert filled.execute(session, change, 7, threshold).count == count
+    for control in (filled.statement(filled.begin, reads=False), COMMIT):
+        assert filled.execute(session, control).count == 0
 
 
 def test_an_answer_longer_than_one_read_of_the_socket(filled: Subject) -> None:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import oracledb
@@ -29,10 +30,14 @@ from proveout.agent.engines.oracle.driver import (
     parts,
     positions,
 )
-from proveout.agent.engines.oracle.sql import connected
+from proveout.agent.engines.oracle.populate import OracleLoader
+from proveout.agent.engines.oracle.sql import OracleQueries, connected
+from proveout.agent.engines.recording import CONNECT, Conversation, recording
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.loop.transaction import BEGIN_WRITE, ROLLBACK
+from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Statement
+from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.tasks import Endpoint
 
 
@@ -170,6 +175,26 @@ def test_the_label_reaches_the_server(session: OracleSession, behind: psycopg.Co
     label = "proveout|baseline/4/1/1|0123-run/baseline/4/1/1"
     query = "SELECT 1 FROM pg_stat_activity WHERE application_name = %s"
     eventually(lambda: behind.execute(query, (label,)).fetchall(), "the label")
+
+
+def test_a_clob_is_read_as_its_text(oracle: str, behind: psycopg.Connection[Any]) -> None:
+    behind.execute("ALTER TABLE item ADD note json DEFAULT '\"SELECT 1\"'")
+    with closing(OracleQueries(Endpoint(system="db", engine="oracle", dsn=oracle))) as queries:
+        assert queries.rows("SELECT note FROM item WHERE id = 1", 1)[1] == [("SELECT 1",)]
+
+
+def test_sessions_of_loads_and_populations_set_the_formats_of_moments(oracle: str, behind: object) -> None:
+    """They are the first statement of both. The server here is PostgreSQL: that Oracle then takes the texts for a DATE
+    and a TIMESTAMP is not shown."""
+    conversation = Conversation(engine="oracle")
+    with recording(conversation):
+        OracleDriver().connect(oracle).close()
+        OracleLoader(oracle, build(Workload(name="hlr", kind="hlr", parameters=())).population).close()
+    connected, load, _, population = (one.statement for one in conversation.exchanges)
+    assert connected == CONNECT
+    formats = load.removeprefix("ALTER SESSION SET ")
+    assert formats.startswith("NLS_DATE_FORMAT = 'YYYY-MM-DD HH24:MI:SS' NLS_TIMESTAMP_FORMAT = ")
+    assert population == f"ALTER SESSION SET DDL_LOCK_TIMEOUT = 3600 {formats}"
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,30 @@ async def test_a_link_with_an_external_end_is_removed_with_the_session(task_cont
         assert value(external.source.dsn, f"SELECT count(*) FROM {view}") == 0
 
 
+async def test_a_link_of_the_same_name_in_other_databases_of_the_servers_is_left(linked: Pair) -> None:
+    """The subscriptions of a server are in one catalogue, the slots in one list: here both ends have another database
+    with one of the link's name."""
+    await unlink(linked.spec())
+    other = {end.system: as_owner(end).dsn for end in linked.ends}
+    for dsn in other.values():
+        ask(dsn, "DROP DATABASE IF EXISTS other", "CREATE DATABASE other")
+    source, sink = (make_conninfo(dsn, dbname="other") for dsn in other.values())
+    ask(source, f"SELECT pg_create_logical_replication_slot('{NAME}', 'pgoutput')")
+    nothing = "CONNECTION 'host=/nowhere' PUBLICATION nothing WITH (connect = false)"
+    ask(sink, f"CREATE SUBSCRIPTION {NAME} {nothing}")
+    try:
+        await unlink(linked.spec())
+        assert value(sink, LINKS) == value(source, "SELECT count(*) FROM pg_replication_slots") == 1
+        ask(source, f"SELECT pg_drop_replication_slot('{NAME}')")
+        await linked.link()
+        linked.change(MOVE)
+        assert await linked.is_same()
+    finally:
+        ask(sink, f"ALTER SUBSCRIPTION {NAME} SET (slot_name = NONE)", f"DROP SUBSCRIPTION {NAME}")
+        for dsn in other.values():
+            ask(dsn, "DROP DATABASE other")
+
+
 async def test_no_password_reaches_a_server_log(servers: tuple[Any, Any], pair: Pair) -> None:
     await unlink(pair.spec())
     await pair.populate()
@@ -244,6 +268,7 @@ async def test_propagation_survives_restart_save_and_restore(task_context: Any, 
             found = await handlers.start_system(task_context, StartSystem(system=one, data_root=str(tmp_path)))
             assert (found.fresh, dict(found.settings)["wal_level"]) == (fresh, "logical")
             ends[one.name] = found.endpoint
+            task_context.resources[f"system:{one.name}"].answered()
         return Pair(task_context, ends["cache"], ends["backend"])
 
     pair = await started(fresh=True)
