@@ -254,8 +254,7 @@ def test_an_interrupted_run_resumes_and_a_finished_one_is_refused(tmp_path: Path
 def test_a_bench_whose_tables_were_removed_is_not_continued(tmp_path: Path, source: Path) -> None:
     directory, _ = begun_run(tmp_path, source, dataclasses.replace(ENDED, status="interrupted"))
     assert resume_command(directory.results(), directory.path)
-    command = dataclasses.replace(directory.command(), removes=True)
-    (directory.path / "command.json").write_text(json.dumps(dataclasses.asdict(command)))
+    directory.write_command(dataclasses.replace(directory.command(), removes=True))
     assert resume_command(directory.results(), directory.path) == ""
     with pytest.raises(run_directory.NotResumable, match="were removed"):
         run_directory.examine(directory)
