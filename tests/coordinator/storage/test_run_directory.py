@@ -20,7 +20,9 @@ from records import plan_of, run_finished, run_started, verdict
 from proveout.cli import execute, run_session
 from proveout.cli.options import Access
 from proveout.coordinator.agents.endpoints import SecretMissing, external_endpoints
+from proveout.coordinator.report.run_document import page_document
 from proveout.coordinator.report.summary import resume_command
+from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import Journal, StorageFailed, plan_data
 from proveout.core.errors import Where
@@ -66,10 +68,14 @@ def test_the_copy_of_an_inventory_is_its_own_in_the_folder_of_the_plan(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(str(file))
     command = run_directory.Command(plan=str(home / "plan.yaml"), inventory=str(path))
-    copies = run_directory.create(tmp_path / "runs", compiled("smoke"), command, NOW).path / "plan"
+    directory = run_directory.create(tmp_path / "runs", compiled("smoke"), command, NOW)
+    copies = directory.path / "plan"
     assert (copies / "plan.yaml").read_text() == command.plan
     assert (copies / copy).read_text() == command.inventory
-    assert command.place(path) == Path(copy)
+    assert f"plan.yaml --inventory {copy}'" in str(page_document(RunResults(), directory))
+    if copy == "o/a.yaml":
+        (copies / copy).rename(copies / "a.yaml")
+        assert "plan.yaml --inventory a.yaml'" in str(page_document(RunResults(), directory)), "of release 0.2"
 
 
 def test_runs_are_found_by_name_by_path_and_latest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
