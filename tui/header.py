@@ -203,8 +203,10 @@ def _in_place(view: RunView) -> list[tuple[str, FaultSeen, float]]:
             begun.setdefault((seen.fault, seen.number, seen.host), seen)
         else:
             begun.pop((seen.fault, seen.number, seen.host), None)
-    first = {(seen.fault, seen.number): seen for seen in reversed(begun.values())}  # of its hosts
-    return [(seen.fault, seen, max(since_s - seen.at_s, 0.0)) for seen in reversed(first.values())]
+    first: dict[tuple[str, int], FaultSeen] = {}  # of its hosts
+    for seen in begun.values():
+        first.setdefault((seen.fault, seen.number), seen)
+    return [(seen.fault, seen, max(since_s - seen.at_s, 0.0)) for seen in first.values()]
 
 
 def _standstill(view: RunView) -> str:
