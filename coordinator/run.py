@@ -118,7 +118,6 @@ COMMANDS_AT_ONCE = 16
 """The number of commands between two yields to the agents' streams; making a task takes about 0.3 ms."""
 NOTICES_MAX = 1000
 _BACK_S = 20.0
-_GATHER_S = (1.0, 2.0)
 _DIALS_AT_ONCE = 64
 """The clock is measured while dialling, and a thousand TLS handshakes at once would delay each exchange."""
 
@@ -422,13 +421,9 @@ class _Loop:
             reason = f"a fault in proveout itself: {type(bug).__name__}: {bug}"
             self._inbox.put_nowait(CoordinatorFailed(at_s=time.monotonic(), reason=reason))
 
-    def _gather_s(self) -> float:
-        """The time for which samples of a host may wait to be sent together, s."""
-        often = len(self._plan.hosts) // self._options.gather_hosts
-        return 0.0 if not often else _GATHER_S[often >= 10]
-
     async def _dial(self, host: str, reboot_s: float) -> None:
         """Connect to a host's agent, from another boot within `reboot_s` if the host reboots."""
+        crowd = len(self._plan.hosts) / self._options.gather_hosts
         hello = Hello(
             run_id=self._options.directory.name,
             epoch=self._journal.epoch,
@@ -437,7 +432,7 @@ class _Loop:
             lease_s=self._options.lease_s,
             version=self._options.version,
             audit=self._record.head(),
-            gather_s=self._gather_s(),
+            gather_s=0.0 if crowd < 1 else 1.0 if crowd < 10 else 2.0,
         )
         try:
             session = await (self._connect_rebooted(host, hello, reboot_s) if reboot_s else self._connect(host, hello))

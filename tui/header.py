@@ -197,14 +197,15 @@ def _in_place(view: RunView) -> list[tuple[str, FaultSeen, float]]:
     if view.iteration is None:
         return []
     since_s = view.now_unix_s - view.iteration_began_unix_s - measured_from_s(view.iteration)
-    begun: dict[tuple[str, int, str], FaultSeen] = {}
+    begun: dict[tuple[str, int], dict[str, FaultSeen]] = {}  # by host
     for seen in (mark.seen for mark in view.fault_marks if mark.seen.id == view.iteration.id):
+        hosts = begun.setdefault((seen.fault, seen.number), {})
         if seen.step == "begins":
-            begun.setdefault((seen.fault, seen.number, seen.host), seen)
+            hosts.setdefault(seen.host, seen)
         else:
-            begun.pop((seen.fault, seen.number, seen.host), None)
-    first = {(seen.fault, seen.number): seen for seen in reversed(begun.values())}  # of its hosts
-    return [(seen.fault, seen, max(since_s - seen.at_s, 0.0)) for seen in reversed(first.values())]
+            hosts.pop(seen.host, None)
+    first = (next(iter(hosts.values())) for hosts in begun.values() if hosts)
+    return [(seen.fault, seen, max(since_s - seen.at_s, 0.0)) for seen in first]
 
 
 def _standstill(view: RunView) -> str:

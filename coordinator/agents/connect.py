@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import datetime
 import functools
-import ipaddress
 import os
 import socket
 import ssl
@@ -211,8 +210,9 @@ async def _greet(where: str, address: str, credentials: Credentials, hello: Hell
         certificate_chain=credentials.certificate,
     )
     name, _, port = address.rpartition(":")
-    if ":" in name:  # in the form of certificates, as gRPC compares texts
-        address = f"[{ipaddress.IPv6Address(name.strip('[]'))}]:{port}"
+    if ":" in name:  # the text that gRPC makes of a certificate's address, with which it compares
+        packed = socket.inet_pton(socket.AF_INET6, name.strip("[]"))
+        address = f"[{socket.inet_ntop(socket.AF_INET6, packed)}]:{port}"
     # A channel of its own each time: a shared subchannel would carry the back-off of an earlier attempt.
     channel = grpc.aio.secure_channel(address, tls, options=[*OPTIONS, ("grpc.use_local_subchannel_pool", 1)])
     role = next(role for role in Shown.read(credentials.ca).roles if role.startswith("agent/"))

@@ -182,20 +182,20 @@ def read_folder(runs: Path, progress: Progress | None = None) -> RunFolder:
     """The summaries of all runs of a folder, copies of one once; `progress` is called with the number read and the
     number of all."""
     directories = run_directory.all_runs(runs)
-    found: list[RunSummary] = []
+    found: dict[str, RunSummary] = {}
     unreadable: list[tuple[str, str]] = []
     for index, directory in enumerate(directories):
         if progress is not None:
             progress(index, len(directories))
         try:
-            found.append(read_summary(directory))
+            summary = read_summary(directory)
+            found.setdefault(summary.run, summary)  # a renamed copy, which may lack the end of the run, comes later
         except JournalFault as fault:
             unreadable.append((directory.name, fault.what))
     if progress is not None:
         progress(len(directories), len(directories))
-    found.sort(key=lambda run: (run.started_unix_s, run.run))
-    once = {run.run: run for run in found}
-    return RunFolder(path=runs, runs=tuple(once.values()), unreadable=tuple(unreadable))
+    ordered = sorted(found.values(), key=lambda run: (run.started_unix_s, run.run))
+    return RunFolder(path=runs, runs=tuple(ordered), unreadable=tuple(unreadable))
 
 
 def read_summary(directory: RunDirectory) -> RunSummary:

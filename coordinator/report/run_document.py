@@ -476,7 +476,7 @@ def _plan(results: RunResults, directory: RunDirectory) -> Section:
     command = _command(directory)
     if command is not None:
         where = "To repeat the run, in the folder plan/ of the run directory, or in any folder with these files:"
-        blocks += [Paragraph(where), Preformatted(_command_line(command))]
+        blocks += [Paragraph(where), Preformatted(_command_line(command, directory.path / "plan"))]
     if results.run is not None:
         blocks.append(Paragraph(f"Compiled plan {results.run.digest}, proveout {results.run.version}", "dim"))
     files = list(_files(directory.path / "plan", Path(command.plan).name if command else ""))
@@ -495,12 +495,14 @@ def _command(directory: RunDirectory) -> Command | None:
         return None  # a journal outside its run directory still has a report
 
 
-def _command_line(command: Command) -> str:
+def _command_line(command: Command, folder: Path) -> str:
     words = ["proveout", "run", Path(command.plan).name]
     words += [word for name, value in command.overrides.items() for word in ("-p", f"{name}={value}")]
     words += [word for name, value in command.labels.items() for word in ("--label", f"{name}={value}")]
     if command.inventory:
-        words += ["--inventory", str(command.place(Path(command.inventory)))]
+        inventory = Path(command.inventory)
+        copies = (command.place(inventory), Path(inventory.name))  # the second: of a run of release 0.2
+        words += ["--inventory", str(next((one for one in copies if (folder / one).exists()), copies[0]))]
     words += [word for name in ("pki", "policy") if (path := command.files.get(name)) for word in (f"--{name}", path)]
     return shlex.join(words)
 

@@ -601,11 +601,8 @@ def resume_command(results: RunResults, run_dir: str | Path) -> str:
     """The command that continues a run that was broken off; "" where it has finished, its plan is wrong, or what it has
     made is removed."""
     ended = results.ended
-    if results.removes:
-        return ""
-    if ended is not None and (ended.status == "finished" or ended.exit_code == PLAN_WRONG or began_nothing(results)):
-        return ""
-    return f"proveout resume {shlex.quote(str(run_dir))}"
+    over = ended is not None and (ended.status == "finished" or ended.exit_code == PLAN_WRONG or began_nothing(results))
+    return "" if over or results.removes else f"proveout resume {shlex.quote(str(run_dir))}"
 
 
 # ---- the answer in words -----------------------------------------------------------------------------------------

@@ -151,6 +151,10 @@ class RunDirectory:
                 f"command.json cannot be read: {fault}", where=str(self.path), way_out=journal.RESTORE
             ) from fault
 
+    def write_command(self, command: Command) -> None:
+        """Record the command, in place of one that is there. OSError."""
+        write_whole(self.path / "command.json", json.dumps(asdict(command), indent=2) + "\n")
+
     def tidy(self) -> None:
         """Remove the systems' data: the run has finished."""
         shutil.rmtree(self.systems, ignore_errors=True)
@@ -174,7 +178,7 @@ def create(runs: Path, plan: Plan, command: Command, now: datetime) -> RunDirect
         directory.path.mkdir()
         for part in (directory.logs, directory.samples, directory.systems, directory.path / "plan"):
             part.mkdir()
-        write_whole(directory.path / "command.json", json.dumps(asdict(command), indent=2) + "\n")
+        directory.write_command(command)
         write_whole(directory.path / "plan" / "plan.json", canonical_json(plan) + "\n")
         into = directory.path / "plan"  # copies of every file that the plan was made of
         home = Path(command.plan).parent

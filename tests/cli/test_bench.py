@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -547,10 +548,12 @@ def test_of_a_bench_that_continues_the_removal_is_printed_where_it_made_tables(
     directory = RunDirectory(tmp_path / record(tmp_path, {1: [9.0, 9.1]}, ended=False))
     monkeypatch.setattr(run, "run", lambda *_, **__: None)
     monkeypatch.setattr(bench, "last_run", lambda *_: directory)
+    directory.write_command(replace(directory.command(), removes=not keep))
     sides = [Database(address=parse("sqlite"), session=cast("QuerySession", object()))]
     with Journal(directory.path):
         bench.carried_out(tmp_path / "x.yaml", sides, headless=True, runs=tmp_path, keep=keep)
     assert ("remove the tables" in capsys.readouterr().out) is not keep
+    assert not directory.command().removes, "where it is broken off from now on, its tables stay, and it can be resumed"
 
 
 def test_the_last_bench_is_found_beside_a_run_without_its_command(tmp_path: Path) -> None:
@@ -566,6 +569,7 @@ def test_the_exit_code_of_a_bench_that_is_run_again_is_that_of_the_run(
     found = [RunDirectory(tmp_path / record(tmp_path, {1: [9.0 + day, 9.5]}, day=day)) for day in (0.0, 1.0)]
     monkeypatch.setattr(bench, "last_run", lambda *_: found.pop(0))
     monkeypatch.setattr(bench, "carried_out", lambda *_, **__: 3)
+    monkeypatch.setattr(bench, "guard", lambda *_: pytest.fail("its plan drops no tables, and may find them"))
     assert execute(["bench", "--again", "--runs-dir", str(tmp_path)]) == 3
     assert "smoke-20260102" in capsys.readouterr().out
 

@@ -33,6 +33,7 @@ from proveout.proto.wire.tasks import Endpoint, RunSql, SignedTask, Task
 
 FAKE_AGENT = (sys.executable, str(Path(__file__).with_name("fake_agent.py")))
 LEASE_S = 120.0
+MAPPED = "::ffff:127.0.0.1"
 """Longer than any test waits: an agent that misses beats on a busy machine keeps its session."""
 HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=LEASE_S)
 ENDPOINT = Endpoint(system="s", engine="postgres", dsn="host=x")
@@ -178,7 +179,7 @@ class Permanent:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        issued(directory / "authority", "agent", directory / "pki", "127.0.0.1", "::1", "localhost")
+        issued(directory / "authority", "agent", directory / "pki", "127.0.0.1", "::1", MAPPED, "localhost")
         self.authority = issued(directory / "authority", "coordinator", directory / "coordinator")
         self.credentials = Credentials.read(directory / "coordinator")
         self.address = f"127.0.0.1:{free_port()}"

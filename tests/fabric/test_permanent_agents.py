@@ -22,6 +22,7 @@ import pytest
 from eventually import PATIENCE_S, eventually_async
 from fabric_bench import (
     HELLO,
+    MAPPED,
     Line,
     Permanent,
     Proxy,
@@ -360,13 +361,14 @@ async def test_connecting_to_where_no_agent_of_ours_is(
 
 
 @pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this machine has no IPv6")
-async def test_an_ipv6_address_is_written_in_any_form(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["0:0::0001", MAPPED, "0::ffff:7f00:1"])
+async def test_an_ipv6_address_is_written_in_any_form(tmp_path: Path, form: str) -> None:
     """Only the shortest one was accepted, as certificates have it."""
     agent = Permanent(tmp_path)
-    agent.address = agent.address.replace("127.0.0.1", "[::1]")
+    agent.address = agent.address.replace("127.0.0.1", "[::]")
     await agent.start()
     try:
-        await agent.connect(address=agent.address.replace("::1", "0:0::0001"))
+        await agent.connect(address=agent.address.replace("::", form))
     finally:
         await agent.leave()
         await agent.stop(signal.SIGKILL)

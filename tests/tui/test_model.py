@@ -180,13 +180,16 @@ def test_the_rung_of_a_tool_is_a_depth_over_its_numbers() -> None:
 
 
 def test_a_fault_is_an_alert_while_it_is_in_place_and_a_mark_on_the_time_axis() -> None:
-    def seen(step: Any, at_s: float, host: str = "h") -> FaultSeen:
-        return FaultSeen(id=identity(4, 1), host=host, fault="crash", number=2, times=3, step=step, at_s=at_s)
+    def seen(step: Any, at_s: float, host: str = "h", fault: str = "crash") -> FaultSeen:
+        return FaultSeen(id=identity(4, 1), host=host, fault=fault, number=2, times=3, step=step, at_s=at_s)
 
     going = view_of((0.0, STARTED), (0.0, BEGUN), (6.0, tick(0)), (7.0, seen("begins", 1.0)))
     assert str(alert(going)) == "! fault crash (2 of 3), for 2 s so far", "of 7 s: 0.5 s before T0, 3 s of ramp-up, 1 s"
     on_two = view_of((7.0, seen("begins", 1.1, "i")), (8.0, seen("healed", 2.0)), view=going)
     assert str(alert(on_two)) == "! fault crash (2 of 3), for 3 s so far", "until it is healed on all hosts"
+    other = seen("begins", 1.0, fault="loss")
+    two = str(alert(view_of((7.0, other), (7.0, seen("begins", 1.1, "i")), view=going)))
+    assert two.index("crash") < two.index("loss"), "in the order of their begins"
     (mark,) = going.fault_marks
     assert mark.unix_s == going.iteration_began_unix_s + BEGUN.ramp_up_s + 1.0
     healed = view_of((8.0, seen("in_place", 1.1)), (9.0, seen("healed", 3.0)), view=going)

@@ -238,13 +238,8 @@ def _shades(window: FaultWindow) -> Iterator[Spec]:
     first_s, last_s = window.answered[0][0], window.answered[-1][0]
     healed_s = window.healed_s or 0.0
     recovered_s, bound_s = number_of(found, "recovery_s")
-    edges = (
-        first_s,
-        0.0,
-        healed_s,
-        max(recovered_s or bound_s or 0.0, healed_s),
-        *([last_s] if bound_s is None else []),
-    )
+    until_s = max(recovered_s or bound_s or 0.0, healed_s)
+    edges = (first_s, 0.0, healed_s, until_s, *([last_s] if bound_s is None else []))
     spans = [(what, *span) for what, span in zip(PARTS, pairwise(edges), strict=False)]
     spans.append((PARTS[-1], *(window.outage or (0.0, 0.0))))
     values = [{"what": what, "t": round(start, 4), "u": round(end, 4)} for what, start, end in spans if end > start]

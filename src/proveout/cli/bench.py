@@ -570,7 +570,8 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
         with ExitStack() as each:  # where one cannot be cleaned up, the other one is
             for side in () if keep or continues else sides:
                 each.callback(clean_up, side, path)
-    if removes and continues:
+    if removes and found is not None and continues:
+        found.write_command(replace(found.command(), removes=False))
         typer.echo("Its last stages remove the tables that it made.")
     elif removes and code == INTERRUPTED:
         typer.echo("The tables that it made are removed: run it again from the start, it cannot be resumed.")

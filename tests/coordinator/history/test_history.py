@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from recorded_runs import plan, record
+from records import run_finished
 
 from proveout.coordinator.history import power
 from proveout.coordinator.history import runs as history_runs
@@ -32,7 +33,7 @@ from proveout.coordinator.history.metric_history import (
     point,
 )
 from proveout.coordinator.history.runs import read_folder, study_digest, to_parquet, to_table
-from proveout.coordinator.storage.journal import FILE
+from proveout.coordinator.storage.journal import FILE, Journal
 from proveout.core.json_data import to_plain
 from proveout.core.units import format_duration
 from proveout.dsl.explain.timetable import timetable
@@ -257,7 +258,7 @@ def test_a_row_for_each_rung_of_each_run(tmp_path: Path, cache: Path) -> None:
 
 
 def test_runs_that_have_ended_are_read_once(runs: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(runs, {1: [100.0, 101.0]}, day=1.0, ended=False)
+    unfinished = runs / record(runs, {1: [100.0, 101.0]}, day=1.0, ended=False)
     seen: list[tuple[int, int]] = []
     first = read_folder(runs, lambda done, total: seen.append((done, total)))
     assert seen == [(0, 2), (1, 2), (2, 2)]
@@ -270,8 +271,11 @@ def test_runs_that_have_ended_are_read_once(runs: Path, cache: Path, monkeypatch
     for entry in cache.iterdir():
         entry.write_text('{"run": 1}')
     assert read_folder(runs) == first, "a damaged entry is not used"
-    shutil.copytree(next(one for one in runs.iterdir() if one.is_dir()), runs / "copy")
+    shutil.copytree(unfinished, runs / "copy")
     assert read_folder(runs) == first, "a copy is no other run"
+    with Journal(unfinished) as journal:
+        journal.append(run_finished())
+    assert {run.status for run in read_folder(runs).runs} == {"finished"}, "a copy of before is not in place of it"
 
 
 def test_a_summary_that_an_earlier_release_cached_is_not_used(

@@ -536,14 +536,14 @@ def test_a_fault_has_a_figure_of_one_occurrence_and_one_of_all(timeline: Timelin
     assert one.rows[0][0] == "4 threads, repeat 1, occurrence 1"
     for figure in (one, every):
         assert pictures.svg(figure).startswith("<svg")
-    lasting = replace(OUTCOME, recovery_s=None, recovery_at_least_s=20.0, outage_at_least=True, healed_s=None)
+    lasting = replace(OUTCOME, recovery_s=None, recovery_at_least_s=6.0, outage_at_least=True, healed_s=None)
     unhealed = Timeline(faults=(replace(timeline.faults[0], fault=lasting),))
     (one,) = fault_figures.fault_timeline(faulted(), unhealed)
-    assert one.caption.endswith("outage ≥ 4 s, recovery ≥ 20 s."), "lower bounds, as in the table"
+    assert one.caption.endswith("outage ≥ 4 s, recovery ≥ 6 s."), "lower bounds, as in the table"
     shades = next(layer for layer in one.spec["concat"][0]["layer"] if layer["mark"]["type"] == "rect")
     spans = {row["what"]: (row["t"], row["u"]) for row in shades["data"]["values"]}
-    assert spans["until recovered"] == (0.01, 20.0) and "after" not in spans, "nothing is known of it behind the bound"
-    assert one.rows[0][3:5] == ("≥ 4 s", "≥ 20 s")
+    assert spans["until recovered"] == (0.01, 6.0) and "after" not in spans, "nothing is known of it behind the bound"
+    assert one.rows[0][3:5] == ("≥ 4 s", "≥ 6 s")
 
 
 # ---- what comes out of shipped plans: no server, no run ----------------------------------------------------------

@@ -20,7 +20,9 @@ from records import plan_of, run_finished, run_started, verdict
 from proveout.cli import execute, run_session
 from proveout.cli.options import Access
 from proveout.coordinator.agents.endpoints import SecretMissing, external_endpoints
+from proveout.coordinator.report.run_document import page_document
 from proveout.coordinator.report.summary import resume_command
+from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import Journal, StorageFailed, plan_data
 from proveout.core.errors import Where
@@ -67,11 +69,15 @@ def test_the_copy_of_an_inventory_is_its_own_in_the_folder_of_the_plan(
         file.write_text(str(file))
     command = run_directory.Command(plan=str(home / "plan.yaml"), inventory=str(path))
     plan = dataclasses.replace(compiled("smoke"), brought_in=("a.yaml",))
-    copies = run_directory.create(tmp_path / "runs", plan, command, NOW).path / "plan"
+    directory = run_directory.create(tmp_path / "runs", plan, command, NOW)
+    copies = directory.path / "plan"
     assert (copies / "plan.yaml").read_text() == command.plan
     assert (copies / "a.yaml").read_text() == str(beside)
     assert (copies / copy).read_text() == command.inventory
-    assert command.place(path) == Path(copy)
+    assert f"plan.yaml --inventory {copy}'" in str(page_document(RunResults(), directory))
+    if copy == "o/a.yaml":
+        (copies / copy).rename(copies / "a.yaml")
+        assert "plan.yaml --inventory a.yaml'" in str(page_document(RunResults(), directory)), "of release 0.2"
 
 
 def test_runs_are_found_by_name_by_path_and_latest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,8 +262,7 @@ def test_an_interrupted_run_resumes_and_a_finished_one_is_refused(tmp_path: Path
 def test_a_bench_whose_tables_were_removed_is_not_continued(tmp_path: Path, source: Path) -> None:
     directory, _ = begun_run(tmp_path, source, dataclasses.replace(ENDED, status="interrupted"))
     assert resume_command(directory.results(), directory.path)
-    command = dataclasses.replace(directory.command(), removes=True)
-    (directory.path / "command.json").write_text(json.dumps(dataclasses.asdict(command)))
+    directory.write_command(dataclasses.replace(directory.command(), removes=True))
     assert resume_command(directory.results(), directory.path) == ""
     with pytest.raises(run_directory.NotResumable, match="were removed"):
         run_directory.examine(directory)
