@@ -353,7 +353,7 @@ def test_a_fatal_error_before_anything_was_sent(peer: Peer) -> None:
 
 def test_libpq_is_not_asked_for_the_end_of_an_answer_that_has_not_come() -> None:
     """It would wait for it, and no thread of the process would run."""
-    result: Any = SimpleNamespace(status=pq.ExecStatus.TUPLES_OK, ntuples=1, get_value=None)
+    result: Any = SimpleNamespace(status=pq.ExecStatus.TUPLES_OK, ntuples=1, command_tuples=1, get_value=None)
     conn: Any = SimpleNamespace(
         send_query_prepared=lambda *_: None,
         flush=lambda: 0,
