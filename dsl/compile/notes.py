@@ -153,7 +153,7 @@ def ignored_pauses(plan: Plan, problems: Problems) -> tuple[PlanProblem, ...]:
         found = parts(stage) if isinstance(stage, Ladder | Search) else ()
         scheduled = [one for one in found if getattr(one.arrival, "rate", None) is not None]
         for name in dict.fromkeys(one.stage.workload for one in scheduled):
-            model = of_workload(plan.workload(name)) if plan.workload(name).kind in ("sql", "tprocc") else None
+            model = of_workload(plan.workload(name))
             kinds = getattr(model, "transactions", {}).values()
             if any(getattr(one, key, None) for one in (model, *kinds) for key in ("keying", "think", "thinking")):
                 text = f"the keying and think times of `{name}` have no effect in `{stage.id}`: {NO_THINK}"

@@ -22,6 +22,7 @@ from proveout.coordinator.storage.journal import Journal, StorageFailed, read
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto import events
 from proveout.proto.audit_log import AuditLog, Head
+from proveout.proto.wire.messages import Hello
 
 pytestmark = pytest.mark.server
 
@@ -150,6 +151,24 @@ async def test_the_loss_of_a_session_that_was_closed_is_not_a_failed_dial_of_the
     sitting = arrange(tmp_path, PAUSE)
     with Journal(sitting.directory.path) as journal:
         assert _Loop(sitting, journal, [])._inputs(Lost(host="box", reason="no answer for 10.0 s")) == ()
+
+
+@pytest.mark.parametrize(("gather_hosts", "gather_s"), [(11, 0.0), (10, 1.0), (2, 1.0), (1, 2.0)])
+async def test_agents_of_many_hosts_send_their_samples_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gather_hosts: int, gather_s: float
+) -> None:
+    hosts = "".join(f"    h{number}: {{roles: [client], address: local}}\n" for number in range(9))
+    sitting = arrange(tmp_path, PAUSE.replace("  systems:", f"{hosts}  systems:"))
+    said: list[Hello] = []
+
+    async def connect(_: _Loop, host: str, hello: Hello) -> AgentSession:
+        said.append(hello)
+        raise OSError(errno.ECONNREFUSED, "refused")
+
+    monkeypatch.setattr(_Loop, "_connect", connect)
+    with Journal(sitting.directory.path) as journal:
+        await _Loop(replace(sitting, gather_hosts=gather_hosts), journal, [])._dial("box", 0.0)
+    assert [hello.gather_s for hello in said] == [gather_s]
 
 
 async def test_a_second_interrupt_ends_the_wait_for_agents_that_close_their_sessions(

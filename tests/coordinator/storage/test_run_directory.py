@@ -332,7 +332,7 @@ def test_runs_lists_all_runs(tmp_path: Path, source: Path, capsys: pytest.Captur
     ("arguments", "message"),
     [
         (["-p", "measure"], "NAME=VALUE"),
-        (["--junit", "/nowhere/at/all.xml"], "there is no directory"),
+        (["--junit", "/nowhere/at/all.xml"], "directory /nowhere/at does not exist"),
         (["--json", "/tmp"], "is a directory"),
         (["-p", "subscribers=1"], "subscribers"),
     ],
