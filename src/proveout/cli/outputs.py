@@ -36,9 +36,7 @@ def check_outputs(outputs: Mapping[str, Path | None]) -> dict[str, str]:
             if path.is_dir():
                 raise Unusable(f"--{name} {path} is a directory", way_out="Name a file.")
             if not path.parent.is_dir():
-                raise Unusable(
-                    f"--{name} {path}: directory {path.parent} does not exist", way_out="Create it first."
-                )
+                raise Unusable(f"--{name} {path}: directory {path.parent} does not exist", way_out="Create it first.")
             writable = os.access(path if path.exists() else path.parent, os.W_OK)
         except OSError:  # a directory that may not be entered
             writable = False
