@@ -30,7 +30,7 @@ from proveout.agent.load.aggregator import FIRST_ERRORS_MAX, HANGS_MAX, joined
 from proveout.agent.load.loop.recorder import SECOND_NS
 from proveout.core.data_classes import dataclass, record
 from proveout.core.linux import ORPHANED
-from proveout.proto.wire import agent_pb2, codec, histogram
+from proveout.proto.wire import codec, histogram
 from proveout.proto.wire.histogram import common, merge_handling
 from proveout.proto.wire.messages import AgentMessage, Finish, Sample, Start, TaskDone
 from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
@@ -431,9 +431,7 @@ class RayActor:
     async def messages(self) -> list[tuple[AgentMessage, bytes]]:
         """New messages, with the packed transactions of each."""
         taken: list[PackedMessage] = await self.call("take")
-        return [
-            (codec.agent_message(agent_pb2.AgentEnvelope.FromString(envelope)), packed) for envelope, packed in taken
-        ]
+        return [(codec.agent_message(envelope), packed) for envelope, packed in taken]
 
 
 _LOST = "the iteration is void; see the log of the Ray node"

@@ -29,7 +29,7 @@ from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process, errors
 from proveout.core.json_data import frame, read_frame
 from proveout.core.path_trust import read
-from proveout.proto.wire import agent_pb2, codec
+from proveout.proto.wire import codec
 from proveout.proto.wire.messages import (
     Cancel,
     Finish,
@@ -129,7 +129,7 @@ class RayDriver(Child):
         data = await read_frame(self._stdout)
         if data is None:
             raise TaskFault("fault", f"the Ray driver {await self.ending()}")
-        message = codec.agent_message(agent_pb2.AgentEnvelope.FromString(data))
+        message = codec.agent_message(data)
         if isinstance(message, TaskFailed):
             raise TaskFault.from_error(message.error)
         return message

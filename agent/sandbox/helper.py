@@ -116,7 +116,7 @@ async def read_from_agent(stream: asyncio.StreamReader) -> CoordinatorMessage | 
 
 async def read_from_helper(stream: asyncio.StreamReader) -> AgentMessage | Control | None:
     """The next message from a helper; None at the end of the stream. WireFault for anything else."""
-    return await _read(stream, lambda body: codec.agent_message(pb.AgentEnvelope.FromString(body)))
+    return await _read(stream, codec.agent_message)
 
 
 async def _read(stream: asyncio.StreamReader, decode: Callable[[bytes], T]) -> T | Control | None:

@@ -38,7 +38,7 @@ from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder
 from proveout.proto.events import IterationId
-from proveout.proto.wire import agent_pb2, codec
+from proveout.proto.wire import codec
 from proveout.proto.wire.messages import Sample
 from proveout.proto.wire.results import CaptureSample, LoadResult, LoadSecond
 from proveout.proto.wire.tasks import Endpoint
@@ -171,7 +171,7 @@ def _coordinator(
         meter, began_s = LoadMeter(identity), time.process_time()
         for envelopes in zip(*sent.values(), strict=False):
             for data in envelopes:
-                message = codec.agent_message(agent_pb2.AgentEnvelope.FromString(data))
+                message = codec.agent_message(data)
                 assert isinstance(message, Sample)
                 gathering.add(message)
             for parts in gathering.whole_seconds():

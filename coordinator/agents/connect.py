@@ -104,12 +104,12 @@ class Stream:
     async def read(self) -> AgentMessage:
         """The next message. StreamEnded at its end, WireFault for a message that this version does not support."""
         try:
-            envelope = await self._call.read()
+            data = await self._call.read()
         except grpc.aio.AioRpcError as error:
             raise StreamEnded(_status(error)) from error
-        if envelope is _EOF:
+        if data is _EOF:
             raise StreamEnded("the agent ended the session", clean=True)
-        return codec.agent_message(envelope)
+        return codec.agent_message(data)
 
     async def close(self) -> None:
         """Close the stream and its connection; idempotent."""
@@ -243,8 +243,8 @@ async def _greet(where: str, address: str, credentials: Credentials, hello: Hell
 
 def _call(channel: grpc.aio.Channel) -> Any:
     """Open a stream; without an iterator of requests it is written to."""
-    encode, decode = pb.CoordinatorEnvelope.SerializeToString, pb.AgentEnvelope.FromString
-    return cast(Any, channel.stream_stream(codec.SESSION, request_serializer=encode, response_deserializer=decode))()
+    encode = pb.CoordinatorEnvelope.SerializeToString
+    return cast(Any, channel).stream_stream(codec.SESSION, request_serializer=encode)()
 
 
 async def _lacks_session(channel: grpc.aio.Channel) -> bool:

@@ -391,7 +391,7 @@ def coordinator_envelope(message: CoordinatorMessage) -> pb.CoordinatorEnvelope:
 def coordinator_message(envelope: pb.CoordinatorEnvelope) -> CoordinatorMessage:
     """A coordinator's message from protobuf. WireFault when this version does not support it."""
     foreign = envelope.WhichOneof("message") == "hello" and envelope.hello.protocol != PROTOCOL_VERSION
-    return cast(CoordinatorMessage, _unwrap(envelope, _COORDINATOR, lenient=foreign))
+    return cast(CoordinatorMessage, _unwrap(envelope, _COORDINATOR, None if foreign else envelope.ByteSize()))
 
 
 def agent_envelope(message: AgentMessage) -> pb.AgentEnvelope:
@@ -399,9 +399,9 @@ def agent_envelope(message: AgentMessage) -> pb.AgentEnvelope:
     return _wrap(message, pb.AgentEnvelope(), _AGENT)
 
 
-def agent_message(envelope: pb.AgentEnvelope) -> AgentMessage:
-    """An agent's message from protobuf. WireFault when this version does not support it."""
-    return cast(AgentMessage, _unwrap(envelope, _AGENT, lenient=False))
+def agent_message(data: bytes) -> AgentMessage:
+    """An agent's message from the bytes of its envelope. WireFault when this version does not support it."""
+    return cast(AgentMessage, _unwrap(_parsed(pb.AgentEnvelope, data), _AGENT, len(data)))
 
 
 def outcome_bytes(outcome: TaskDone | TaskFailed) -> bytes:
@@ -412,10 +412,9 @@ def outcome_bytes(outcome: TaskDone | TaskFailed) -> bytes:
 def outcome_from_bytes(data: bytes) -> TaskDone | TaskFailed:
     """The outcome that `outcome_bytes` wrote; WireFault for anything else."""
     try:
-        envelope = pb.AgentEnvelope.FromString(data)
-    except DecodeError as error:
-        raise WireFault("the agent's journal holds an entry that is not an outcome of a task") from error
-    message = agent_message(envelope)
+        message = agent_message(data)
+    except WireFault as fault:
+        raise WireFault(f"the agent's journal holds an entry that is not an outcome of a task: {fault.what}") from fault
     if not isinstance(message, (TaskDone, TaskFailed)):
         raise WireFault(f"the agent's journal holds a {type(message).__name__} as an outcome of a task")
     return message
@@ -428,11 +427,7 @@ def task_bytes(task: Task) -> bytes:
 
 def task_from_bytes(data: bytes) -> Task:
     """The task in the bytes of a `SignedTask`. WireFault when this version does not support it."""
-    try:
-        message = pb.Task.FromString(data)
-    except DecodeError as error:
-        raise WireFault("received bytes that are not a task") from error
-    return cast(Task, _unwrap(message, _TASK, lenient=False))
+    return cast(Task, _unwrap(_parsed(pb.Task, data), _TASK, len(data)))
 
 
 def task_digest(data: bytes) -> str:
@@ -456,9 +451,16 @@ def _wrap(message: Any, envelope: _Envelope, form: Members | _Shape) -> _Envelop
     return envelope
 
 
-def _unwrap(envelope: Message, form: Members | _Shape, *, lenient: bool) -> Any:
-    if not lenient:
-        size = envelope.ByteSize()
+def _parsed(kind: type[_Envelope], data: bytes) -> _Envelope:
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise WireFault(f"received bytes that are not a {kind.DESCRIPTOR.name}") from error
+
+
+def _unwrap(envelope: Message, form: Members | _Shape, size: int | None) -> Any:
+    """The message in an envelope that had `size` bytes; None: what it has beyond this version is passed over."""
+    if size is not None:
         envelope.DiscardUnknownFields()  # type: ignore[no-untyped-call, unused-ignore]
         if envelope.ByteSize() != size:
             raise WireFault(f"a {envelope.DESCRIPTOR.name} holds fields that this version does not know")

@@ -99,12 +99,14 @@ def encode(table: Table) -> bytes:
 
 def is_sound(bins: bytes, *, longest_ns: int, count_max: int) -> bool:
     """Whether these can be the bins of a second: from an agent that may be broken or compromised."""
+    if not bins:
+        return True
     if len(bins) % (_ITEM.itemsize * len(COLUMNS)) or len(bins) > ROWS_MAX * _ITEM.itemsize * len(COLUMNS):
         return False
     table = decode(bins)
     counts, times = table[:, (ANSWERED, FAILED)], table[:, FIRST:]
-    if not len(table) or not ((counts >= 0) & (counts < count_max)).all():
-        return not len(table)
+    if not ((counts >= 0) & (counts < count_max)).all():
+        return False
     known = times != NONE
     ordered = (table[:, FIRST] <= table[:, LAST]) & (known[:, 0] == (table[:, ANSWERED] > 0))
     complete = (known[:, :4] == known[:, :1]).all() and (known[:, 5] == (table[:, FAILED] > 0)).all()

@@ -61,7 +61,7 @@ def test_any_message_of_an_agent_is_accepted_refused_or_raises_wire_fault(name: 
         envelope = pb.AgentEnvelope()
         getattr(envelope, name).CopyFrom(part)
         try:
-            message = codec.agent_message(envelope)
+            message = codec.agent_message(envelope.SerializeToString())
         except WireFault:
             return
         if objection(message) is None and isinstance(message, messages.Sample):

@@ -105,7 +105,7 @@ def through_the_wire(message: Any) -> Any:
         data = codec.coordinator_envelope(message).SerializeToString()
         return codec.coordinator_message(pb.CoordinatorEnvelope.FromString(data))
     data = codec.agent_envelope(message).SerializeToString()
-    return codec.agent_message(pb.AgentEnvelope.FromString(data))
+    return codec.agent_message(data)
 
 
 @pytest.mark.parametrize("cls", MESSAGE_TYPES, ids=lambda cls: cls.__name__)
@@ -154,15 +154,18 @@ def newer(message: Any) -> Any:
             pb.CoordinatorEnvelope(beat=newer(pb.Beat())),
             "a CoordinatorEnvelope holds fields that this version does not know",
         ),
+        (pb.AgentEnvelope(beat_reply=newer(pb.BeatReply())), "a AgentEnvelope holds fields that this version"),
         (pb.AgentEnvelope(welcome=pb.Welcome(facts=[pb.NamedValue(name="x", value=pb.Value())])), "without its kind"),
     ],
 )
 def test_what_is_not_a_message_is_refused(envelope: Any, says: str) -> None:
     with pytest.raises(WireFault, match=says):
-        if isinstance(envelope, pb.Task):
-            codec.task_from_bytes(envelope.SerializeToString())
+        if isinstance(envelope, pb.CoordinatorEnvelope):
+            codec.coordinator_message(envelope)
         else:
-            (codec.agent_message if isinstance(envelope, pb.AgentEnvelope) else codec.coordinator_message)(envelope)
+            (codec.task_from_bytes if isinstance(envelope, pb.Task) else codec.agent_message)(
+                envelope.SerializeToString()
+            )
 
 
 def nested(depth: int) -> Value:
@@ -216,7 +219,7 @@ def test_outcomes_survive_the_journal_and_other_bytes_are_refused() -> None:
     for data in (b"\xff\xff\xff", codec.agent_envelope(TaskAccepted(key="k")).SerializeToString()):
         with pytest.raises(WireFault, match="journal holds"):
             codec.outcome_from_bytes(data)
-    with pytest.raises(WireFault, match="bytes that are not a task"):
+    with pytest.raises(WireFault, match="bytes that are not a Task"):
         codec.task_from_bytes(b"\xff\xff")
 
 
@@ -300,4 +303,4 @@ def broken(envelope: pb.AgentEnvelope, path: str, value: Any) -> pb.AgentEnvelop
 )
 def test_inconsistent_columns_are_refused(envelope: pb.AgentEnvelope, path: str, value: Any, says: str) -> None:
     with pytest.raises(WireFault, match=says):
-        codec.agent_message(broken(envelope, path, value))
+        codec.agent_message(broken(envelope, path, value).SerializeToString())
