@@ -316,6 +316,7 @@ def measure(count: int, seconds: int, together: bool, light: bool) -> Figures:
 
 
 def _figures(count: int, exit_code: int, sent: Sent, watcher: Watcher, told: dict[str, dict[str, int]]) -> Figures:
+    rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # before the model of the screen is built
     none = Mark(0.0, 0.0, 0.0)
     watched, given, t0s, began = (np.array([said[name] for said in told.values()], dtype=np.int64) for name in _NOTED)
     # All agents have the same T0, converted with the estimate of each clock: the median is the intended T0.
@@ -343,7 +344,7 @@ def _figures(count: int, exit_code: int, sent: Sent, watcher: Watcher, told: dic
         skew_p99_ms=float(p99),
         cpu_fraction=(window[1].own_s - window[0].own_s) / lasted_s,
         agents_cpu_fraction=(window[1].agents_s - window[0].agents_s) / lasted_s,
-        rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        rss_bytes=rss_bytes,
         model_fraction=model,
         host_ticks_per_s=ticks,
         load_ticks_per_s=(len(watcher.seconds) - 1) / lasted_s,
