@@ -164,7 +164,7 @@ class Seconds(LazySequence[LoadSecond]):
 
 JUMP_MAX = 3600
 """Seconds that a load may have skipped and still be shown as it runs. A gap counts, however long it is."""
-ROWS_AT_ONCE = 65_536
+ROWS_AT_ONCE = 32_768
 """The rows of a group in a file of samples; an eighth of it where rows have histograms, which take kilobytes each."""
 OBJECTS_AT_ONCE = 512
 """The most rows as Python's objects at a time."""
@@ -473,7 +473,7 @@ def each_histograms(path: Path) -> Iterator[tuple[npt.NDArray[np.int64], ...]]:
         each = [[row[name] for row in _lines(path) or ()] for name in columns]
         yield np.array([len(one) for one in each[0]], np.int64), *(np.array([*chain(*one)], np.int64) for one in each)
         return
-    for batch in _batches(path, ROWS_AT_ONCE // 32, columns):
+    for batch in _batches(path, ROWS_AT_ONCE // 16, columns):
         indices, counts = batch["response_indices"], batch["response_counts"]
         yield tuple(each.to_numpy() for each in (indices.value_lengths(), indices.flatten(), counts.flatten()))
 
