@@ -101,8 +101,8 @@ def _down(seen: Observed, window_s: float) -> tuple[Sequence[SpanOfSeconds], str
 
 def _paused_s(seen: Observed, span: SpanOfSeconds) -> float:
     """The time of the span in which a load process was paused, of the host where that was shortest."""
-    pauses = ((one.pause_from_ns / 1e9, (one.pause_from_ns + one.pause_longest_ns) / 1e9) for one in seen.loads.values())
-    return max(min(min(span[1], end_s) - max(span[0], start_s) for start_s, end_s in pauses), 0.0)
+    pauses = ((load.pause_from_ns, load.pause_from_ns + load.pause_longest_ns) for load in seen.loads.values())
+    return max(min(min(span[1], end_ns / 1e9) - max(span[0], from_ns / 1e9) for from_ns, end_ns in pauses), 0.0)
 
 
 # ---- what is usual -----------------------------------------------------------------------------------------------
