@@ -175,15 +175,18 @@ def hurry(turn: Turn) -> None:
 
 
 def _fail_if_left_tuned(turn: Turn) -> None:
-    """End a finished run as failed if an agent was lost during the end, before it had reverted its host.
+    """End a finished run as failed if an agent was lost during the end, before it had reverted its host and removed its
+    data.
 
-    The next start of the agent reverts the host. `resume` starts local agents again, and runs no iteration twice.
+    The next start of the agent reverts the host. `resume` starts local agents again, has data removed, and runs no
+    iteration twice.
     """
     end = turn.state.ending
     assert end is not None  # noqa: S101
     if end.status == "finished" and turn.state.left_tuned:
         hosts = ", ".join(sorted(turn.state.left_tuned))
-        reason = f"an agent was lost before it had reverted its host: {hosts} stays tuned until `proveout resume`"
+        what = "an agent was lost before it had taken back changes and data of the run"
+        reason = f"{what}: they stay on {hosts} until `proveout resume`"
         turn.set(ending=replace(end, status="failed", exit_code=4, reason=reason))
 
 
