@@ -557,19 +557,26 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
     from proveout.cli import run
     from proveout.coordinator.storage.journal import is_driven
 
-    code = INTERRUPTED
+    code, killed = INTERRUPTED, None
     removes = not keep and any(side.session is not None for side in sides)
     try:
         try:
             run.run(path, headless=headless, runs_dir=runs, removes=removes)
         except typer.Exit as end:
             code = end.exit_code
+        except run.RunKilled as fault:
+            way_out = f"Its tables are removed: run it again from the start, proveout run {typed(path)}."
+            killed = run.RunKilled(fault.what, where=fault.where, way_out=way_out) if removes else fault
     finally:
         found = last_run(runs, path)
         continues = found is not None and is_driven(found.path)
         with ExitStack() as each:  # where one cannot be cleaned up, the other one is
             for side in () if keep or continues else sides:
                 each.callback(clean_up, side, path)
+    if killed is not None:
+        if removes and found is not None and not continues:
+            _end(found, killed)
+        raise killed
     if removes and found is not None and continues:
         found.write_command(replace(found.command(), removes=False))
         typer.echo("Its last stages remove the tables that it made.")
@@ -577,6 +584,18 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
         typer.echo("The tables that it made are removed: run it again from the start, it cannot be resumed.")
     typer.echo(f"Plan: {path}; edit it and run it again: proveout run {typed(path)}")
     return code
+
+
+def _end(directory: RunDirectory, killed: ProveoutError) -> None:
+    """Record the end of a run whose process was killed, so that it is not resumed without its tables."""
+    from proveout.coordinator.storage.journal import Journal, read
+    from proveout.proto.events import RunFinished
+
+    events = read(directory.path)
+    seconds = events[-1].unix_s - events[0].unix_s if events else 0.0
+    with Journal(directory.path) as journal:
+        end = RunFinished(status="failed", exit_code=killed.exit_code, reason=killed.what, seconds=seconds)
+        journal.append(end)
 
 
 def last_run(runs: Path, path: Path | None = None) -> RunDirectory | None:
