@@ -160,11 +160,26 @@ def conclude(turn: Turn) -> None:
     if revert_tuning(turn, systems=False):
         return
     state = turn.state
+    _tell_of_links(turn, keep=keep)
     if state.up:
         turn.commands.append(CloseSessions(hosts=tuple(sorted(state.up)), keep_data=keep))
     seconds = turn.at_s - state.began_s
     turn.emit(RunFinished(status=end.status, exit_code=end.exit_code, reason=end.reason, seconds=seconds))
     turn.set(over=True, up=frozenset(), endpoints={}, linked=frozenset())
+
+
+def _tell_of_links(turn: Turn, *, keep: bool) -> None:
+    """Warn of each slot in a server of the user that stays, for a resume or as its agent was lost: it keeps the log of
+    that server."""
+    state = turn.state
+    for source, sink in propagations(state.plan):
+        loads = populate_stages_of(state.plan, source.name)
+        made = source.provision is None and any(load.id in state.progress.folded.stages for load in loads)
+        if made and (keep or source.host not in state.up):
+            why = "for `proveout resume`" if keep else "as its agent was lost"
+            link = f"the propagation {source.name} -> {sink.name} stays, {why}, and its slot keeps log"
+            way_out = "to give it up, drop the subscription, the slot and the publication proveout_…"
+            turn.notice("warning", f"{link}; {way_out}", source.host)
 
 
 def hurry(turn: Turn) -> None:

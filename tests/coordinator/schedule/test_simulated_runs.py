@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 import thorough
@@ -856,6 +856,23 @@ def test_the_data_of_a_server_elsewhere_is_removed_by_a_resume_that_has_only_the
         simulation = simulate(plan, None, Fault(at=at, kind=kind, host=host))
         if simulation.killed or assert_ended(simulation).status != "finished":
             completed(plan, world=simulation.world, epoch=2)
+
+
+@pytest.mark.parametrize("provision", [None, "embedded"])
+def test_a_run_that_is_broken_off_says_which_slots_of_the_user_it_keeps(provision: Literal["embedded"] | None) -> None:
+    systems = tuple(replace(one, provision=provision, dsn=None if provision else "host=x") for one in PLAN.systems)
+    stages = tuple(one for one in STAGES if not isinstance(one, st.Reset))
+    plan = replace(PLAN, systems=systems, stages=stages)
+    last = simulate(plan).inputs - 1
+    for faults, kept in {
+        (): "",
+        (Fault(at=1, kind="interrupt"),): "",
+        (Fault(at=last * 3 // 4, kind="interrupt"),): "for `proveout resume`",
+        (Fault(at=last, kind="lose", host="cache1"),): "as its agent was lost",
+    }.items():
+        told = [one.text for one in simulate(plan, None, *faults).world.all(events.Notice) if "slot" in one.text]
+        assert len(told) == (provision is None and kept != ""), faults
+        assert all(kept in text for text in told)
 
 
 def test_a_second_populate_of_a_propagation_replaces_the_first() -> None:
