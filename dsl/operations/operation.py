@@ -141,8 +141,8 @@ class Step:
     """The result of an operation on the facts of a host.
 
     `refusals`: why it must not be done here; then nothing is changed. `restarts`: settings that are stored but not in
-    effect, each with the missing step. No changes, no refusals, no restarts: the host is as wanted. `notes`: what the
-    changes do not do here, for people.
+    effect, each with the missing step. No changes, no refusals, no restarts: the host is as wanted. `notes`: remarks on
+    the changes, for people.
     """
 
     changes: tuple[Change, ...] = ()
