@@ -159,8 +159,8 @@ class Decisions:
 
 
 def point(values: Sequence[float]) -> Point | None:
-    """The repeats of one run as a point; None when there is none, or one without a logarithm or of which ratios are not
-    numbers."""
+    """The repeats of one run as a point; None when there is none, or one without a logarithm or outside
+    `RANGE`."""
     if not values or not RANGE[0] <= min(values) <= max(values) <= RANGE[1]:
         return None
     logs = np.log(np.asarray(values, dtype=np.float64))
