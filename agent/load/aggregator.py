@@ -337,6 +337,7 @@ class LoadAggregator:
         unknown = _summed(worker.unknown for worker in finished)
         errors = [text for worker in finished for text in worker.first_errors]
         passes = [seconds for worker in finished for seconds in worker.passes_s]
+        paused = max(finished, key=lambda worker: worker.pause_longest_ns)
         return LoadResult(
             transactions=self._whole.transactions(finished, (worker.missed for worker in finished)),
             ended_in_window=self._whole.ended,
@@ -348,7 +349,8 @@ class LoadAggregator:
             seconds_produced=self._seconds,
             samples_lost=sum(w.samples_lost for w in finished),
             first_errors=tuple(dict.fromkeys(errors))[:FIRST_ERRORS_MAX],
-            pause_longest_ns=max(w.pause_longest_ns for w in finished),
+            pause_longest_ns=paused.pause_longest_ns,
+            pause_from_ns=paused.pause_from_ns,
             stalls=() if passes else self._stalls.end(chain.from_iterable(worker.waiting for worker in finished)),
             committed=tuple((self._names[number], committed[number]) for number in self._present),
             unknown=tuple((self._names[number], unknown[number]) for number in self._present),

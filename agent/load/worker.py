@@ -174,8 +174,8 @@ class LoadTicker:
 
     The loop calls it ten times a second. Each chunk wakes the agent, so it sends the records when the agent takes their
     second as complete, and earlier many records, or the rest of those that its pipe did not take.
-    `pause_longest_ns` is the longest time between two calls in the measure window: a process that is stopped, or gets
-    no CPU, makes no calls.
+    `pause_longest_ns` is the longest time between two calls in the measure window, and `pause_from_ns` its begin after
+    the start of that: a process that is stopped, or gets no CPU, makes no calls.
     """
 
     def __init__(self, recorder: Recorder, outlet: ChunkWriter, timeline: Timeline, stdin: int) -> None:
@@ -187,7 +187,7 @@ class LoadTicker:
         self._stopped = self._completed = self._settles = False
         self._ticked_ns = timeline.t0_ns
         self._complete = 0
-        self.pause_longest_ns = 0
+        self.pause_longest_ns = self.pause_from_ns = 0
 
     def control(self) -> int:
         """The descriptor of the agent's messages; the loop calls `tick` when it is readable."""
@@ -220,7 +220,9 @@ class LoadTicker:
         """Record the part of the measure window since the last tick."""
         began_ns = max(self._ticked_ns, self._timeline.measure_start_ns)
         self._ticked_ns = now_ns
-        self.pause_longest_ns = max(self.pause_longest_ns, min(now_ns, self._timeline.measure_end_ns) - began_ns)
+        pause_ns = min(now_ns, self._timeline.measure_end_ns) - began_ns
+        if pause_ns > self.pause_longest_ns:
+            self.pause_longest_ns, self.pause_from_ns = pause_ns, began_ns - self._timeline.measure_start_ns
 
     def pack(self, now_ns: int) -> None:
         """Send the records since the last call."""
@@ -430,6 +432,7 @@ class Load:
             samples_lost=outlet.lost,
             first_errors=self._recorder.first_errors,
             pause_longest_ns=ticker.pause_longest_ns,
+            pause_from_ns=ticker.pause_from_ns,
             waiting=tuple(sorted(loop.waiting, key=itemgetter(1))[:WAITING_MAX]),
             unfinished=tuple(loop.unfinished),
             seen_ns=loop.seen_ns,

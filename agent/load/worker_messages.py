@@ -105,6 +105,7 @@ class Finished:
     samples_lost: int
     first_errors: tuple[str, ...]
     pause_longest_ns: int = 0
+    pause_from_ns: int = 0
     waiting: tuple[tuple[int, int], ...] = ()
     unfinished: tuple[Unfinished, ...] = ()
     seen_ns: int = 0

@@ -25,6 +25,7 @@ from proveout.agent.tools.program import Program, ToolFolder, how_ended, listed_
 from proveout.core.data_classes import field, record
 from proveout.core.errors import ProveoutError
 from proveout.core.path_trust import read
+from proveout.dsl.plan.loads import keys_of_share
 from proveout.dsl.plan.stages import lengths_s
 from proveout.dsl.workloads import program as workload_program
 from proveout.dsl.workloads.kinds import of_workload
@@ -183,13 +184,11 @@ def variables(values: Mapping[str, str], target: Address, folder: Path) -> dict[
 
 def _range(whole: tuple[int, int], share: LoadShare) -> tuple[str, str]:
     """The first and the last key of this host, by the share of its threads."""
-    low, high = whole
-    count = high - low + 1
-    first = low + count * share.first // share.total
-    last = low + count * (share.first + share.count) // share.total - 1
-    if last < first:
-        raise TaskFault("invalid", f"a range of {count} keys gives a host of {share.count} threads none")
-    return str(first), str(last)
+    mine = keys_of_share(whole, share.first, share.first + share.count, share.total)
+    if not mine:
+        keys = whole[1] - whole[0] + 1
+        raise TaskFault("invalid", f"a range of {keys} keys gives a host of {share.count} threads none")
+    return str(mine[0]), str(mine[-1])
 
 
 def _plain(rate: float) -> str:

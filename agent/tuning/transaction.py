@@ -455,7 +455,7 @@ class Transaction:
         if step.refusals or denied:
             return _state(tuning, "refused", (*step.refusals, *denied)), bool(denied)
         if step.changes:
-            return _state(tuning, "would_change", (*_diff(step.changes), *step.restarts)), False
+            return _state(tuning, "would_change", (*_diff(step.changes), *step.notes, *step.restarts)), False
         outcome: TuningOutcome = "needs_restart" if step.restarts else "unchanged"
         return _state(tuning, outcome, step.restarts), False
 
@@ -466,11 +466,13 @@ class Transaction:
             )
         step = operation.changes(self.host.facts())
         if tuning.restart and (step.changes or step.restarts) and not step.refusals:
-            if self.host.manager.fact(tuning.restart) is None:  # else undoing would fail as well
+            unit = self.host.manager.fact(tuning.restart)
+            if unit is None:  # else undoing would fail as well
                 return Step(refusals=(f"this host has no unit {tuning.restart}, which would be restarted",))
             undo = UnitAction(unit=tuning.restart, verb="", undo="try-restart")
             made = UnitAction(unit=tuning.restart, verb="try-restart")
-            return Step(changes=around(step.changes, undo, made) or (made,))
+            notes = () if unit.active else (f"  {tuning.restart} does not run, so it is not restarted",)
+            return Step(changes=around(step.changes, undo, made) or (made,), notes=notes)
         return step
 
     def _apply(self, tuning: Tuning) -> TuningState:
@@ -534,7 +536,7 @@ class Transaction:
             return _state(tuning, "failed", (head, *left))
         if again.restarts:
             return _state(tuning, "needs_restart", (*_diff(step.changes), *again.restarts))
-        return _state(tuning, "applied", _diff(step.changes))
+        return _state(tuning, "applied", (*_diff(step.changes), *step.notes))
 
 
 def _diff(changes: Sequence[Change]) -> tuple[str, ...]:

@@ -96,6 +96,8 @@ PRIOR_DEGREES = 4.0
 CORRELATION_MAX = 0.8
 CORRELATION_ERRORS = 2.0
 """Standard errors of a correlation of neighbours that do not count: the estimate of 20 runs is 0 +/- 0.2."""
+RANGE = (1e-150, 1e150)
+"""The ratio of two numbers of this range is a float."""
 EFFECT_RUNS_MIN, EFFECT_RUNS_MAX = 3, 10
 """Runs after the one that showed a change from which its size is estimated."""
 
@@ -157,8 +159,9 @@ class Decisions:
 
 
 def point(values: Sequence[float]) -> Point | None:
-    """The repeats of one run as a point; None when there is none, or one without a logarithm."""
-    if not values or min(values) <= 0.0:
+    """The repeats of one run as a point; None when there is none, or one without a logarithm or outside
+    `RANGE`."""
+    if not values or not RANGE[0] <= min(values) <= max(values) <= RANGE[1]:
         return None
     logs = np.log(np.asarray(values, dtype=np.float64))
     return Point(float(logs.mean()), float(logs.var(ddof=1)) if len(logs) > 1 else None, len(logs))

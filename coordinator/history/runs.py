@@ -170,12 +170,13 @@ Progress = Callable[[int, int], None]
 
 @record
 class RunFolder:
-    """The runs of a folder, oldest first; `unreadable` has the name and the fault of each journal that cannot be
-    read."""
+    """The runs of a folder, oldest first, and the directory of each, which may have another name; `unreadable` has the
+    name and the fault of each journal that cannot be read."""
 
     path: Path
     runs: tuple[RunSummary, ...]
     unreadable: tuple[tuple[str, str], ...]
+    directories: Mapping[str, Path]
 
 
 def read_folder(runs: Path, progress: Progress | None = None) -> RunFolder:
@@ -183,6 +184,7 @@ def read_folder(runs: Path, progress: Progress | None = None) -> RunFolder:
     number of all."""
     directories = run_directory.all_runs(runs)
     found: dict[str, RunSummary] = {}
+    places: dict[str, Path] = {}
     unreadable: list[tuple[str, str]] = []
     for index, directory in enumerate(directories):
         if progress is not None:
@@ -190,12 +192,13 @@ def read_folder(runs: Path, progress: Progress | None = None) -> RunFolder:
         try:
             summary = read_summary(directory)
             found.setdefault(summary.run, summary)  # a renamed copy, which may lack the end of the run, comes later
+            places.setdefault(summary.run, directory.path)
         except JournalFault as fault:
             unreadable.append((directory.name, fault.what))
     if progress is not None:
         progress(len(directories), len(directories))
     ordered = sorted(found.values(), key=lambda run: (run.started_unix_s, run.run))
-    return RunFolder(path=runs, runs=tuple(ordered), unreadable=tuple(unreadable))
+    return RunFolder(path=runs, runs=tuple(ordered), unreadable=tuple(unreadable), directories=places)
 
 
 def read_summary(directory: RunDirectory) -> RunSummary:
@@ -353,7 +356,7 @@ def _key(run: RunSummary) -> tuple[str, str, str]:
 
 
 def _results(folder: RunFolder, run: RunSummary) -> RunResults:
-    return load_results(read(folder.path / run.run))
+    return load_results(read(folder.directories[run.run]))
 
 
 COLUMNS = (

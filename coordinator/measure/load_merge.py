@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, TypeVar
 from proveout.coordinator.measure.captures import Recording, Window, prune
 from proveout.core.data_classes import dataclass, field, record
 from proveout.core.json_data import number_at
-from proveout.dsl.plan.loads import in_load, parts, targets
+from proveout.dsl.plan.loads import host_edges, in_load, parts, targets
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Limits, Measuring, Search, Tool
 from proveout.dsl.plan.topology import Capture
@@ -51,13 +51,11 @@ def load_shares(
     >>> {h: (s.first, s.count) for h, s in load_shares(["a", "b"], 5, None).items()}
     {'a': (0, 3), 'b': (3, 2)}
     """
-    given: dict[str, LoadShare] = {}
-    for index, host in enumerate(clients):
-        first = -(-threads * index // len(clients))
-        count = -(-threads * (index + 1) // len(clients)) - first
-        if count:
-            given[host] = LoadShare(first=first, count=count, total=threads, rate=rate, distribution=distribution)
-    return given
+    return {
+        host: LoadShare(first=first, count=end - first, total=threads, rate=rate, distribution=distribution)
+        for host, (first, end) in zip(clients, host_edges(threads, len(clients)), strict=False)
+        if end > first
+    }
 
 
 MERGED_AT_ONCE = 200

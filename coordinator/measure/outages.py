@@ -93,11 +93,16 @@ def _down(seen: Observed, window_s: float) -> tuple[Sequence[SpanOfSeconds], str
         spans = [*((stall.start_ns / 1e9, stall.end_ns / 1e9) for stall in ours), *slow]
         if slow:
             what += f", or less than {TRICKLE_FRACTION:.0%} of the usual {number(usual.per_second)}/s,"
-    paused_s = max(load.pause_longest_ns for load in seen.loads.values()) / 1e9
     clipped = outside(((max(start, 0.0), min(end, window_s)) for start, end in spans), seen.disturbed)
-    # A paused load process sent no transactions; `disturbances` reports it.
-    kept = [span for span in clipped if _length(span) > 0.0 and paused_s < _length(span) / 2]
+    # A paused load process sent no transactions; `judge_pauses` reports it.
+    kept = [span for span in clipped if _length(span) > 0.0 and _paused_s(seen, span) < _length(span) / 2]
     return union(kept), what
+
+
+def _paused_s(seen: Observed, span: SpanOfSeconds) -> float:
+    """The time of the span in which a load process was paused, of the host where that was shortest."""
+    pauses = ((load.pause_from_ns, load.pause_from_ns + load.pause_longest_ns) for load in seen.loads.values())
+    return max(min(min(span[1], end_ns / 1e9) - max(span[0], from_ns / 1e9) for from_ns, end_ns in pauses), 0.0)
 
 
 # ---- what is usual -----------------------------------------------------------------------------------------------

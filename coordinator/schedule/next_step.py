@@ -160,11 +160,26 @@ def conclude(turn: Turn) -> None:
     if revert_tuning(turn, systems=False):
         return
     state = turn.state
+    _tell_of_links(turn, keep=keep)
     if state.up:
         turn.commands.append(CloseSessions(hosts=tuple(sorted(state.up)), keep_data=keep))
     seconds = turn.at_s - state.began_s
     turn.emit(RunFinished(status=end.status, exit_code=end.exit_code, reason=end.reason, seconds=seconds))
     turn.set(over=True, up=frozenset(), endpoints={}, linked=frozenset())
+
+
+def _tell_of_links(turn: Turn, *, keep: bool) -> None:
+    """Warn of each slot in a server of the user that stays, for a resume or as its agent was lost: it keeps the log of
+    that server."""
+    state = turn.state
+    for source, sink in propagations(state.plan):
+        loads = populate_stages_of(state.plan, source.name)
+        made = source.provision is None and any(load.id in state.progress.folded.stages for load in loads)
+        if made and (keep or source.host not in state.up):
+            why = "for `proveout resume`" if keep else "as its agent was lost"
+            link = f"the propagation {source.name} -> {sink.name} stays, {why}, and its slot keeps log"
+            way_out = "to give it up, drop the subscription, the slot and the publication proveout_…"
+            turn.notice("warning", f"{link}; {way_out}", source.host)
 
 
 def hurry(turn: Turn) -> None:
@@ -175,15 +190,18 @@ def hurry(turn: Turn) -> None:
 
 
 def _fail_if_left_tuned(turn: Turn) -> None:
-    """End a finished run as failed if an agent was lost during the end, before it had reverted its host.
+    """End a finished run as failed if an agent was lost during the end, before it had reverted its host and removed its
+    data.
 
-    The next start of the agent reverts the host. `resume` starts local agents again, and runs no iteration twice.
+    The next start of the agent reverts the host. `resume` starts local agents again, has data removed, and runs no
+    iteration twice.
     """
     end = turn.state.ending
     assert end is not None  # noqa: S101
     if end.status == "finished" and turn.state.left_tuned:
         hosts = ", ".join(sorted(turn.state.left_tuned))
-        reason = f"an agent was lost before it had reverted its host: {hosts} stays tuned until `proveout resume`"
+        what = "an agent was lost before it had taken back changes and data of the run"
+        reason = f"{what}: they stay on {hosts} until `proveout resume`"
         turn.set(ending=replace(end, status="failed", exit_code=4, reason=reason))
 
 

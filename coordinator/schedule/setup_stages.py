@@ -334,13 +334,16 @@ def applied_before(progress: RunProgress) -> frozenset[str]:
     return frozenset(applied - set(progress.without))
 
 
-def is_tuned(state: State, host: str) -> bool:
-    """Whether the host may have changes that its agent has not reverted: none was sent a `RevertTuning`, or it has not
-    answered."""
-    if any(one.host == host for one in state.touched):
+def leaves_changes(state: State, host: str) -> bool:
+    """Whether the host may have changes that its agent has not reverted, or data of systems that it has not removed: it
+    was not asked to, or has not answered. Data on this machine the coordinator removes."""
+    own = [one for one in state.plan.systems if one.host == host and one.provision]
+    systems = () if state.plan.host(host).is_local else own
+    if any(one.host == host for one in state.touched) or any(one.name in state.endpoints for one in systems):
         return True
     specs = state.step.specs if isinstance(state.step, Batch) else {}
-    return any(isinstance(specs.get(key), RevertTuning) for key, where in state.tasks.items() if where == host)
+    ends = (RevertTuning, StopSystem) if systems else RevertTuning
+    return any(isinstance(specs.get(key), ends) for key, where in state.tasks.items() if where == host)
 
 
 def forget_host(turn: Turn, host: str) -> None:

@@ -216,7 +216,7 @@ def _forget_agent(turn: Turn, host: str, *, abandoned: bool) -> None:
     on_host = {s.name for s in state.plan.systems if s.host == host}
     touched = {s.name for s in state.plan.systems if s.name in on_host or s.propagates_to in on_host}
     inspected = on_host | {s.name for name in on_host for s in state.plan.group_of(name)}
-    left_tuned = state.left_tuned | ({host} if setup_stages.is_tuned(state, host) and not abandoned else set())
+    left_tuned = state.left_tuned | ({host} if setup_stages.leaves_changes(state, host) and not abandoned else set())
     turn.set(
         left_tuned=left_tuned,
         up=state.up - {host},

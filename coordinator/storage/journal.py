@@ -107,6 +107,7 @@ def _unknown(what: str, fault: Exception) -> JournalFault:
 HEAD_FILE = "journal.head"
 _BEGIN = "0" * 64
 _HEAD = re.compile(rb"([ 0-9]{12}) ([ 0-9]{12}) ([0-9a-f]{64})\n")
+AS_OWNER = "Name it as the user that the run belongs to, or copy the run's directory as that user."
 RESTORE = "Restore the run's directory from a copy, or run the plan again."
 
 
@@ -164,13 +165,17 @@ def write_head(descriptor: int, head: Head) -> None:
 
 
 def read_head(directory: Path) -> Head:
-    """The newest event that the journal must have; of a journal that was copied without its head, none. JournalDamaged
-    for anything else."""
+    """The newest event that the journal must have; of a journal that was copied without its head, none. JournalFault
+    for that of another user, JournalDamaged for anything else."""
     path = directory / HEAD_FILE
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return Head()
+    except PermissionError as fault:
+        raise JournalFault(
+            f"{HEAD_FILE} cannot be read: {fault.strerror}", where=str(path), way_out=AS_OWNER
+        ) from fault
     except OSError as fault:
         raise damaged(f"{HEAD_FILE} cannot be read: {fault.strerror}", str(path)) from fault
     found = _HEAD.fullmatch(data)

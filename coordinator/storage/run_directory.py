@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import shutil
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, field, replace
 from datetime import datetime
@@ -87,11 +88,11 @@ class Command:
 
     def place(self, file: Path) -> Path:
         """The place of the copy of a file of the plan in the folder `plan`: as beside the plan; of another in a folder
-        with the name of its own, as one beside the plan may have its name."""
+        with the name of its own and a number of its path: one beside the plan, or elsewhere, may have both names."""
         plan, path = Path(os.path.normpath(self.plan)), Path(os.path.normpath(file))
         if path.is_relative_to(plan.parent):
             return path.relative_to(plan.parent)
-        return Path(path.parent.name, path.name)
+        return Path(f"{path.parent.name}-{zlib.crc32(os.fsencode(path.parent)):08x}", path.name)
 
 
 @dataclass(frozen=True, slots=True)

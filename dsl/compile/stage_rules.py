@@ -17,7 +17,7 @@ from proveout.dsl.compile.symbols import Draft, Scope
 from proveout.dsl.compile.topology import leads_back
 from proveout.dsl.expr.evaluation import ExpressionFault, evaluate
 from proveout.dsl.plan.iteration_order import groups
-from proveout.dsl.plan.loads import connections, highest, parts, targets
+from proveout.dsl.plan.loads import Part, connections, highest, host_edges, keys_of_share, parts, targets
 from proveout.dsl.plan.stages import (
     OWN_SESSIONS,
     Closed,
@@ -44,6 +44,7 @@ from proveout.dsl.workloads.kinds import (
     division_problem,
     has_own_arrival,
     has_tables,
+    key_range,
     load_problem,
     population_problem,
     same_rows,
@@ -352,8 +353,23 @@ class _Walk:
             self.problem(stage, message, f"ramp_up: {written_duration(stage.windows.ramp_up_s)}")
         for part in parts(stage):
             self.part(part.stage)
+            self.keys(part)
         for part in parts(stage) if stage.loads else ():  # at the same time, so each is also after the others
             self.writes_through(part.stage)
+
+    def keys(self, part: Part) -> None:
+        """The range of a program has keys for each client host at every rung."""
+        stage, workload = part.stage, self.scope.workloads[part.stage.workload]
+        whole, hosts = key_range(workload), len(stage.clients)
+        rungs = stage.threads if has_own_arrival(workload) and isinstance(stage, Ladder) else ()
+        if whole is None or whole[1] - whole[0] + 1 < hosts:
+            return  # `stage_problems`
+        for threads in map(part.threads, rungs):
+            edges = host_edges(threads, hosts)
+            if any(first < end and not keys_of_share(whole, first, end, threads) for first, end in edges):
+                message = f"stage `{stage.id}`: at {threads} threads a client host gets none of the keys of its range"
+                self.problem(stage, message, "a `range` of as many keys as threads, or other `threads`")
+                return
 
     def part(self, stage: Ladder | Search) -> None:
         system = self.scope.systems[stage.target]

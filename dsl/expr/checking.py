@@ -301,7 +301,8 @@ class _Checker:
             case Flag():
                 return BOOLEAN
             case Text():
-                self.fault(node, "a text has no use here", 'names with a dash are written hosts["db-1"]')
+                hint = 'only the `when` of a step compares texts; names with a dash are written hosts["db-1"]'
+                self.fault(node, "a text has no use here", hint)
                 return None
             case Grouping(inner=inner):
                 return self.shape(inner)

@@ -141,12 +141,14 @@ class Step:
     """The result of an operation on the facts of a host.
 
     `refusals`: why it must not be done here; then nothing is changed. `restarts`: settings that are stored but not in
-    effect, each with the missing step. No changes, no refusals, no restarts: the host is as wanted.
+    effect, each with the missing step. No changes, no refusals, no restarts: the host is as wanted. `notes`: remarks on
+    the changes, for people.
     """
 
     changes: tuple[Change, ...] = ()
     refusals: tuple[str, ...] = ()
     restarts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @record

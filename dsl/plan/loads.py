@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from proveout.core.data_classes import record
@@ -70,6 +71,21 @@ class Part:
         if self.own is not None:
             return self.own.rate
         return None if rate is None else rate * float(self.share)
+
+
+def host_edges(threads: int, hosts: int) -> Iterator[tuple[int, int]]:
+    """The first thread of each host and the one after its last: they are divided as evenly as possible.
+
+    >>> list(host_edges(5, 2))
+    [(0, 3), (3, 5)]
+    """
+    return pairwise(-(-threads * at // hosts) for at in range(hosts + 1))
+
+
+def keys_of_share(whole: tuple[int, int], first: int, end: int, total: int) -> range:
+    """The keys of a range that the threads from `first` up to `end`, of `total`, have."""
+    low, count = whole[0], whole[1] - whole[0] + 1
+    return range(low + count * first // total, low + count * end // total)
 
 
 def in_load(load: str, name: str) -> str:

@@ -364,6 +364,7 @@ class LoadResult:
     commits: TrackedCommits = field(default_factory=TrackedCommits)  # the tracked commits
     # Unix time of the server's start by its own clock, ms, as it reports before the load and after it
     server_starts_ms: tuple[int, ...] = ()
+    pause_from_ns: int = 0  # the begin of the longest pause, ns after the start of the measure window
 
 
 @record

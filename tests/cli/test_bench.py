@@ -547,13 +547,48 @@ def test_of_a_bench_that_continues_the_removal_is_printed_where_it_made_tables(
     """`keep` is also of one that reads tables of the user."""
     directory = RunDirectory(tmp_path / record(tmp_path, {1: [9.0, 9.1]}, ended=False))
     monkeypatch.setattr(run, "run", lambda *_, **__: None)
-    monkeypatch.setattr(bench, "last_run", lambda *_: directory)
+    monkeypatch.setattr(bench, "runs_of", lambda *_: [directory])
     directory.write_command(replace(directory.command(), removes=not keep))
     sides = [Database(address=parse("sqlite"), session=cast("QuerySession", object()))]
     with Journal(directory.path):
         bench.carried_out(tmp_path / "x.yaml", sides, headless=True, runs=tmp_path, keep=keep)
     assert ("remove the tables" in capsys.readouterr().out) is not keep
     assert not directory.command().removes, "where it is broken off from now on, its tables stay, and it can be resumed"
+
+
+def test_a_bench_that_fails_leaves_the_tables_of_another_one_with_its_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of two that were started together."""
+    other, _ = (RunDirectory(tmp_path / record(tmp_path, {1: [9.0, 9.1]}, day=day, ended=False)) for day in (0.0, 1.0))
+    other.write_command(replace(other.command(), removes=True))
+    monkeypatch.setattr(run, "run", lambda *_, **__: None)
+    monkeypatch.setattr(bench, "clean_up", lambda *_: pytest.fail("the other one is at work in them"))
+    sides = [Database(address=parse("sqlite"), session=cast("QuerySession", object()))]
+    with Journal(other.path):
+        bench.carried_out(recorded_runs.SMOKE, sides, headless=True, runs=tmp_path, keep=False)
+    assert other.command().removes
+
+
+def test_a_bench_whose_run_was_killed_under_its_screen_is_not_resumed_without_its_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = RunDirectory(tmp_path / record(tmp_path, {1: [9.0, 9.1]}, ended=False))
+    directory.write_command(replace(directory.command(), removes=True))
+
+    def killed(*_: object, **__: object) -> None:
+        raise run.RunKilled("the run's process was ended by signal 9", way_out="`proveout resume` continues it.")
+
+    removed: list[object] = []
+    monkeypatch.setattr(run, "run", killed)
+    monkeypatch.setattr(bench, "runs_of", lambda *_: [directory])
+    monkeypatch.setattr(bench, "clean_up", lambda *side: removed.append(side))
+    sides = [Database(address=parse("sqlite"), session=cast("QuerySession", object()))]
+    with pytest.raises(run.RunKilled, match="run it again from the start"):
+        bench.carried_out(tmp_path / "x.yaml", sides, headless=False, runs=tmp_path, keep=False)
+    assert len(removed) == 1
+    assert execute(["resume", directory.name, "--runs-dir", str(tmp_path)]) == 2
+    assert "were removed when it was broken off" in capsys.readouterr().err
 
 
 def test_the_last_bench_is_found_beside_a_run_without_its_command(tmp_path: Path) -> None:

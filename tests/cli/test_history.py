@@ -76,7 +76,8 @@ def test_a_change_fails_the_job_until_it_is_acknowledged(stepped: Path, capsys: 
     assert change["effect"] is None, "no run after the one that showed it"
     assert tps["runs"][12]["status"] == "change"
     assert tps["runs"][12]["labels"] == {"commit": "c12"}
-    acknowledge = ("--acknowledge", change["run"], "--note", "checksums", "--fail-if", "change")
+    (stepped / change["run"]).rename(stepped / "renamed")
+    acknowledge = ("--acknowledge", "renamed", "--note", "checksums", "--fail-if", "change")
     assert trend(stepped, *acknowledge, "--metric", "tps") == 0
     assert trend(stepped, "--fail-if", "change") == 1, "of the other metrics"
     assert trend(stepped, *acknowledge) == 0
@@ -119,7 +120,7 @@ def test_a_number_that_the_newest_run_lacks_is_undecidable(tmp_path: Path, capsy
 
 def test_runs_that_differ_are_excluded_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tps = {1: [1000.0, 1001.0, 1002.0]}
-    record(tmp_path, tps, kernel="5.15")
+    (tmp_path / record(tmp_path, tps, kernel="5.15")).rename(tmp_path / "renamed")
     record(tmp_path, tps, of=plan(3, "2s"), day=1.0)
     record(tmp_path, tps, day=2.0, ended=False)
     record(tmp_path, {1: [1000.0, 1001.0]}, day=3.0)  # fewer repeats are the same study

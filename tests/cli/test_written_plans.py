@@ -218,9 +218,10 @@ def test_a_script_of_hammerdb_is_tprocc_and_its_password_stays_out(capsys: pytes
     assert "orders.tcl:9: pg_vacuum true" in text
     assert ("procedures", False) in imported("maria.tcl", HAMMERDB.replace("pg", "maria")).workloads[0].parameters
     assert "stored procedures of mysql" in Path("maria.yaml").read_text()
-    imported("ora.tcl", "dbset db ora\ndiset tpcc count_ware 1\ndiset tpcc tpcc_user app\nvuset vu vcpu\n")
+    imported("ora.tcl", "dbset db ora\ndiset tpcc count_ware $w\ndiset tpcc tpcc_user app\nvuset vu vcpu\n")
     text = Path("ora.yaml").read_text()
     assert "app/${secrets.db}@//127.0.0.1:1521/FREEPDB1" in text and "ora.tcl:4: vuset vu vcpu" in text
+    assert "ora.tcl:2: count_ware $w (not a number; 1 in its place)" in text and "warehouses: 1, proc" in text
 
 
 def test_a_script_of_sysbench_by_its_name() -> None:

@@ -186,6 +186,24 @@ def test_every_rung_and_the_ladder_around_an_answer_have_a_thread_for_each_load(
     assert refused(tmp_path, rungs) == ["a rung of 4 threads has none for load `b`"]
 
 
+@pytest.mark.parametrize(("threads", "few"), [([5, 6, 7, 9], False), ([5, 8], True)])
+def test_every_rung_has_keys_of_a_programs_range_for_each_client_host(
+    threads: list[int], few: bool, tmp_path: Path
+) -> None:
+    argv = ["bench", "{threads}", "{seconds}", "{range_from}"]
+    program = {"kind": "program", "argv": argv, "range": [1, 6], "output": "pgbench"}
+    plan = document(ladder("m", workload="w", threads=threads), workloads={"w": program})
+    plan["stages"] = plan["stages"][1:]
+    plan["topology"]["hosts"] |= {f"c{n}": {"roles": ["client"], "address": "local"} for n in range(4)}
+    if not few:
+        assert made(tmp_path, plan)
+        return
+    with pytest.raises(PlanError) as raised:
+        made(tmp_path, plan)
+    (problem,) = raised.value.problems
+    assert "at 8 threads a client host gets none of the keys" in problem.message
+
+
 def test_a_table_that_is_none_is_not_read_to_its_end(tmp_path: Path) -> None:
     phased = ladder("run", phases=[{"name": "day", "from": "rates.csv"}])
     del phased["ladder"]["measure"]

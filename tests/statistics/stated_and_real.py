@@ -500,7 +500,8 @@ def compared_runs(
             for at, level in enumerate(levels)
         ]
 
-    before = RunFolder(path=Path(), runs=tuple(summarise(each, "") for each in side(earlier, "e")), unreadable=())
+    ran = tuple(summarise(each, "") for each in side(earlier, "e"))
+    before = RunFolder(path=Path(), runs=ran, unreadable=(), directories={})
     (reference, *further), (other, *more) = side(runs, "a"), side(runs, "b", 1.0 + gain)
     known = earlier_runs(before, summarise(reference, ""), set())
     found = compare(reference, other, more=(further, more), known=known)

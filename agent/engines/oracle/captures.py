@@ -295,9 +295,8 @@ class AwrSession(OracleConnection):
 # Not run on an Oracle in the tests. Source: Oracle Database Reference, V$SQL, V$SQL_PLAN, V$INSTANCE.
 
 STATEMENT_CALL_TIMEOUT_MS = 20_000
-SINCE = "SELECT TO_CHAR(startup_time, 'YYYY-MM-DD HH24:MI:SS') FROM v$instance"
 STATEMENT_COUNTS = (
-    "SELECT /* proveout */ sql_id, MAX(sql_text), SUM(executions), SUM(elapsed_time), SUM(rows_processed) FROM v$sql"
+    "SELECT /* proveout */ sql_id, MAX(sql_text), SUM(executions), SUM(elapsed_time), SUM(rows_processed) FROM gv$sql"
     " WHERE parsing_schema_name = SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA') GROUP BY sql_id"
 )
 PLAN = (
@@ -306,27 +305,30 @@ PLAN = (
     " (SELECT MAX(executions) FROM v$sql WHERE sql_id = :id)) ORDER BY id"
 )
 STATEMENT_GRANTS = (
-    "GRANT SELECT ON SYS.V_$SQL, SYS.V_$SQL_PLAN and SYS.V_$INSTANCE, or SELECT_CATALOG_ROLE, to the user"
+    "GRANT SELECT ON SYS.V_$SQL, SYS.V_$SQL_PLAN and SYS.V_$INSTANCE (of a cluster also GV_$SQL and GV_$INSTANCE), or "
+    "SELECT_CATALOG_ROLE, to the user"
 )
 NO_RIGHT = frozenset({"ORA-00942", "ORA-01031"})
 
 
 class OracleStatements(OracleConnection):
-    """See `adapter.StatementSession`."""
+    """See `adapter.StatementSession`. Counters of a cluster are those of all instances; plans those of the session's
+    own."""
 
     def __init__(self, endpoint: Endpoint, open_one: Opener = open_labelled) -> None:
         self._texts: dict[str, str] = {}
+        self._seen: Callable[[str], str] = str if endpoint.instances else of_one
         super().__init__(endpoint, "statements", open_one, call_timeout=STATEMENT_CALL_TIMEOUT_MS)
 
     @property
     def since(self) -> str:
-        """The start of the instance."""
-        return str(self._rows(SINCE)[0][0])
+        """The start of each instance."""
+        return ", ".join(str(started) for _, started in sorted(self._rows(self._seen(INSTANCES))))
 
     def counts(self) -> Mapping[str, StatementCounts]:
         """Return the counters by sql_id. TaskFault."""
         found: dict[str, StatementCounts] = {}
-        for id, text, calls, micro, rows in self._rows(STATEMENT_COUNTS):
+        for id, text, calls, micro, rows in self._rows(self._seen(STATEMENT_COUNTS)):
             self._texts[str(id)] = str(text)
             found[str(id)] = StatementCounts(calls=float(calls), seconds=float(micro) / 1e6, rows=float(rows))
         return found

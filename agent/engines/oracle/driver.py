@@ -19,6 +19,8 @@ from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads import sql_text
 from proveout.dsl.workloads.base import Row, Statement
 
+oracledb.defaults.fetch_lobs = False  # a LOB is read with its row, and not a locator, which a load would never follow
+
 NO_LISTENER = "ORA-12541"
 END_OF_FILE = "ORA-03113"
 NO_TABLE = "ORA-00942"

@@ -142,7 +142,7 @@ class OracleQueries(OracleConnection):
     def rows(self, query: str, most: int) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
         """Return names of columns and rows; none for a statement that returns no rows."""
         with self._faults(), self._connection.cursor() as cursor:
-            cursor.execute(_sent(query), fetch_lobs=False)  # a CLOB, as V$SQLAREA's SQL_FULLTEXT, is its text
+            cursor.execute(_sent(query))
             names = [str(column[0]) for column in cursor.description or ()]
             return names, cursor.fetchmany(most) if names else ()
 

@@ -211,8 +211,9 @@ class WaitObserver:
         """Once: the events of the server that were not seen yet, with 0 s."""
         if self._listed or self._session.server_version < EVENTS_SINCE:
             return
-        self._listed = True
-        for (label,) in self._session.rows(EVENTS) or ():
+        rows = self._session.rows(EVENTS)
+        self._listed = rows is not None
+        for (label,) in rows or ():
             if label not in self._times.seconds:
                 yield Reading(metric="wait.seconds_total", value=0.0, label=label)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from decimal import Decimal
@@ -557,21 +557,30 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
     from proveout.cli import run
     from proveout.coordinator.storage.journal import is_driven
 
-    code = INTERRUPTED
+    code, killed = INTERRUPTED, None
     removes = not keep and any(side.session is not None for side in sides)
     try:
         try:
             run.run(path, headless=headless, runs_dir=runs, removes=removes)
         except typer.Exit as end:
             code = end.exit_code
+        except run.RunKilled as fault:
+            way_out = f"Its tables are removed: run it again from the start, proveout run {typed(path)}."
+            killed = run.RunKilled(fault.what, where=fault.where, way_out=way_out) if removes else fault
     finally:
-        found = last_run(runs, path)
+        of_plan = list(runs_of(runs, path))  # also of another bench that has this plan, in the same tables
+        found = next((one for one in of_plan if is_driven(one.path)), of_plan[0] if of_plan else None)
         continues = found is not None and is_driven(found.path)
         with ExitStack() as each:  # where one cannot be cleaned up, the other one is
             for side in () if keep or continues else sides:
                 each.callback(clean_up, side, path)
+    if killed is not None:
+        if removes and found is not None and not continues:
+            _end(found, killed)
+        raise killed
     if removes and found is not None and continues:
-        found.write_command(replace(found.command(), removes=False))
+        if found == of_plan[0]:  # else it is that of another bench, which removes them itself
+            found.write_command(replace(found.command(), removes=False))
         typer.echo("Its last stages remove the tables that it made.")
     elif removes and code == INTERRUPTED:
         typer.echo("The tables that it made are removed: run it again from the start, it cannot be resumed.")
@@ -579,9 +588,26 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
     return code
 
 
+def _end(directory: RunDirectory, killed: ProveoutError) -> None:
+    """Record the end of a run whose process was killed, so that it is not resumed without its tables."""
+    from proveout.coordinator.storage.journal import Journal, read
+    from proveout.proto.events import RunFinished
+
+    events = read(directory.path)
+    seconds = events[-1].unix_s - events[0].unix_s if events else 0.0
+    with Journal(directory.path) as journal:
+        end = RunFinished(status="failed", exit_code=killed.exit_code, reason=killed.what, seconds=seconds)
+        journal.append(end)
+
+
 def last_run(runs: Path, path: Path | None = None) -> RunDirectory | None:
-    """The newest run of a plan that a bench has written, of this one where a path is given. Others may be damaged, or
-    begin just now."""
+    """The newest run of a plan that a bench has written, of this one where a path is given."""
+    return next(runs_of(runs, path), None)
+
+
+def runs_of(runs: Path, path: Path | None) -> Iterator[RunDirectory]:
+    """The runs of plans that a bench has written, or of this one, newest first. Others may be damaged, or begin just
+    now."""
     from proveout.coordinator.storage import run_directory
 
     for found in run_directory.all_runs(runs):
@@ -590,8 +616,7 @@ def last_run(runs: Path, path: Path | None = None) -> RunDirectory | None:
         except ProveoutError:
             continue
         if plan == path.absolute() if path else plan.name.startswith(PREFIX):
-            return found
-    return None
+            yield found
 
 
 def _again(runs: Path, *, headless: bool) -> int:

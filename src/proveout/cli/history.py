@@ -228,13 +228,14 @@ def _selected(
 
 def _acknowledge(folder: Path, run: str | None, note: str, metrics: list[str]) -> None:
     from proveout.coordinator.history.metric_history import Acknowledgement, acknowledge
+    from proveout.coordinator.history.runs import read_summary
     from proveout.coordinator.storage import run_directory
 
     if bool(run) != bool(note):
         raise typer.BadParameter("--acknowledge RUN and --note TEXT belong together", param_hint="--acknowledge")
     if run is None:
         return
-    name = run_directory.find(folder, run).name
+    name = read_summary(run_directory.find(folder, run)).run  # not that of its directory, which may have another one
     for metric in metrics:
         acknowledge(folder, Acknowledgement(run=name, note=note, metric=metric, unix_s=time.time()))
 

@@ -232,11 +232,6 @@ def _fio_stage(id: str, found: Settings, file: str, left: dict[str, None]) -> st
     return stage + "".join(f"      target: {{{key}: {value}}}\n" for key, value in target.items())
 
 
-def _digits(text: str) -> str:
-    found = re.search(r"\d+", text)
-    return found[0] if found else "1"
-
-
 def _size(text: str) -> str:
     """fio's 4k, 4KB, 4Ki, 4096 as a plan's, and its 4KiB, of 4,000 bytes, as 4kB: by default its units of three letters
     are the decimal ones; "" for others."""
@@ -289,6 +284,8 @@ _HAMMER_USED = (
     "count_ware", "num_vu", "rampup", "duration", "allwarehouse", "keyandthink", "storedprocs", "driver", "host",
     "port", "user", "dbase", "total_iterations", "raiseerror", "superuser", "defaultdbase", "oradba", "tpcc_user",
 )  # fmt: skip
+_HAMMER_NUMBERS = {"count_ware": "1", "num_vu": "1", "rampup": "2", "duration": "5"}
+"""Settings that are numbers -> the one in place of a variable of the script, or of none."""
 
 
 def _hammerdb(text: str, file: str, name: str) -> Imported:
@@ -324,6 +321,11 @@ def _hammerdb(text: str, file: str, name: str) -> Imported:
                 left.append(f"{file}:{number}: {found['key']} {value} (a plan has no such key)")
     if "count_ware" not in settings:
         raise Unusable(f"{file} sets no number of warehouses", way_out="diset tpcc pg_count_ware 10")
+    left += [
+        f"{file}:{settings[key][1]}: {key} {settings[key][0]} (not a number; {instead} in its place)"
+        for key, instead in _HAMMER_NUMBERS.items()
+        if key in settings and not re.search(r"\d", settings[key][0])
+    ]
     if not engines.of(engine).procedures:
         left.append(f"{file}: HammerDB calls stored procedures of {engine} (the plan sends SQL from the client)")
     return Imported(text=_tprocc(engine, settings, users, name), left=tuple(left))
@@ -335,6 +337,11 @@ _SWITCHES = {"allwarehouse": ", home: all", "keyandthink": ", keying: true, thin
 
 def _tprocc(engine: str, settings: Settings, users: str, name: str) -> str:
     of = partial(_of, settings)
+
+    def number(key: str) -> str:
+        found = re.search(r"\d+", of(key))
+        return found[0] if found else _HAMMER_NUMBERS[key]
+
     more = "".join(keys for name, keys in _SWITCHES.items() if of(name).lower() in ("true", "1"))
     if engines.of(engine).procedures:  # HammerDB always calls the server's code, of `storedprocs` another kind of it
         more += ", procedures: true"
@@ -357,7 +364,7 @@ title: TPROC-C with the settings of a HammerDB script
   systems:
     db: {server}
 workloads:
-  orders: {{kind: tprocc, warehouses: {_digits(of("count_ware"))}{more}}}
+  orders: {{kind: tprocc, warehouses: {number("count_ware")}{more}}}
 captures:
   host: {{kind: os, on: all, every: 1s}}
 stages:
@@ -365,9 +372,9 @@ stages:
   - ladder:
       workload: orders
       target: db
-      threads: [{users or _digits(of("num_vu"))}]
-      ramp_up: {_digits(of("rampup", default="2"))}m
-      measure: {_digits(of("duration", default="5"))}m
+      threads: [{users or number("num_vu")}]
+      ramp_up: {number("rampup")}m
+      measure: {number("duration")}m
       ramp_down: 0s
       repeat: 3
       capture: [host]

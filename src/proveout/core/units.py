@@ -69,9 +69,9 @@ def _number(text: str, factor: float = 1.0) -> float:
 
 def format_duration(seconds: float) -> str:
     """Seconds as people say them: `350ms`, `7.5s`, `2m 5s`, `1h 30m`."""
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{seconds * 1000:.3g}ms" if seconds < 0.01 else f"{seconds * 1000:.0f}ms"
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.3g}s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

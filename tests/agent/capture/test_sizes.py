@@ -19,6 +19,7 @@ from proveout.agent.capture.databases import OTHERS, TABLES_MAX, SizeObserver, r
 from proveout.agent.engines.adapter import Catalogue, Tick
 from proveout.agent.engines.mysql import sql as mysql_statements
 from proveout.agent.engines.oracle.captures import SIZES as ORACLE
+from proveout.agent.engines.recording import Conversation, recording
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.coordinator.measure.captures import Recording, sizes_metrics
@@ -108,8 +109,11 @@ def test_sqlite_counts_the_pages_of_each(tmp_path: Path, looked: Any) -> None:
 def test_mysql_has_separate_sizes_of_tables_and_indexes(mysql_database: str, looked: Any) -> None:
     endpoint = Endpoint(system="db", engine="mysql", dsn=mysql_database)
     mysql_statements.run_all(endpoint, tuple(text.replace("2000", "700") for text in MAKE))
-    look = looked(endpoint)
-    before = look()
+    sent = Conversation(engine="mysql")
+    with recording(sent):
+        look = looked(endpoint)
+        before = look()
+    assert [one.statement for one in sent.exchanges][1:] == [mysql_statements.UNCACHED, mysql_statements.SIZES]
     grow(lambda text: mysql_statements.run_all(endpoint, (text,)))
     mysql_statements.run_all(endpoint, ("ANALYZE TABLE Wide",))
     after = look()

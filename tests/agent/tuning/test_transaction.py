@@ -248,6 +248,11 @@ def test_a_dependent_unit_is_restarted_after_the_change_and_after_its_revert(roo
     revert(host, journal)
     assert units.done == ["try-restart tuned.service", "try-restart tuned.service"], "what does not run stays so"
     assert seen == ["10", "60"]
+    assert "does not run" not in "".join(state.lines)
+    units.units["tuned.service"] = UnitFact(active=False, enabled=True)  # as a oneshot unit is after it has run
+    (state,) = apply(host, journal, replace(SYSCTL, restart="tuned.service"))
+    assert state.lines[-1] == "  tuned.service does not run, so it is not restarted"
+    revert(host, journal)
     (absent,) = apply(host, journal, replace(SYSCTL, restart="irqbalance.service"))
     assert (absent.outcome, absent.lines) == (
         "refused",

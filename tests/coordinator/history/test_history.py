@@ -147,6 +147,8 @@ def test_constant_and_short_histories() -> None:
     assert detect(singles([1.0] * 3)).statuses == ("history",) * 3
     assert [change.index for change in detect([*same, *[Point(1.1, 0.0, 3)] * 5]).changes] == [30]
     assert point([]) is None and point([1.0, 0.0]) is None
+    apart = [found for value in (1e-300, 1e300) for _ in range(10) if (found := point([value, value]))]
+    assert detect(apart).changes == (), "no change of 600 powers of ten, which is no number"
     one = point([math.e])
     assert one is not None and (one.variance, one.repeats) == (None, 1) and one.value == pytest.approx(1.0)
 

@@ -108,6 +108,21 @@ def test_the_limit_is_that_of_the_plan_and_shorter_in_short_windows() -> None:
     assert "limit 10 s at once, 15 s in all" in finding.evidence
 
 
+@pytest.mark.parametrize(
+    ("paused", "explained"),
+    [
+        pytest.param({0: (20.0, 29.0), 1: (20.0, 29.0)}, False, id="at another time"),
+        pytest.param({0: (3.0, 12.0)}, False, id="of one host"),
+        pytest.param({0: (3.0, 12.0), 1: (3.0, 12.0)}, True, id="of all hosts"),
+    ],
+)
+def test_an_outage_is_explained_by_a_pause_of_all_load_processes_at_that_time(
+    paused: dict[int, tuple[float, float]], explained: bool
+) -> None:
+    found = slowed(60.0, (7.0, 19.0, 0.0), hosts=2, paused=paused)
+    assert bool(outages(found)) is not explained
+
+
 def test_what_lasts_for_the_whole_load_is_found_by_comparison_with_earlier_repeats() -> None:
     def broken(found: IterationFinished) -> set[str]:
         return {f.check for f in found.findings if not f.ok and f.breach}

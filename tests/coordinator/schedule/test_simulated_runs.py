@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 import thorough
@@ -760,7 +760,7 @@ def test_a_fault_at_any_point_ends_definitely(case: Case, kind: FaultKind) -> No
             continue
         assert end.exit_code == (130 if kind == "interrupt" else 4), context
         if kind == "lose" and case.recovers and at > len(case.plan.hosts):
-            assert "stays tuned until" in end.reason, f"{context}: lost at the very end, before it was set back"
+            assert "they stay on" in end.reason, f"{context}: lost at the very end, before it was set back"
 
 
 @pytest.mark.thorough
@@ -845,12 +845,34 @@ def test_data_that_a_resume_has_not_made_again_is_made_by_the_next() -> None:
     assert cut_short > 2
 
 
-def test_the_data_of_a_server_elsewhere_is_removed_by_a_resume_that_has_only_the_end_to_run() -> None:
+@pytest.mark.parametrize(("kind", "host"), [("kill", ""), ("lose", "cache1"), ("lose", "db1")])
+def test_the_data_of_a_server_elsewhere_is_removed_by_a_resume_that_has_only_the_end_to_run(
+    kind: FaultKind, host: str
+) -> None:
     elsewhere = tuple(Host(name=name, roles=(), address=f"{name}:1") for name in HOSTS)
     plan = replace(of_ladders(FIRST), hosts=elsewhere)
     inputs = simulate(plan).inputs
     for at in range(inputs - 9, inputs):
-        completed(plan, world=simulate(plan, None, Fault(at=at, kind="kill")).world, epoch=2)
+        simulation = simulate(plan, None, Fault(at=at, kind=kind, host=host))
+        if simulation.killed or assert_ended(simulation).status != "finished":
+            completed(plan, world=simulation.world, epoch=2)
+
+
+@pytest.mark.parametrize("provision", [None, "embedded"])
+def test_a_run_that_is_broken_off_says_which_slots_of_the_user_it_keeps(provision: Literal["embedded"] | None) -> None:
+    systems = tuple(replace(one, provision=provision, dsn=None if provision else "host=x") for one in PLAN.systems)
+    stages = tuple(one for one in STAGES if not isinstance(one, st.Reset))
+    plan = replace(PLAN, systems=systems, stages=stages)
+    last = simulate(plan).inputs - 1
+    for faults, kept in {
+        (): "",
+        (Fault(at=1, kind="interrupt"),): "",
+        (Fault(at=last * 3 // 4, kind="interrupt"),): "for `proveout resume`",
+        (Fault(at=last, kind="lose", host="cache1"),): "as its agent was lost",
+    }.items():
+        told = [one.text for one in simulate(plan, None, *faults).world.all(events.Notice) if "slot" in one.text]
+        assert len(told) == (provision is None and kept != ""), faults
+        assert all(kept in text for text in told)
 
 
 def test_a_second_populate_of_a_propagation_replaces_the_first() -> None:

@@ -313,6 +313,20 @@ def refused(place: Path, words: str) -> None:
         Journal(place)
 
 
+def test_the_journal_of_another_user_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = a_run(tmp_path)
+
+    def refused(_: Path) -> bytes:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with pytest.raises(
+        JournalFault, match=r"^\S+: journal.head cannot be read: Permission denied\n  Name it"
+    ) as raised:
+        read(place)
+    assert not isinstance(raised.value, JournalDamaged)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", [FILE, HEAD_FILE])
 def test_every_changed_bit_is_detected_or_has_no_effect(tmp_path: Path, name: str) -> None:

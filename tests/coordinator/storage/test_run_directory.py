@@ -56,26 +56,22 @@ def test_a_run_directory_has_the_plan_with_its_includes(tmp_path: Path) -> None:
         directory.command()
 
 
-@pytest.mark.parametrize(
-    ("inventory", "copy"),
-    [("labs/a.yaml", "labs/a.yaml"), ("../../o/a.yaml", "o/a.yaml"), ("../../o/plan.yaml", "o/plan.yaml")],
-)
-def test_the_copy_of_an_inventory_is_its_own_in_the_folder_of_the_plan(
-    tmp_path: Path, inventory: str, copy: str
-) -> None:
+@pytest.mark.parametrize("inventory", ["labs/b.yaml", "../../o/a.yaml", "../../o/plan.yaml", "../../o/labs/a.yaml"])
+def test_the_copy_of_an_inventory_is_its_own_in_the_folder_of_the_plan(tmp_path: Path, inventory: str) -> None:
     home = tmp_path / "plans" / "deep"
-    for file in (home / "plan.yaml", beside := home / "a.yaml", path := home / inventory):
+    for file in (home / "plan.yaml", beside := home / "labs" / "a.yaml", path := home / inventory):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(str(file))
     command = run_directory.Command(plan=str(home / "plan.yaml"), inventory=str(path))
-    plan = dataclasses.replace(compiled("smoke"), brought_in=("a.yaml",))
+    plan = dataclasses.replace(compiled("smoke"), brought_in=("labs/a.yaml",))
     directory = run_directory.create(tmp_path / "runs", plan, command, NOW)
     copies = directory.path / "plan"
     assert (copies / "plan.yaml").read_text() == command.plan
-    assert (copies / "a.yaml").read_text() == str(beside)
+    assert (copies / "labs" / "a.yaml").read_text() == str(beside)
+    copy = command.place(path)
     assert (copies / copy).read_text() == command.inventory
     assert f"plan.yaml --inventory {copy}'" in str(page_document(RunResults(), directory))
-    if copy == "o/a.yaml":
+    if inventory == "../../o/a.yaml":
         (copies / copy).rename(copies / "a.yaml")
         assert "plan.yaml --inventory a.yaml'" in str(page_document(RunResults(), directory)), "of release 0.2"
 

@@ -9,6 +9,7 @@ Oracle has the views, accepts the statements, or what its report contains.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any, TypeAlias
 
 import psycopg
@@ -192,6 +193,18 @@ def test_children_are_added_up_and_other_schemas_left_out(session: OracleStateme
     assert session.counts() == {"abc": StatementCounts(calls=40.0, seconds=3.0, rows=40.0)}
     assert session.texts(["abc"]) == {"abc": "SELECT 1 FROM t"}
     assert session.since == "2026-01-01 00:00:00"
+
+
+def test_the_counters_of_a_cluster_are_those_of_all_instances(
+    session: OracleStatements, cluster: Endpoint, behind: psycopg.Connection[Any]
+) -> None:
+    two = "generate_series(1, 2) at"
+    behind.execute(f"CREATE VIEW oracle.gv$sql AS SELECT at AS inst_id, s.* FROM oracle.v$sql s, {two}")
+    behind.execute("INSERT INTO oracle.gv$instance VALUES (2, '2026-01-02'), (1, '2026-01-01')")
+    with closing(OracleStatements(cluster)) as both:
+        assert both.counts() == {"abc": StatementCounts(calls=80.0, seconds=6.0, rows=80.0)}
+        assert both.since == "2026-01-01 00:00:00, 2026-01-02 00:00:00"
+    behind.execute("DROP VIEW oracle.gv$sql")
 
 
 def test_the_plan_is_that_of_the_child_that_ran_most(session: OracleStatements) -> None:

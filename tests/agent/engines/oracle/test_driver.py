@@ -23,10 +23,12 @@ from eventually import eventually
 from proveout.agent.engines.driver_contract import FailureKind, Labelled, StatementFailure
 from proveout.agent.engines.oracle.driver import (
     CLIENT,
+    CursorSession,
     OracleDriver,
     OracleSession,
     binds,
     error_text,
+    open_connection,
     parts,
     positions,
 )
@@ -181,6 +183,10 @@ def test_a_clob_is_read_as_its_text(oracle: str, behind: psycopg.Connection[Any]
     behind.execute("ALTER TABLE item ADD note json DEFAULT '\"SELECT 1\"'")
     with closing(OracleQueries(Endpoint(system="db", engine="oracle", dsn=oracle))) as queries:
         assert queries.rows("SELECT note FROM item WHERE id = 1", 1)[1] == [("SELECT 1",)]
+    # the server here cannot parse a statement with a CLOB ahead
+    with closing(CursorSession(open_connection(oracle), parses_ahead=False, by_position=False)) as load:
+        load.execute(load.prepare(statement("SELECT note FROM item WHERE id = 1")), ())
+        assert load.rows() == [("SELECT 1",)], "not a locator"
 
 
 def test_sessions_of_loads_and_populations_set_the_formats_of_moments(oracle: str, behind: object) -> None:

@@ -17,7 +17,9 @@ from embedded_servers import ask, value
 from eventually import PATIENCE_S, eventually_async
 
 from proveout.agent.capture import kinds
-from proveout.agent.engines.postgres.captures import WaitTimes
+from proveout.agent.engines.adapter import Tick
+from proveout.agent.engines.postgres import captures
+from proveout.agent.engines.postgres.captures import WaitObserver, WaitTimes
 from proveout.agent.engines.sessions import PositionHistory
 from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.results import CaptureSample
@@ -125,6 +127,18 @@ async def test_sleeping_sessions_are_the_waits(task_context: Any, sleeping: str,
     assert values(samples, "wal.bytes_total")[-1] > 0
     labels = {reading.label for sample in samples for reading in sample.readings if reading.metric == "io.reads_total"}
     assert any(label.startswith("client backend/relation/") for label in labels)
+
+
+def test_the_events_of_the_server_are_listed_by_the_first_look_that_can_read_them(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = []
+    with contextlib.closing(WaitObserver(endpoint)) as observer:
+        for query in ("SELECT 1 / 0", captures.EVENTS, captures.EVENTS):
+            monkeypatch.setattr(captures, "EVENTS", query)
+            found = observer.look(Tick(at_ns=1, report=True, last=False))
+            listed.append("IO:WalSync" in {reading.label for reading in found or ()})
+    assert listed == [False, True, False]
 
 
 async def test_a_lost_connection_is_reopened_and_one_that_does_not_answer_ends_with_the_capture(

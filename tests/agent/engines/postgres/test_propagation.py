@@ -39,6 +39,12 @@ MOVED = "SELECT sum(vlr_location) FROM subscriber"
 LINKS = "SELECT count(*) FROM pg_subscription"
 
 
+def test_names_of_links_are_different_where_they_are_cut() -> None:
+    names = {link_name("c" * 64, sink) for sink in ("a", "b")}
+    assert [len(name) for name in names] == [63, 63]
+    assert link_name("Cache-1", "backend") == "proveout_cache_1_backend"
+
+
 def as_owner(end: Endpoint) -> Endpoint:
     """The same server as an external one, with the dsn of its administrator."""
     return replace(end, dsn=make_conninfo(administration(end), options=""), provisioned=False)
