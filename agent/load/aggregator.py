@@ -19,7 +19,7 @@ from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.worker_messages import CONNECTS, HANDLING, RERUNS, UNCONNECTED, WAITS, Ages, Chunk, Finished
 from proveout.core.data_classes import dataclass, field
 from proveout.proto.wire import histogram
-from proveout.proto.wire.histogram import StallDetector
+from proveout.proto.wire.histogram import StallDetector, longest
 from proveout.proto.wire.results import (
     Handling,
     Hang,
@@ -28,6 +28,7 @@ from proveout.proto.wire.results import (
     LoadSecond,
     PhaseLoad,
     SessionResult,
+    Stall,
     TrackedCommits,
     TransactionCounts,
     TransactionLoad,
@@ -337,7 +338,7 @@ class LoadAggregator:
         unknown = _summed(worker.unknown for worker in finished)
         errors = [text for worker in finished for text in worker.first_errors]
         passes = [seconds for worker in finished for seconds in worker.passes_s]
-        paused = max(finished, key=lambda worker: worker.pause_longest_ns)
+        pauses = [Stall(start_ns=start, end_ns=end) for worker in finished for start, end in worker.pauses]
         return LoadResult(
             transactions=self._whole.transactions(finished, (worker.missed for worker in finished)),
             ended_in_window=self._whole.ended,
@@ -349,8 +350,8 @@ class LoadAggregator:
             seconds_produced=self._seconds,
             samples_lost=sum(w.samples_lost for w in finished),
             first_errors=tuple(dict.fromkeys(errors))[:FIRST_ERRORS_MAX],
-            pause_longest_ns=paused.pause_longest_ns,
-            pause_from_ns=paused.pause_from_ns,
+            pause_longest_ns=max(w.pause_longest_ns for w in finished),
+            pauses=tuple(longest(pauses)),
             stalls=() if passes else self._stalls.end(chain.from_iterable(worker.waiting for worker in finished)),
             committed=tuple((self._names[number], committed[number]) for number in self._present),
             unknown=tuple((self._names[number], unknown[number]) for number in self._present),

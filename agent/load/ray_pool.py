@@ -31,7 +31,7 @@ from proveout.agent.load.loop.recorder import SECOND_NS
 from proveout.core.data_classes import dataclass, record
 from proveout.core.linux import ORPHANED
 from proveout.proto.wire import codec, histogram
-from proveout.proto.wire.histogram import common, merge_handling
+from proveout.proto.wire.histogram import common, longest, merge_handling
 from proveout.proto.wire.messages import AgentMessage, Finish, Sample, Start, TaskDone
 from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 from proveout.proto.wire.tasks import RunLoad, Task
@@ -257,7 +257,6 @@ class RayAggregator:
         )
         errors = [text for result in results for text in result.first_errors]
         handling = merge_handling([each for result in results for each in result.handling])
-        paused = max(results, key=lambda result: result.pause_longest_ns)
         return LoadResult(
             transactions=tuple(
                 _with_rest(load, [result.transactions[row] for result in results])
@@ -272,8 +271,8 @@ class RayAggregator:
             seconds_produced=self._reported,
             samples_lost=sum(result.samples_lost for result in results),
             first_errors=tuple(dict.fromkeys(errors))[:FIRST_ERRORS_MAX],
-            pause_longest_ns=paused.pause_longest_ns,
-            pause_from_ns=paused.pause_from_ns,
+            pause_longest_ns=max(result.pause_longest_ns for result in results),
+            pauses=tuple(longest([pause for result in results for pause in result.pauses])),
             stalls=common(result.stalls for result in results),
             committed=tuple((name, sum(dict(one.committed).get(name, 0) for one in results)) for name in self._names),
             unknown=tuple((name, sum(dict(one.unknown).get(name, 0) for one in results)) for name in self._names),

@@ -47,7 +47,8 @@ from proveout.core.errors import ProveoutError
 from proveout.dsl.workloads.base import WorkloadKind
 from proveout.dsl.workloads.commits import PIPELINE
 from proveout.dsl.workloads.kinds import build, part_of
-from proveout.proto.wire.results import TaskError
+from proveout.proto.wire.histogram import longest
+from proveout.proto.wire.results import Stall, TaskError
 
 T = TypeVar("T")
 
@@ -152,6 +153,8 @@ class ChunkWriter:
 
 
 TICK_NS = 100_000_000
+PAUSE_MIN_NS = 2 * TICK_NS
+"""The shortest pause of which the time is kept."""
 CHUNK_BYTES = PIPE_BYTES // 2
 """Records that are sent before their second is complete, so that the pipe takes them."""
 WAITING_MAX = 1000
@@ -174,8 +177,8 @@ class LoadTicker:
 
     The loop calls it ten times a second. Each chunk wakes the agent, so it sends the records when the agent takes their
     second as complete, and earlier many records, or the rest of those that its pipe did not take.
-    `pause_longest_ns` is the longest time between two calls in the measure window, and `pause_from_ns` its begin after
-    the start of that: a process that is stopped, or gets no CPU, makes no calls.
+    `pause_longest_ns` is the longest time between two calls in the measure window: a process that is stopped, or gets
+    no CPU, makes no calls. `pauses`: those times of at least `PAUSE_MIN_NS`, the longest.
     """
 
     def __init__(self, recorder: Recorder, outlet: ChunkWriter, timeline: Timeline, stdin: int) -> None:
@@ -187,7 +190,8 @@ class LoadTicker:
         self._stopped = self._completed = self._settles = False
         self._ticked_ns = timeline.t0_ns
         self._complete = 0
-        self.pause_longest_ns = self.pause_from_ns = 0
+        self.pause_longest_ns = 0
+        self.pauses: list[Stall] = []
 
     def control(self) -> int:
         """The descriptor of the agent's messages; the loop calls `tick` when it is readable."""
@@ -221,8 +225,10 @@ class LoadTicker:
         began_ns = max(self._ticked_ns, self._timeline.measure_start_ns)
         self._ticked_ns = now_ns
         pause_ns = min(now_ns, self._timeline.measure_end_ns) - began_ns
-        if pause_ns > self.pause_longest_ns:
-            self.pause_longest_ns, self.pause_from_ns = pause_ns, began_ns - self._timeline.measure_start_ns
+        self.pause_longest_ns = max(self.pause_longest_ns, pause_ns)
+        if pause_ns >= PAUSE_MIN_NS:
+            from_ns = began_ns - self._timeline.measure_start_ns
+            self.pauses = longest([*self.pauses, Stall(start_ns=from_ns, end_ns=from_ns + pause_ns)])
 
     def pack(self, now_ns: int) -> None:
         """Send the records since the last call."""
@@ -432,7 +438,7 @@ class Load:
             samples_lost=outlet.lost,
             first_errors=self._recorder.first_errors,
             pause_longest_ns=ticker.pause_longest_ns,
-            pause_from_ns=ticker.pause_from_ns,
+            pauses=tuple((pause.start_ns, pause.end_ns) for pause in ticker.pauses),
             waiting=tuple(sorted(loop.waiting, key=itemgetter(1))[:WAITING_MAX]),
             unfinished=tuple(loop.unfinished),
             seen_ns=loop.seen_ns,

@@ -93,7 +93,7 @@ class Finished:
     `completed_ns`: when the last terminal had ended its passes, 0 when it had not, or without passes; `passes_s`: the
     time of each pass of each terminal. `acknowledged`: commits of tracked transactions, None where none are tracked;
     `readings`: what reading them back has found, the fields of `CommitReading` in monotonic ns.
-    `server_starts_ms`: as in `LoadResult`.
+    `server_starts_ms`: as in `LoadResult`. `pauses`: start and end, ns after the start of the measure window.
     """
 
     missed: Ages
@@ -105,7 +105,7 @@ class Finished:
     samples_lost: int
     first_errors: tuple[str, ...]
     pause_longest_ns: int = 0
-    pause_from_ns: int = 0
+    pauses: tuple[tuple[int, int], ...] = ()
     waiting: tuple[tuple[int, int], ...] = ()
     unfinished: tuple[Unfinished, ...] = ()
     seen_ns: int = 0

@@ -91,7 +91,7 @@ def _result(result: LoadResult) -> str | None:  # noqa: PLR0911 - one for each k
         return f"a load made {result.seconds_produced} seconds"
     if not 0 <= result.pause_longest_ns <= LONGEST_NS:
         return f"a load stood still for {result.pause_longest_ns} ns"
-    if impossible := _stalls(result.stalls) or _hangs(result):
+    if impossible := _stalls(result.stalls) or _stalls(result.pauses) or _hangs(result):
         return impossible
     if not _are_counts(result.ended_in_window):
         return f"{result.ended_in_window} transactions ended in the window"

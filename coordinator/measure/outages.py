@@ -101,8 +101,8 @@ def _down(seen: Observed, window_s: float) -> tuple[Sequence[SpanOfSeconds], str
 
 def _paused_s(seen: Observed, span: SpanOfSeconds) -> float:
     """The time of the span in which a load process was paused, of the host where that was shortest."""
-    pauses = ((load.pause_from_ns, load.pause_from_ns + load.pause_longest_ns) for load in seen.loads.values())
-    return max(min(min(span[1], end_ns / 1e9) - max(span[0], from_ns / 1e9) for from_ns, end_ns in pauses), 0.0)
+    paused = (union((one.start_ns / 1e9, one.end_ns / 1e9) for one in load.pauses) for load in seen.loads.values())
+    return _length(span) - max(sum(map(_length, outside([span], pauses))) for pauses in paused)
 
 
 # ---- what is usual -----------------------------------------------------------------------------------------------

@@ -3134,7 +3134,7 @@ class LoadResult(_message.Message):
     PHASES_FIELD_NUMBER: _builtins.int
     COMMITS_FIELD_NUMBER: _builtins.int
     SERVER_STARTS_MS_FIELD_NUMBER: _builtins.int
-    PAUSE_FROM_NS_FIELD_NUMBER: _builtins.int
+    PAUSES_FIELD_NUMBER: _builtins.int
     ended_in_window: _builtins.int
     """ok + logical failures that ended inside the measure window: throughput"""
     measure_start_ns: _builtins.int
@@ -3165,8 +3165,6 @@ class LoadResult(_message.Message):
     """terminals that ended no transaction in the measure window"""
     output: _builtins.str
     """the text that an outside program has written"""
-    pause_from_ns: _builtins.int
-    """the begin of the longest pause, ns after the start of the measure window"""
     @_builtins.property
     def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionLoad]:
         """those due in the window"""
@@ -3223,6 +3221,10 @@ class LoadResult(_message.Message):
     def server_starts_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Unix time of the server's start by its own clock, ms, as it reports before the load and after it"""
 
+    @_builtins.property
+    def pauses(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stall]:
+        """the longest times in it for which one of the worker processes did not run, of 0.2 s at least, in order of time"""
+
     def __init__(
         self,
         *,
@@ -3252,11 +3254,11 @@ class LoadResult(_message.Message):
         phases: _abc.Iterable[Global___PhaseLoad] | None = ...,
         commits: Global___TrackedCommits | None = ...,
         server_starts_ms: _abc.Iterable[_builtins.int] | None = ...,
-        pause_from_ns: _builtins.int = ...,
+        pauses: _abc.Iterable[Global___Stall] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "commits", b"commits", "sessions", b"sessions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "commits", b"commits", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "handling", b"handling", "hangs", b"hangs", "hung", b"hung", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "output", b"output", "passes_s", b"passes_s", "pause_from_ns", b"pause_from_ns", "pause_longest_ns", b"pause_longest_ns", "phases", b"phases", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "server_starts_ms", b"server_starts_ms", "sessions", b"sessions", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "commits", b"commits", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "handling", b"handling", "hangs", b"hangs", "hung", b"hung", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "output", b"output", "passes_s", b"passes_s", "pause_longest_ns", b"pause_longest_ns", "pauses", b"pauses", "phases", b"phases", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "server_starts_ms", b"server_starts_ms", "sessions", b"sessions", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["ceiling_apart_per_s"]  # noqa: Y015
     _WhichOneofArgType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s"]  # noqa: Y015

@@ -364,7 +364,8 @@ class LoadResult:
     commits: TrackedCommits = field(default_factory=TrackedCommits)  # the tracked commits
     # Unix time of the server's start by its own clock, ms, as it reports before the load and after it
     server_starts_ms: tuple[int, ...] = ()
-    pause_from_ns: int = 0  # the begin of the longest pause, ns after the start of the measure window
+    # the longest times in it for which one of the worker processes did not run, of 0.2 s at least, in order of time
+    pauses: tuple[Stall, ...] = ()
 
 
 @record

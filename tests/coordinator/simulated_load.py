@@ -170,11 +170,11 @@ def run(
     hosts: int = 1,
     kills_s: Sequence[float] = (),
     injected: Mapping[tuple[str, str], FaultInjected] | None = None,
-    paused: Mapping[int, tuple[float, float]] | None = None,
+    paused: Mapping[int, Sequence[tuple[float, float]]] | None = None,
 ) -> IterationFinished:
     """One iteration, judged; the findings of the mix are left out, as the types are not those of a workload. At
-    `kills_s` (after T0) what is under way fails; `injected`: faults, which give the load bins; `paused`: the longest
-    pause of the load process of a host, (from, to) in s of the measure window."""
+    `kills_s` (after T0) what is under way fails; `injected`: faults, which give the load bins; `paused`: the
+    pauses of the load process of a host, (from, to) in s of the measure window."""
     random = np.random.default_rng(seed)
     timeline = Timeline.of(windows, T0)
     loads, seconds = {}, {}
@@ -184,7 +184,6 @@ def run(
         rows = {number: np.rint(np.concatenate(parts) * 1e9) + T0 for number, parts in made.records.items()}
         waiting = tuple((number, T0 + round(started * 1e9)) for number, started in made.waiting)
         name = f"c{host + 1}"
-        from_s, to_s = (paused or {}).get(host, (0.0, 0.0))
         seconds[name], loads[name] = aggregated(
             names(database),
             timeline,
@@ -193,8 +192,7 @@ def run(
             has_bins=injected is not None,
             incidents=incidents,
             waiting=waiting,
-            pause_from_ns=round(from_s * S),
-            pause_longest_ns=round((to_s - from_s) * S),
+            pauses=tuple((round(from_s * S), round(to_s * S)) for from_s, to_s in (paused or {}).get(host, ())),
         )
     stage = stage_of(database, windows, limits)
     about = {"rate": database.rate, "loads": loads, "seconds": seconds, "t0_ns": T0, "earlier": earlier}

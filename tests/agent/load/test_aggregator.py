@@ -142,9 +142,9 @@ def test_the_samples_of_handling_are_counted_inside_the_window() -> None:
 
 def test_the_summaries_of_all_workers_are_merged() -> None:
     one = replace(LAST, missed=((0, *ages(5, 9)),), committed=((0, 7),), cpu_s=1.0, first_errors=("a: x", "b: y"))
-    one = replace(one, start_skew_ns=5, samples_lost=3, pause_longest_ns=70, pause_from_ns=7)
+    one = replace(one, start_skew_ns=5, samples_lost=3, pause_longest_ns=70, pauses=((7, 77),))
     two = replace(LAST, missed=((0, *ages(7)), (1, *ages(1, 2, 3, 4))), committed=((1, 5), (0, 1)), unknown=((1, 2),))
-    two = replace(two, cpu_s=1.8, start_skew_ns=9, first_errors=("a: x",), pause_longest_ns=50, pause_from_ns=99)
+    two = replace(two, cpu_s=1.8, start_skew_ns=9, first_errors=("a: x",), pause_longest_ns=50, pauses=((2, 52),))
     result = result_of(merger(workers=2, is_open=True), one, two)
     read, write = result.transactions
     assert (read.counts.missed, write.counts.missed) == (3, 4)
@@ -152,7 +152,10 @@ def test_the_summaries_of_all_workers_are_merged() -> None:
     assert write.response_at_least == histogram.bin_ns((1, 2, 3, 4))
     assert (result.client_cpu_fraction, result.client_cpu_s) == (0.9, 2.8)
     assert (result.start_skew_ns, result.samples_lost) == (9, 3)
-    assert (result.pause_longest_ns, result.pause_from_ns) == (70, 7)
+    assert (result.pause_longest_ns, result.pauses) == (
+        70,
+        (Stall(start_ns=2, end_ns=52), Stall(start_ns=7, end_ns=77)),
+    )
     assert result.first_errors == ("a: x", "b: y")
     assert result.committed == (("read", 8), ("write", 5))
     assert result.unknown == (("read", 0), ("write", 2))

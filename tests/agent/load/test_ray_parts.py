@@ -46,6 +46,7 @@ from proveout.proto.wire.results import (
     Histogram,
     LoadResult,
     LoadSecond,
+    Stall,
     TrackedCommits,
     TransactionCounts,
     TransactionLoad,
@@ -170,7 +171,7 @@ def test_the_result_sums_counts_and_takes_the_worst_of_other_values() -> None:
         first_errors=("a", "b"),
         committed=((first, 4), (second, 5)),
         pause_longest_ns=8,
-        pause_from_ns=4,
+        pauses=(Stall(start_ns=4, end_ns=12),),
         hangs=(Hang(worker=0, transaction=first, waited_ns=7),),
         hung=1,
         commits=replace(lost, acknowledged=2),
@@ -183,7 +184,7 @@ def test_the_result_sums_counts_and_takes_the_worst_of_other_values() -> None:
     assert found.unknown[:2] == ((first, 1), (second, 0))
     assert (found.ended_in_window, found.client_cpu_s, found.samples_lost) == (200, 3.0, 4)
     assert (found.client_cpu_fraction, found.start_skew_ns, found.first_errors) == (0.9, 70, ("a", "b"))
-    assert (found.pause_longest_ns, found.pause_from_ns) == (8, 4)
+    assert (found.pause_longest_ns, found.pauses) == (8, (Stall(start_ns=4, end_ns=12),))
     both = CommitReading(since_ns=5, at_ns=9, lost=2, unread=2)
     assert found.commits == TrackedCommits(acknowledged=42, readings=(both,))
     assert (found.hung, found.hangs) == (1, (Hang(worker=1, transaction=first, waited_ns=7),))

@@ -111,13 +111,14 @@ def test_the_limit_is_that_of_the_plan_and_shorter_in_short_windows() -> None:
 @pytest.mark.parametrize(
     ("paused", "explained"),
     [
-        pytest.param({0: (20.0, 29.0), 1: (20.0, 29.0)}, False, id="at another time"),
-        pytest.param({0: (3.0, 12.0)}, False, id="of one host"),
-        pytest.param({0: (3.0, 12.0), 1: (3.0, 12.0)}, True, id="of all hosts"),
+        pytest.param({0: [(20.0, 29.0)], 1: [(20.0, 29.0)]}, False, id="at another time"),
+        pytest.param({0: [(3.0, 12.0)]}, False, id="of one host"),
+        pytest.param({0: [(3.0, 12.0)], 1: [(3.0, 12.0)]}, True, id="of all hosts"),
+        pytest.param({0: [(3.0, 12.0), (20.0, 35.0)], 1: [(3.0, 12.0)]}, True, id="not the longest one"),
     ],
 )
 def test_an_outage_is_explained_by_a_pause_of_all_load_processes_at_that_time(
-    paused: dict[int, tuple[float, float]], explained: bool
+    paused: dict[int, list[tuple[float, float]]], explained: bool
 ) -> None:
     found = slowed(60.0, (7.0, 19.0, 0.0), hosts=2, paused=paused)
     assert bool(outages(found)) is not explained
