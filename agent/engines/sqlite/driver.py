@@ -142,11 +142,13 @@ class SqliteSession:
     def prepare(self, statement: Statement) -> SqlitePrepared:
         """Compile it once, so that a mistake shows now."""
         text = placeholders(statement.text["sqlite"])
+        tokens = sql_text.scan(text, "sqlite")
+        explained = text if tokens[:1] and tokens[0].upper == "EXPLAIN" else f"EXPLAIN {text}"
         try:
-            self._cursor.execute(f"EXPLAIN {text}", (None,) * len(statement.arguments)).fetchall()
+            self._cursor.execute(explained, (None,) * len(statement.arguments)).fetchall()
         except apsw.Error as error:
-            raise _failure(error, statement, f"EXPLAIN {text}") from None
-        return SqlitePrepared(statement, text, statement.reads, sql_text.counts(sql_text.scan(text, "sqlite")))
+            raise _failure(error, statement, explained) from None
+        return SqlitePrepared(statement, text, statement.reads, sql_text.counts(tokens))
 
     def execute(self, prepared: SqlitePrepared, arguments: Sequence[Any]) -> None:
         try:
