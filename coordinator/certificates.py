@@ -440,7 +440,7 @@ class Ledger:
             for issued in wanted:
                 query = "UPDATE issued SET revoked_unix_s = ? WHERE serial = ?"
                 self._db.execute(query, (round(time.time()), f"{issued.serial:x}"))
-        replace_file(self.directory / DENIED, denied_text(self.denied()).encode(), 0o644)
+            replace_file(self.directory / DENIED, denied_text(self.denied()).encode(), 0o644)
         return tuple(wanted)
 
     def denied(self) -> frozenset[int]:

@@ -414,6 +414,18 @@ def test_a_certificate_that_is_renewed_during_its_revocation_is_revoked(
     assert all(one.revoked_unix_s is not None for one in ledger.issued())
 
 
+def test_a_revocation_whose_file_cannot_be_written_can_be_repeated(tmp_path: Path) -> None:
+    """The second one found nothing to revoke, and the file was never written."""
+    ledger = Ledger.create(tmp_path)
+    ledger.issue(DB1, {"tls": ec.generate_private_key(ec.SECP256R1()).public_key()})
+    (tmp_path / DENIED).mkdir()
+    with pytest.raises(IsADirectoryError):
+        ledger.revoke("db1")
+    (tmp_path / DENIED).rmdir()
+    (one,) = ledger.revoke("db1")
+    assert (tmp_path / DENIED).read_text() == f"{one.serial:x}\n"
+
+
 @pytest.mark.parametrize(
     ("member", "message"),
     [
