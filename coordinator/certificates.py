@@ -304,12 +304,15 @@ class Ledger:
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             directory.chmod(0o700)
-            replace_file(directory / "ca.key", authority.key_pem.encode())
             replace_file(directory / "ca.pem", authority.pem, 0o644)
+            made = cls(directory, authority)
+            made._db.execute("DELETE FROM validity")
+            made._db.execute("INSERT INTO validity VALUES (?)", (round(validity.total_seconds()),))
+            replace_file(directory / "ca.key", authority.key_pem.encode())  # last: there is an authority with it
         except OSError as error:
             raise PkiError(f"cannot write there: {error.strerror}", where=str(directory)) from error
-        made = cls(directory, authority)
-        made._db.execute("INSERT INTO validity VALUES (?)", (round(validity.total_seconds()),))
+        except sqlite3.Error as error:
+            raise _unusable(directory, error) from error
         return made
 
     @classmethod

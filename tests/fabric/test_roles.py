@@ -447,8 +447,24 @@ def test_invalid_members_are_refused(member: Member, message: str, tmp_path: Pat
     ledger.close()
 
 
-def test_an_authority_is_created_once_and_its_files_are_private(tmp_path: Path) -> None:
+def test_an_authority_is_created_once_and_its_files_are_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, full = certificates.replace_file, ["ca.pem", "ca.key"]
+
+    def until_full(path: Path, *what: Any) -> None:
+        if path.name in full[:1]:
+            raise OSError(28, "No space left on device")
+        write(path, *what)
+
+    monkeypatch.setattr(certificates, "replace_file", until_full)
+    while full:
+        with pytest.raises(certificates.PkiError, match="cannot write there: No space"):
+            Ledger.create(tmp_path / "a", datetime.timedelta(days=1))
+        full.pop(0)
     Ledger.create(tmp_path / "a").close()
+    with contextlib.closing(Ledger.open(tmp_path / "a")) as ledger:
+        assert ledger.authority.validity == certificates.VALIDITY
     assert {path.name: path.stat().st_mode & 0o077 for path in (tmp_path / "a").iterdir() if path.name != "ca.pem"} == {
         "ca.key": 0,
         "ledger.sqlite": 0,
