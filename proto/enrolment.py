@@ -290,11 +290,16 @@ class _Line:
         return answer
 
     async def read(self) -> dict[str, Any]:
-        unreadable = EnrolmentError("the authority gave no answer that can be read", where=self._address)
+        unreadable = EnrolmentError(
+            "the authority gave no answer that can be read",
+            where=self._address,
+            way_out="It answers nothing to a certificate that has ended, or that is of another authority: enrol again "
+            "then, in a new directory.",
+        )
         try:
             async with asyncio.timeout(ANSWER_S):
                 answer = json.loads(await self._reader.readline())
-        except (OSError, TimeoutError, ValueError) as error:
+        except (OSError, TimeoutError, ValueError, RecursionError) as error:
             raise unreadable from error
         if not isinstance(answer, dict):
             raise unreadable

@@ -318,6 +318,17 @@ async def test_what_does_not_enrol(lab: tuple[Ledger, str], tmp_path: Path, monk
         await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "c")
 
 
+@pytest.mark.parametrize("answer", [b"", b"[]\n", b"[" * 60_000 + b"\n"], ids=["nothing", "list", "deep"])
+async def test_an_answer_that_is_none_is_reported(answer: bytes) -> None:
+    """Nothing is what TLS 1.3 leaves of a certificate that the authority refuses."""
+    line = enrolment._Line("lead:7444", ssl.create_default_context())
+    line._reader = asyncio.StreamReader(limit=enrolment.LINE_MAX)
+    line._reader.feed_data(answer)
+    line._reader.feed_eof()
+    with pytest.raises(enrolment.EnrolmentError, match=r"no answer that can be read\n.* a certificate that has ended"):
+        await line.read()
+
+
 async def test_a_token_enrols_one_member_only(lab: tuple[Ledger, str], tmp_path: Path) -> None:
     ledger, address = lab
     token = ledger.invite(DB1)
