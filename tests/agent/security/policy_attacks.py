@@ -37,7 +37,7 @@ of known ones."""
 
 _NEVER_FOLDERS = """
 /etc/bash_completion.d /etc/cron.d /etc/docker /etc/libvirt/hooks /etc/perl /etc/proveout /etc/ssh /etc/sudoers.d
-/etc/systemd/system /home /home/lab/.ssh /home/lab/.config/systemd/user /opt/proveout/releases /root/.ssh /usr/bin
+/etc/systemd/system /home /home/lab/.ssh /home/lab/.config/systemd/user /opt/proveout /root/.ssh /usr/bin
 /var/lib/dpkg /var/lib/dpkg/info /var/lib/proveout /var/spool/cron
 """
 NEVER_FOLDERS = tuple(_NEVER_FOLDERS.split())
