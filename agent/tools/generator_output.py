@@ -116,7 +116,8 @@ def _seconds(
     measured_s = windows.measured_to_s
     seconds = int(np.ceil(measured_s))
     order = np.argsort(after_ns)
-    begins = np.searchsorted(after_ns, np.arange(seconds + 1) * 1_000_000_000, sorter=order)
+    edges = np.minimum(np.arange(seconds + 1) * 1_000_000_000, round(measured_s * 1e9))
+    begins = np.searchsorted(after_ns, edges, sorter=order)
     for second in range(seconds):
         chosen = took_ns[order[begins[second] : begins[second + 1]]]
         yield LoadSecond(

@@ -204,6 +204,8 @@ def test_the_ramp_up_is_cut_from_a_log_of_pgbench() -> None:
     assert found.load.response.min_ns == found.load.response.max_ns == 500_000
     assert [one.window for one in found.seconds] == ["ramp_up", "measure", "measure"]
     assert [one.transactions[0].counts.ok for one in found.seconds] == [2, 2, 2]
+    found = pgbench([first, second], replace(WINDOWS, measure_s=1.5), T0_NS, AHEAD_NS)
+    assert [(one.transactions[0].counts.ok, one.duration_s) for one in found.seconds] == [(2, 1.0), (2, 1.0), (1, 0.5)]
 
 
 def test_a_second_without_transactions_counts_and_failed_ones_have_no_latency() -> None:
