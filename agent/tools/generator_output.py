@@ -288,12 +288,14 @@ def _logged(
 
 
 def _declared_seconds(intervals: Sequence[Interval], windows: Windows, t0_ns: int) -> Iterator[LoadSecond]:
-    """Intervals of about one second as seconds; a log of longer ones has none."""
+    """Intervals of about one second as seconds, each with a number of its own; a log of longer ones has none."""
+    second = -1
     for one in intervals:
         if not 0.5 <= one.end_s - one.start_s <= 1.5 or one.middle_s < 0.0:
             continue
+        second = max(round(one.start_s), second + 1)
         yield LoadSecond(
-            second=max(round(one.start_s), 0),
+            second=second,
             window="measure" if one.middle_s >= windows.ramp_up_s else "ramp_up",
             start_ns=t0_ns + round(one.start_s * 1e9),
             duration_s=one.end_s - one.start_s,

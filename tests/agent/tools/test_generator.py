@@ -389,6 +389,11 @@ def test_times_since_1970_and_rates() -> None:
     found, _ = read("sec;tx;err;p90\n" + rows, output={"format": "csv", "separator": ";", "log": columns})
     assert found.load.counts.ok == 300 + 400 + 500, "the rows whose middle lies in the window"
     assert found.start_ns == pytest.approx(T0_NS + 2.4 * S, abs=S // 1000)
+    for late_ms in (0, 1):  # half a second after T0, give or take a millisecond
+        ends = (UNIX_S * 1000 + 500 + 1000 * second + late_ms * (second % 2) for second in range(1, 7))
+        rows = "".join(f"{end:.0f};100;0;0\n" for end in ends)
+        found, _ = read("sec;tx;err;p90\n" + rows, output={"format": "csv", "separator": ";", "log": columns})
+        assert len({one.second for one in found.seconds}) == len(found.seconds) == 6
 
 
 def test_a_summary() -> None:
