@@ -122,7 +122,7 @@ def link_name(source: str, sink: str) -> str:
 
 
 def tables_of(workload: Workload) -> tuple[str, ...]:
-    return tuple(table.name for table in build(workload).population.tables)
+    return tuple(table.name.lower() for table in build(workload).population.tables)  # they are made without quotes
 
 
 # ---- link ----------------------------------------------------------------------------------------------------------

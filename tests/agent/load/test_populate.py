@@ -276,6 +276,19 @@ ODD_ONES = Population(
 )
 
 
+def test_names_in_capital_letters_are_those_that_postgres_makes_of_them(database: str) -> None:
+    """`kind: sql` names tables and columns as its CREATE TABLE does: without quotes in any letters, or with them."""
+    table = replace(ODD, name="Odd", columns=(("Id", "any"), ("Word", "any"), ("Order", "any"), ("part", "any")))
+    made = 'CREATE TABLE Odd (Id int PRIMARY KEY, WORD text, "Order" text, part float)'
+    after, drop = {"postgres": (("ANALYZE Odd",),)}, {"postgres": ("DROP TABLE IF EXISTS Odd",)}
+    population = replace(ODD_ONES, tables=(table,), before={"postgres": (made,)}, after=after, drop=drop)
+    for _ in range(2):
+        with contextlib.closing(PostgresLoader(database, population)) as loader:
+            loader.prepare()
+            assert loader.load(table, 1, len(WORDS), lambda _: None) == loader.count("Odd") == len(WORDS)
+            assert loader.table_exists("Odd")
+
+
 def load_odd(loader: MysqlLoader) -> None:
     progress: list[int] = []
     assert loader.load(ODD, 1, len(WORDS), progress.append) == len(WORDS) == sum(progress)
