@@ -312,6 +312,10 @@ def test_a_table_of_the_user_is_not_replaced_and_one_of_proveout_is(suffix: str,
 def test_only_the_tables_of_the_population_are_marked() -> None:
     assert marked('CREATE TABLE "Item" (id int)', {"item"}) == f'CREATE TABLE "Item" /* {COMMENT} */ (id int)'
     assert marked("CREATE TABLE item_log (id int)", {"item"}) == "CREATE TABLE item_log (id int)"
+    begun = "-- of the lab\n/* CREATE TABLE x */ create Table if not exists main.item"
+    assert marked(f"{begun}(id int)", {"item"}) == f"{begun} /* {COMMENT} */(id int)"
+    for other in ("CREATE TABLE", "CREATE INDEX item ON x (id)", "-- nothing"):
+        assert marked(other, {"item"}) == other
     assert marked("CREATE INDEX i ON item (id)", {"item"}) == "CREATE INDEX i ON item (id)"
 
 
