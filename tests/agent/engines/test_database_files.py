@@ -191,6 +191,25 @@ async def test_a_snapshot_without_room_leaves_the_file_its_own(
     assert sorted(file.name for file in path.parent.iterdir()) == ["data.sqlite", "snapshot.sqlite"]
 
 
+async def test_a_file_whose_making_was_cut_short_is_made_again(
+    task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken for a system that had been started before, and had another journal_mode."""
+    spec = StartSystem(system=system("sqlite", ("page_size", "8192")), data_root=str(tmp_path))
+
+    def cut(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sql, "_check_taken", cut)
+        with pytest.raises(KeyboardInterrupt):
+            sql.EmbeddedSqlite(spec.system, tmp_path)._start()
+    started = await handlers.start_system(task_context, spec)
+    assert started.fresh
+    assert change(Path(started.endpoint.dsn), "SELECT * FROM pragma_journal_mode, pragma_page_size") == [("wal", 8192)]
+    assert [file.name for file in Path(started.endpoint.dsn).parent.iterdir()] == ["data.sqlite"]
+
+
 def test_connections_leave_the_settings_of_the_file(file: Path) -> None:
     before = dump(file)
     session = SqliteDriver().connect(str(file))
