@@ -57,6 +57,11 @@ def rehashed(all_: list[bytes]) -> list[bytes]:
 CHANGES: list[tuple[Callable[[list[bytes]], list[bytes]], str, int]] = [
     (lambda all_: [*all_[:3], all_[3].replace(b"k2", b"kX"), *all_[4:]], "this line was changed", 4),
     (lambda all_: [*all_[:-1], all_[-1].replace(b"k4", b"kX")], "this line was changed", 6),
+    (
+        lambda all_: [*all_[:3], all_[3].replace(b'"key":', b'"key": "kX", "key":'), *all_[4:]],
+        "this line was changed",
+        4,
+    ),
     (rehashed, "removed, added or moved", 5),
     (lambda all_: [*all_[:2], *all_[3:]], "removed, added or moved", 3),
     (lambda all_: all_[1:], "removed, added or moved", 1),
