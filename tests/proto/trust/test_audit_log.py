@@ -182,7 +182,7 @@ def test_the_verb(agent: Path, run: Path, capsys: pytest.CaptureFixture[str]) ->
     assert execute(["audit", "verify", str(agent)]) == 0
     assert "this log alone cannot show" in capsys.readouterr().out
     assert execute(["audit", "verify", str(agent), "--against", str(run)]) == 0
-    assert "1 times another log has seen it, the last time at line 6: all agree" in capsys.readouterr().out
+    assert "\n1 time another log has seen it, the last time at line 6: all agree" in capsys.readouterr().out
     agent.write_bytes(b"".join(CHANGES[0][0](lines(agent))))
     assert execute(["audit", "verify", str(agent)]) == 1
     assert f"{agent}:4: this line was changed" in capsys.readouterr().err
