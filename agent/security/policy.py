@@ -557,7 +557,8 @@ class Policy:
             return self._denied("tools", f"the program {path}", f"{{path: {path}, arguments: [{listed}]{why}}}")
         if any(all(tool.takes(argument) for argument in arguments) for tool in known):
             return ALLOWED
-        wrong = next(word for word in arguments if not any(tool.takes(word) for tool in known) or len(known) > 1)
+        nearest = max(known, key=lambda tool: sum(map(tool.takes, arguments)))
+        wrong = next(word for word in arguments if not nearest.takes(word))
         if any(tool.lists(wrong) and not tool.takes(wrong) for tool in known):
             what = f"the argument {wrong!r} of {path}, which is not a known argument of it,"
             line = f'{{path: {path}, arguments: […], i_know: "why plans may give it any"}}'

@@ -170,6 +170,9 @@ def test_a_refusal_names_the_file_and_the_line(tmp_path: Path) -> None:
     assert refused.reason == "starting an embedded mysql system is not allowed on this host"
     assert refused.way_out.endswith(f"add `- mysql` under `provision` in {tmp_path}/policy.yaml.")
     assert Policy(own=True).allows_provision("mysql"), "the child of a run is as the user of the run"
+    entries = tuple(Tool(path="/x/app", arguments=given) for given in (("--a", "--b"), ("--a", "--c")))
+    for words, wrong in ((("--a", "--bad"), "--bad"), (("--b", "--c"), "--c")):
+        assert f"the argument '{wrong}' of /x/app" in Policy(tools=entries).allows_tool(("/x/app", *words)).reason
 
 
 def test_faults_of_the_whole_host_and_the_room_that_they_leave(tmp_path: Path) -> None:
