@@ -63,7 +63,7 @@ def checkpoint_file(endpoint: Endpoint) -> None:
 def _run(connection: apsw.Connection, statement: str) -> int:
     before = connection.total_changes()
     rows = sum(1 for _ in connection.execute(statement))
-    return rows or connection.total_changes() - before
+    return rows or (connection.changes() if connection.total_changes() > before else 0)  # without those of triggers
 
 
 @contextmanager

@@ -191,6 +191,13 @@ async def test_a_snapshot_without_room_leaves_the_file_its_own(
     assert sorted(file.name for file in path.parent.iterdir()) == ["data.sqlite", "snapshot.sqlite"]
 
 
+def test_the_rows_of_triggers_are_not_those_of_a_statement(tmp_path: Path) -> None:
+    change(path := tmp_path / "x.db", "CREATE TABLE t (n); CREATE TABLE log (n); INSERT INTO t VALUES (1), (2), (3)")
+    change(path, "CREATE TRIGGER noted AFTER DELETE ON t BEGIN INSERT INTO log VALUES (OLD.n); END")
+    texts = ("DELETE FROM t WHERE n < 3", "CREATE TABLE u (n)", "SELECT * FROM log", "DELETE FROM t WHERE n = 9")
+    assert sql.run_statements(endpoint(path), texts) == (2, 0, 2, 0)
+
+
 async def test_a_file_whose_making_was_cut_short_is_made_again(
     task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
