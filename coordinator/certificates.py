@@ -429,11 +429,12 @@ class Ledger:
 
         Rewrites the file `denied`. PkiError when no member has that name.
         """
+        serial = who.lower().replace(":", "").lstrip("0")  # also as openssl writes it
         with self._transaction():  # what is issued meanwhile, by a renewal, waits and is refused
             wanted = [
                 issued
                 for issued in self.issued()
-                if issued.revoked_unix_s is None and who in (issued.member.name, f"{issued.serial:x}")
+                if issued.revoked_unix_s is None and (who == issued.member.name or serial == f"{issued.serial:x}")
             ]
             if not wanted:
                 raise PkiError(
