@@ -194,7 +194,7 @@ def fault(doing: str, error: psycopg.Error) -> TaskFault:
     what = f"cannot {doing}: {words}" + (f" (SQLSTATE {state})" if state else "")
     if state.startswith("28") or state == "42501":
         return TaskFault("refused", what, way_out="grant the user of the system's dsn what the load needs")
-    if state in {"53100", "53200"}:
+    if state == "53100":
         return TaskFault("disk_full", what, way_out="give the database's host more room, or load a smaller population")
     if state == "25001":
         return TaskFault("invalid", what, way_out="put the statement under `after`, which runs outside a transaction")

@@ -35,6 +35,7 @@ from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql.populate import LoadConnection, MysqlLoader
 from proveout.agent.engines.oracle.populate import OracleLoader
 from proveout.agent.engines.postgres.populate import PostgresLoader
+from proveout.agent.engines.postgres.populate import fault as postgres_fault
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.agent.load import populate_jobs
@@ -467,6 +468,11 @@ async def test_a_server_that_is_gone_gives_an_error_and_a_warning(database: str,
     ((level, text),) = task_context.logs
     assert level == "warning"
     assert "half loaded" in text
+
+
+def test_a_server_that_lacks_memory_has_no_full_disk() -> None:
+    errors = {psycopg.errors.DiskFull: "disk_full", psycopg.errors.OutOfMemory: "fault"}
+    assert {kind: postgres_fault("load", kind("out of it")).code for kind in errors} == errors
 
 
 def test_counting_the_rows_on_a_lost_connection_is_a_fault(database: str) -> None:
