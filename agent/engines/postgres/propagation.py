@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 import time
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -117,8 +118,12 @@ async def _opened(spec: LinkSystems, purpose: str) -> AsyncIterator[LinkEnds]:
 
 
 def link_name(source: str, sink: str) -> str:
-    """The name of publication, subscription and slot: of letters, digits and underscores, at most 63."""
-    return re.sub(r"[^a-z0-9_]", "_", f"proveout_{source}_{sink}".lower())[:NAME_MAX]
+    """The name of publication, subscription and slot: of letters, digits and underscores, at most 63; with a checksum
+    where those of the systems have others, or more, so that no two links have the same."""
+    whole = f"proveout_{source}_{sink}"
+    name = re.sub(r"[^a-z0-9_]", "_", whole.lower())
+    is_whole = name == whole and len(name) <= NAME_MAX
+    return name if is_whole else f"{name[: NAME_MAX - 9]}_{zlib.crc32(whole.encode()):08x}"
 
 
 def tables_of(workload: Workload) -> tuple[str, ...]:

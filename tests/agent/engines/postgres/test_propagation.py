@@ -4,6 +4,7 @@ detected."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -37,6 +38,20 @@ NAME = link_name("cache", "backend")
 MOVE = "UPDATE subscriber SET vlr_location = vlr_location + 1"
 MOVED = "SELECT sum(vlr_location) FROM subscriber"
 LINKS = "SELECT count(*) FROM pg_subscription"
+
+
+def test_no_two_links_have_one_name() -> None:
+    """The second link of a sink took the place of the first."""
+    ends = [
+        ("cache", "hub"),
+        ("cache-1", "hub"),
+        ("cache_1", "hub"),
+        ("Cache_1", "hub"),
+        *((f"{'x' * 60}{n}", "hub") for n in "ab"),
+    ]
+    names = [link_name(*pair) for pair in ends]
+    assert len({*names}) == len(ends) and max(map(len, names)) <= 63 and names[0] == "proveout_cache_hub"
+    assert all(re.fullmatch(r"[a-z0-9_]+", name) for name in names)
 
 
 def as_owner(end: Endpoint) -> Endpoint:
