@@ -277,7 +277,7 @@ ODD_ONES = Population(
 )
 
 
-def test_names_in_capital_letters_are_those_that_postgres_makes_of_them(database: str) -> None:
+def test_names_in_capital_letters_are_folded_as_postgres_folds_them(database: str) -> None:
     """`kind: sql` names tables and columns as its CREATE TABLE does: without quotes in any letters, or with them."""
     table = replace(ODD, name="Odd", columns=(("Id", "any"), ("Word", "any"), ("Order", "any"), ("part", "any")))
     made = 'CREATE TABLE Odd (Id int PRIMARY KEY, WORD text, "Order" text, part float)'
