@@ -61,8 +61,14 @@ def garbled(program: str, why: str) -> TaskFault:
     return TaskFault("fault", f"cannot parse the output of {program}: {why}", way_out=way_out)
 
 
+COUNT_END = 2**53
+"""From here on coordinators take no count."""
+
+
 def load_of(ok: int, response: Histogram = _EMPTY, failed: int = 0) -> TransactionLoad:
-    """The transactions of a window or a second, in the only type that a program has."""
+    """The transactions of a window or a second, in the only type that a program has. NoValue for impossible numbers."""
+    if max(ok, failed, sum(response.counts)) >= COUNT_END or min(response.counts, default=0) < 0:
+        raise NoValue("its number of transactions is impossible")
     errors = (("failed", failed),) if failed else ()
     counts = TransactionCounts(name=TRANSACTION, ok=ok, errors=errors)
     return TransactionLoad(counts=counts, response=response, service=response, ended=ok)
@@ -150,7 +156,7 @@ def sysbench(output: str, t0_ns: int, start_ns: int) -> Measured:
             load=load_of(ok, _bins(bins, numbers), int(numbers["errors"])),
             seconds=tuple(_reported(output, t0_ns, start_ns)),
         )
-    except (ValueError, OverflowError) as error:
+    except (ValueError, OverflowError, NoValue) as error:
         raise garbled("sysbench", str(error)) from None
 
 

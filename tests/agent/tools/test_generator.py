@@ -424,6 +424,12 @@ def test_a_summary() -> None:
         ("no numbers", {"output": "json", "metrics": {"tps": {}}}, "not JSON"),
         ("errors: 1\n", {"output": "pairs", "metrics": {"tps": {}}}, "no column 'tps'"),
         ("tps: -1\n", {"output": "pairs", "metrics": {"tps": {}}}, "negative"),
+        (
+            "tps: 1e200\n",
+            {"output": "pairs", "metrics": {"tps": {}}},
+            "client: its number of transactions is impossible",
+        ),
+        (LOG.replace("400", "1e200"), {"output": log()}, "client: its number of transactions is impossible"),
     ],
 )
 def test_another_output_is_a_fault(text: str, parameters: dict[str, Any], words: str) -> None:
