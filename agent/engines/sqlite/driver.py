@@ -155,9 +155,11 @@ class SqliteSession:
             if prepared.reads:
                 rows = self._rows = self._execute(prepared.text, arguments).fetchall()
                 self.count = len(rows)
-            else:
+            elif prepared.counts:
                 self._execute(prepared.text, arguments)
-                self.count = self._changes() if prepared.counts else 0
+                self.count = self._changes()
+            else:  # EXPLAIN and PRAGMA have rows
+                self.count = len(self._execute(prepared.text, arguments).fetchall())
         except ERRORS as error:
             raise _failure(error, prepared.statement) from None
 

@@ -111,7 +111,7 @@ def test_a_command_of_postgres_without_a_count_counts_its_rows(filled: Subject) 
 @pytest.mark.parametrize("subject", ["sqlite", "duckdb"], indirect=True)
 @pytest.mark.parametrize("text", ["EXPLAIN SELECT word FROM item WHERE id = $1", "/* its plan */ explain SELECT $1"])
 def test_a_statement_that_explains_another_is_executed(filled: Subject, text: str) -> None:
-    assert filled.execute(filled.open(), filled.statement(text, int), 1).rows()
+    assert filled.execute(filled.open(), filled.statement(text, int, reads=False), 1).count > 0
 
 
 @on_postgres
