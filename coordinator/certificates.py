@@ -304,12 +304,15 @@ class Ledger:
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             directory.chmod(0o700)
-            replace_file(directory / "ca.key", authority.key_pem.encode())
             replace_file(directory / "ca.pem", authority.pem, 0o644)
+            made = cls(directory, authority)
+            made._db.execute("DELETE FROM validity")
+            made._db.execute("INSERT INTO validity VALUES (?)", (round(validity.total_seconds()),))
+            replace_file(directory / "ca.key", authority.key_pem.encode())  # last: there is an authority with it
         except OSError as error:
             raise PkiError(f"cannot write there: {error.strerror}", where=str(directory)) from error
-        made = cls(directory, authority)
-        made._db.execute("INSERT INTO validity VALUES (?)", (round(validity.total_seconds()),))
+        except sqlite3.Error as error:
+            raise _unusable(directory, error) from error
         return made
 
     @classmethod
@@ -426,11 +429,12 @@ class Ledger:
 
         Rewrites the file `denied`. PkiError when no member has that name.
         """
+        serial = who.lower().replace(":", "").lstrip("0")  # also as openssl writes it
         with self._transaction():  # what is issued meanwhile, by a renewal, waits and is refused
             wanted = [
                 issued
                 for issued in self.issued()
-                if issued.revoked_unix_s is None and who in (issued.member.name, f"{issued.serial:x}")
+                if issued.revoked_unix_s is None and (who == issued.member.name or serial == f"{issued.serial:x}")
             ]
             if not wanted:
                 raise PkiError(
@@ -440,7 +444,7 @@ class Ledger:
             for issued in wanted:
                 query = "UPDATE issued SET revoked_unix_s = ? WHERE serial = ?"
                 self._db.execute(query, (round(time.time()), f"{issued.serial:x}"))
-        replace_file(self.directory / DENIED, denied_text(self.denied()).encode(), 0o644)
+            replace_file(self.directory / DENIED, denied_text(self.denied()).encode(), 0o644)
         return tuple(wanted)
 
     def denied(self) -> frozenset[int]:

@@ -222,6 +222,8 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
                 line = _line(raw)
                 if line is None or not raw.endswith(b"\n"):
                     raise AuditFault("not a line of an audit log", where=f"{path}:{number}")
+                if raw != json_line(line):  # the hash is of what it means: a key that is there twice has one value
+                    raise AuditFault("this line was changed", where=f"{path}:{number}")
                 yield line
     except OSError as error:
         raise AuditFault(f"cannot read the log: {error.strerror}", where=str(path)) from error

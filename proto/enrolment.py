@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import NameOID
 
-from proveout.core.errors import ProveoutError
+from proveout.core.errors import ProveoutError, one_line
 from proveout.core.json_data import json_line
 from proveout.proto.signing import AUTHORITY, DENIED, Shown, client_context, denied_text, replace_file
 
@@ -134,10 +134,13 @@ async def renew(directory: Path, role: str, now: datetime.datetime | None = None
     address = authority_of(directory)
     moment = now or datetime.datetime.now(datetime.UTC)
     parts = dict(zip(("tls", "sign"), parts_of(role), strict=False))
-    shown = (Shown.read((directory / f"{part}.pem").read_bytes()) for part in parts.values())
-    if address is None or not any(one.due(moment) for one in shown):
-        return False
-    csr = {use: _csr(_read_key(directory / f"{part}.key")) for use, part in parts.items()}
+    try:
+        shown = (Shown.read((directory / f"{part}.pem").read_bytes()) for part in parts.values())
+        if address is None or not any(one.due(moment) for one in shown):
+            return False
+        csr = {use: _csr(_read_key(directory / f"{part}.key")) for use, part in parts.items()}
+    except (OSError, ValueError, TypeError) as error:  # TypeError: a key with a password
+        raise _unreadable(directory, error) from error
     answer = await _ask(address, _context(directory, role), {"do": "renew", "csr": csr})
     try:
         for use, part in parts.items():
@@ -176,10 +179,14 @@ def authority_of(directory: Path) -> str | None:
 
 def _context(directory: Path, role: str) -> ssl.SSLContext:
     try:
-        files = [(directory / name).read_bytes() for name in ("ca.pem", f"{role}.pem", f"{role}.key")]
-    except OSError as error:
-        raise EnrolmentError(f"cannot read {error.filename}: {error.strerror}", where=str(directory)) from error
-    return client_context(*files)
+        return client_context(*((directory / name).read_bytes() for name in ("ca.pem", f"{role}.pem", f"{role}.key")))
+    except (OSError, ValueError) as error:
+        raise _unreadable(directory, error) from error
+
+
+def _unreadable(directory: Path, error: Exception) -> EnrolmentError:
+    what = f"its certificates and keys cannot be read: {one_line(error)}"
+    return EnrolmentError(what, where=str(directory), way_out="Enrol it again, in a new directory.")
 
 
 async def _ask(address: str, context: ssl.SSLContext, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -290,11 +297,16 @@ class _Line:
         return answer
 
     async def read(self) -> dict[str, Any]:
-        unreadable = EnrolmentError("the authority gave no answer that can be read", where=self._address)
+        unreadable = EnrolmentError(
+            "the authority gave no answer that can be read",
+            where=self._address,
+            way_out="It answers nothing to a certificate that has ended, or that is of another authority: enrol again "
+            "then, in a new directory.",
+        )
         try:
             async with asyncio.timeout(ANSWER_S):
                 answer = json.loads(await self._reader.readline())
-        except (OSError, TimeoutError, ValueError) as error:
+        except (OSError, TimeoutError, ValueError, RecursionError) as error:
             raise unreadable from error
         if not isinstance(answer, dict):
             raise unreadable

@@ -208,7 +208,7 @@ class Signer:
     def __init__(self, key: bytes) -> None:
         try:
             private = serialization.load_pem_private_key(key, password=None)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:  # TypeError: a key with a password
             raise ProveoutError("signer.key cannot be read", way_out="Issue the coordinator's files again.") from error
         if not isinstance(private, ed25519.Ed25519PrivateKey):
             raise ProveoutError("signer.key is of another kind", way_out="Issue the coordinator's files again.")

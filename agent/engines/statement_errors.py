@@ -227,7 +227,7 @@ DUCKDB = StatementRules(
         r"(IOException|FatalException|InternalException|OutOfMemoryException|ConnectionException|"
         r"SerializationException|TransactionException|InterruptException|DUCKDB_FULL) "
     ),
-    columns="SELECT column_name, data_type FROM information_schema.columns WHERE table_name = '{table}'",
+    columns="SELECT column_name, data_type FROM information_schema.columns WHERE lower(table_name) = lower('{table}')",
     keys=(
         "SELECT k.table_name, c.column_name, c.data_type, "
         "CASE k.constraint_type WHEN 'PRIMARY KEY' THEN 'primary' ELSE 'foreign' END "

@@ -84,7 +84,7 @@ def _check(identity: Identity, directory: Path) -> None:
         if shown == own:
             return
         reason = "agent.key is not the key of agent.pem"
-    except ValueError as error:
+    except (ValueError, TypeError) as error:  # TypeError: a key with a password
         reason = f"agent.pem or agent.key cannot be read: {error}"
     raise ProveoutError(reason, where=str(directory), way_out="Enrol the agent again, or issue its files again.")
 

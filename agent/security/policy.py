@@ -557,7 +557,8 @@ class Policy:
             return self._denied("tools", f"the program {path}", f"{{path: {path}, arguments: [{listed}]{why}}}")
         if any(all(tool.takes(argument) for argument in arguments) for tool in known):
             return ALLOWED
-        wrong = next(word for word in arguments if not any(tool.takes(word) for tool in known) or len(known) > 1)
+        nearest = max(known, key=lambda tool: sum(map(tool.takes, arguments)))
+        wrong = next(word for word in arguments if not nearest.takes(word))
         if any(tool.lists(wrong) and not tool.takes(wrong) for tool in known):
             what = f"the argument {wrong!r} of {path}, which is not a known argument of it,"
             line = f'{{path: {path}, arguments: […], i_know: "why plans may give it any"}}'
@@ -652,7 +653,9 @@ NOTHING = Policy()
 
 def yaml_text(text: str) -> str:
     """A text as a scalar of YAML in a list on one line."""
-    plain = re.fullmatch(r"[A-Za-z_/.=-][A-Za-z0-9_/.=+-]*", text) and text not in {"true", "false", "null", "-", "."}
+    form = r"(?!-?\.?\d|-?\.(?:inf|nan)$)[a-z_/.=-][a-z0-9_/.=+-]*"
+    words = {"true", "false", "null", "yes", "no", "on", "off", "-", "."}
+    plain = re.fullmatch(form, text, re.IGNORECASE | re.ASCII) and text.lower() not in words
     return text if plain else "'" + text.replace("'", "''") + "'"
 
 
@@ -660,7 +663,7 @@ def command_line(path: str, arguments: Iterable[str]) -> str:
     """The entry of `commands` for a program with these arguments."""
     listed = tuple(dict.fromkeys(arguments))
     why = ', i_know: "why plans may give it these"' if any(map(has_wildcard, listed)) else ""
-    return f"{{path: {path}, arguments: [{', '.join(map(yaml_text, listed))}]{why}}}"
+    return f"{{path: {yaml_text(path)}, arguments: [{', '.join(map(yaml_text, listed))}]{why}}}"
 
 
 def is_plain_path(path: str) -> bool:

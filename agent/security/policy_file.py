@@ -292,9 +292,10 @@ class PolicyEntry(Strict):
 
     def widened(self) -> tuple[tuple[str, str], ...]:
         """The entries with a reason, and their reasons."""
-        listed: list[PathEntry | ToolEntry | CommandEntry] = [*self.paths, *self.tools, *self.commands]
         entries: list[tuple[str, str | None]] = [
-            *((one.path, one.i_know) for one in listed),
+            *((one.path, one.i_know) for one in self.paths),
+            *((_words(one), one.i_know) for one in self.tools),
+            *((_words(one), one.i_know) for one in self.commands),
             *((" ".join(one.run), one.i_know) for one in self.validators.values()),
             *((one.match, one.i_know) for one in self.udev.devices),
             *(("reboot", one.i_know) for one in (self.reboot,) if one),
@@ -401,8 +402,8 @@ def describe(found: Policy) -> str:
         ("units", found.units),
         ("files in", found.paths),
         ("devices", found.devices),
-        ("programs", [" ".join((tool.path, *tool.arguments)) for tool in found.tools]),
-        ("commands", [" ".join((tool.path, *tool.arguments)) for tool in found.commands]),
+        ("programs", [*map(_words, found.tools)]),
+        ("commands", [*map(_words, found.commands)]),
         ("validators", [f"{name} ({' '.join(argv)})" for name, argv in found.validators]),
         ("udev rules for", [*found.udev_devices, *(f"links in /dev/{folder}" for folder in found.udev_links)]),
         ("destroying data", ["yes"] if found.destructive else []),
@@ -425,12 +426,16 @@ def describe(found: Policy) -> str:
     return "\n".join(lines)
 
 
+def _words(program: Tool | ToolEntry | CommandEntry) -> str:
+    return " ".join((program.path, *program.arguments))
+
+
 def _consequence(what: str, found: Policy) -> str:
     """The permission that an entry with a reason gives to plans."""
-    tool = next((one for one in (*found.tools, *found.commands) if one.path == what), None)
+    tool = next((one for one in (*found.tools, *found.commands) if _words(one) == what), None)
     if tool is not None:
         user = "the agent's own" if tool.privileged or tool in found.tools else "the unprivileged"
-        given = f"any arguments that match {', '.join(tool.arguments)}" if tool.arguments else "no arguments"
+        given = "any arguments that match these" if tool.arguments else "no arguments"
         return f"plans start it as {user} user, with {given}"
     if what in found.paths:
         return "plans write files of any name and content below it, for every program that reads them"

@@ -42,8 +42,8 @@ UNITS_OF_THE_HOST = (
 )
 """Units whose start or stop blocks logins or shuts the host down, and the agent's own. Source: systemd.special(7)."""
 
-OWN_FOLDERS = ("/etc/proveout", "/var/lib/proveout")
-"""The agent's certificates, its policy and its journal."""
+OWN_FOLDERS = ("/etc/proveout", "/opt/proveout", "/var/lib/proveout")
+"""The agent's certificates, its policy, the program that `proveout deploy` installs, and its journal."""
 
 ROOT_EQUIVALENT_PATHS = (
     "/bin",

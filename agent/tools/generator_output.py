@@ -61,8 +61,14 @@ def garbled(program: str, why: str) -> TaskFault:
     return TaskFault("fault", f"cannot parse the output of {program}: {why}", way_out=way_out)
 
 
+COUNT_END = 2**53
+"""From here on coordinators take no count."""
+
+
 def load_of(ok: int, response: Histogram = _EMPTY, failed: int = 0) -> TransactionLoad:
-    """The transactions of a window or a second, in the only type that a program has."""
+    """The transactions of a window or a second, in the only type that a program has. NoValue for impossible numbers."""
+    if max(ok, failed, sum(response.counts)) >= COUNT_END or min(response.counts, default=0) < 0:
+        raise NoValue("its number of transactions is impossible")
     errors = (("failed", failed),) if failed else ()
     counts = TransactionCounts(name=TRANSACTION, ok=ok, errors=errors)
     return TransactionLoad(counts=counts, response=response, service=response, ended=ok)
@@ -116,7 +122,8 @@ def _seconds(
     measured_s = windows.measured_to_s
     seconds = int(np.ceil(measured_s))
     order = np.argsort(after_ns)
-    begins = np.searchsorted(after_ns, np.arange(seconds + 1) * 1_000_000_000, sorter=order)
+    edges = np.minimum(np.arange(seconds + 1) * 1_000_000_000, round(measured_s * 1e9))
+    begins = np.searchsorted(after_ns, edges, sorter=order)
     for second in range(seconds):
         chosen = took_ns[order[begins[second] : begins[second + 1]]]
         yield LoadSecond(
@@ -149,7 +156,7 @@ def sysbench(output: str, t0_ns: int, start_ns: int) -> Measured:
             load=load_of(ok, _bins(bins, numbers), int(numbers["errors"])),
             seconds=tuple(_reported(output, t0_ns, start_ns)),
         )
-    except (ValueError, OverflowError) as error:
+    except (ValueError, OverflowError, NoValue) as error:
         raise garbled("sysbench", str(error)) from None
 
 
@@ -287,12 +294,14 @@ def _logged(
 
 
 def _declared_seconds(intervals: Sequence[Interval], windows: Windows, t0_ns: int) -> Iterator[LoadSecond]:
-    """Intervals of about one second as seconds; a log of longer ones has none."""
+    """Intervals of about one second as seconds, each with a number of its own; a log of longer ones has none."""
+    second = -1
     for one in intervals:
         if not 0.5 <= one.end_s - one.start_s <= 1.5 or one.middle_s < 0.0:
             continue
+        second = max(round(one.start_s), second + 1)
         yield LoadSecond(
-            second=max(round(one.start_s), 0),
+            second=second,
             window="measure" if one.middle_s >= windows.ramp_up_s else "ramp_up",
             start_ns=t0_ns + round(one.start_s * 1e9),
             duration_s=one.end_s - one.start_s,

@@ -145,9 +145,9 @@ def link(release: str) -> None:
 
 
 def linked() -> str:
-    """The release that `current` leads to; "" when there is none."""
+    """The release that `current` leads to; "" when there is none, or its program is gone."""
     try:
-        return CURRENT.readlink().name
+        return CURRENT.readlink().name if (CURRENT / "bin/proveout").exists() else ""
     except OSError:
         return ""
 
@@ -459,7 +459,7 @@ class Host:
             "unit": read_text(UNIT),
             "example": read_text(EXAMPLE),
             "record": record,
-            "running": bool(record) and is_running(record["mode"]),
+            "running": bool(record and linked()) and is_running(record["mode"]),
         }
         self.change = {"format": FORMAT, "release": release, "made": [], "before": before}
         if not HOME.exists():

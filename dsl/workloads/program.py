@@ -206,6 +206,8 @@ class Program(Strict):
                 yield "no argument has {threads}, so the program does not follow the rungs of a stage"
             if not fields & {"seconds", "measure_s", "measure_min"}:
                 yield "no argument has {seconds} or {measure_s}, so the program does not follow the windows of a stage"
+        if self.output == "pgbench" and any(word.startswith("--sampling-rate") for word in self.argv):
+            yield "`--sampling-rate` leaves transactions out of the log of pgbench, which is counted: leave it out"
         if "seconds" in fields and fields & {"measure_s", "measure_min"}:
             yield "{seconds} and {measure_s} exclude each other: the windows are proveout's, or the program's own"
         if bool(self.range) != bool(fields & {"range_from", "range_to"}):

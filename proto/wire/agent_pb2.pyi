@@ -1551,7 +1551,7 @@ class Hello(_message.Message):
     signer: _builtins.str
     """certificate (PEM) of who signs the tasks of this session"""
     audit: _builtins.str
-    """head of the run's audit log, hex; "" without one"""
+    """head of the run's audit log, `LOG/NUMBER/HASH`; "" without one"""
     gather_s: _builtins.float
     """samples may wait so long to go as one message, s, 0 to the lease; 0: each goes at once"""
     def __init__(
@@ -1751,7 +1751,7 @@ class Welcome(_message.Message):
     session: _builtins.str
     """the same again after a reconnect: the tasks have gone on meanwhile; else they have ended"""
     audit: _builtins.str
-    """head of the agent's audit log, hex; "" if it cannot be read"""
+    """head of the agent's audit log, `LOG/NUMBER/HASH`; "" if it cannot be read"""
     @_builtins.property
     def facts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedValue]:
         """facts of the machine (name, value), sorted by name"""

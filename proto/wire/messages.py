@@ -55,7 +55,7 @@ class Hello:
     protocol: int = PROTOCOL_VERSION  # version of this protocol; an agent of another one answers Refused
     version: str = ""  # release of proveout, for messages
     signer: str = field(default="", repr=False)  # certificate (PEM) of who signs the tasks of this session
-    audit: str = ""  # head of the run's audit log, hex; "" without one
+    audit: str = ""  # head of the run's audit log, `LOG/NUMBER/HASH`; "" without one
     gather_s: float = 0.0  # samples may wait so long to go as one message, s, 0 to the lease; 0: each goes at once
 
 
@@ -120,7 +120,7 @@ class Welcome:
     cores: int  # number of CPUs that the agent may use
     facts: tuple[tuple[str, Value], ...] = ()  # facts of the machine (name, value), sorted by name
     session: str = ""  # the same again after a reconnect: the tasks have gone on meanwhile; else they have ended
-    audit: str = ""  # head of the agent's audit log, hex; "" if it cannot be read
+    audit: str = ""  # head of the agent's audit log, `LOG/NUMBER/HASH`; "" if it cannot be read
 
 
 @record

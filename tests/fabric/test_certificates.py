@@ -14,18 +14,20 @@ from typing import Any, cast
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from eventually import eventually_async
 from fabric_bench import Line, Permanent, Proxy, issued, task
 
-from proveout.agent.security.authz import roles_of
+from proveout.agent.security.authz import read_identity, roles_of
 from proveout.cli import execute
 from proveout.coordinator import certificates
 from proveout.coordinator.certificates import AuthorityServer, Credentials, Ledger, Member, PkiError
 from proveout.coordinator.deploy import deployment
 from proveout.coordinator.deploy.deployment import Order
 from proveout.coordinator.deploy.ssh_connection import Target
+from proveout.core.errors import ProveoutError
 from proveout.proto import enrolment
-from proveout.proto.signing import Shown
+from proveout.proto.signing import Shown, Signer
 from proveout.proto.wire.messages import TaskDone
 
 
@@ -175,6 +177,24 @@ async def test_a_renewal_and_an_enrolment_that_a_full_disk_ended_can_be_repeated
         assert (
             await enrolment.enrol(address, ledger.fingerprint, ledger.invite(LEAD), tmp_path / "new") == "coordinator"
         )
+
+
+async def test_keys_with_a_password_and_damaged_certificates_are_named(home: Path) -> None:
+    for name in ("coordinator.key", "signer.key"):
+        key = serialization.load_pem_private_key((home / name).read_bytes(), None)
+        form, lock = serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"a password")
+        (home / name).write_bytes(key.private_bytes(serialization.Encoding.PEM, form, lock))
+    with pytest.raises(enrolment.EnrolmentError, match="cannot be read: Password was not given"):
+        await enrolment.renew(home, "coordinator")
+    with pytest.raises(ProveoutError, match=r"signer.key cannot be read"):
+        Signer((home / "signer.key").read_bytes())
+    for ending in ("pem", "key"):
+        (home / f"coordinator.{ending}").rename(home / f"agent.{ending}")
+    with pytest.raises(ProveoutError, match=r"agent.key cannot be read: Password was not given"):
+        read_identity(home)
+    (home / "agent.pem").write_text("no certificate")
+    with pytest.raises(enrolment.EnrolmentError, match="cannot be read: Unable to load PEM"):
+        await enrolment.renew(home, "agent")
 
 
 async def test_one_warning_when_certificates_are_due_and_the_authority_is_unreachable(

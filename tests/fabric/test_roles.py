@@ -318,6 +318,17 @@ async def test_what_does_not_enrol(lab: tuple[Ledger, str], tmp_path: Path, monk
         await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "c")
 
 
+@pytest.mark.parametrize("answer", [b"", b"[]\n", b"[" * 60_000 + b"\n"], ids=["nothing", "list", "deep"])
+async def test_an_answer_that_is_none_is_reported(answer: bytes) -> None:
+    """Nothing is what TLS 1.3 leaves of a certificate that the authority refuses."""
+    line = enrolment._Line("lead:7444", ssl.create_default_context())
+    line._reader = asyncio.StreamReader(limit=enrolment.LINE_MAX)
+    line._reader.feed_data(answer)
+    line._reader.feed_eof()
+    with pytest.raises(enrolment.EnrolmentError, match=r"no answer that can be read\n.* a certificate that has ended"):
+        await line.read()
+
+
 async def test_a_token_enrols_one_member_only(lab: tuple[Ledger, str], tmp_path: Path) -> None:
     ledger, address = lab
     token = ledger.invite(DB1)
@@ -414,6 +425,18 @@ def test_a_certificate_that_is_renewed_during_its_revocation_is_revoked(
     assert all(one.revoked_unix_s is not None for one in ledger.issued())
 
 
+def test_a_revocation_whose_file_cannot_be_written_can_be_repeated(tmp_path: Path) -> None:
+    """The second one found nothing to revoke, and the file was never written."""
+    ledger = Ledger.create(tmp_path)
+    ledger.issue(DB1, {"tls": ec.generate_private_key(ec.SECP256R1()).public_key()})
+    (tmp_path / DENIED).mkdir()
+    with pytest.raises(IsADirectoryError):
+        ledger.revoke("db1")
+    (tmp_path / DENIED).rmdir()
+    (one,) = ledger.revoke(ledger.issued()[0].serial.to_bytes(20).hex(":").upper())  # as openssl writes it
+    assert (tmp_path / DENIED).read_text() == f"{one.serial:x}\n"
+
+
 @pytest.mark.parametrize(
     ("member", "message"),
     [
@@ -435,8 +458,24 @@ def test_invalid_members_are_refused(member: Member, message: str, tmp_path: Pat
     ledger.close()
 
 
-def test_an_authority_is_created_once_and_its_files_are_private(tmp_path: Path) -> None:
+def test_an_authority_is_created_once_and_its_files_are_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, full = certificates.replace_file, ["ca.pem", "ca.key"]
+
+    def until_full(path: Path, *what: Any) -> None:
+        if path.name in full[:1]:
+            raise OSError(28, "No space left on device")
+        write(path, *what)
+
+    monkeypatch.setattr(certificates, "replace_file", until_full)
+    while full:
+        with pytest.raises(certificates.PkiError, match="cannot write there: No space"):
+            Ledger.create(tmp_path / "a", datetime.timedelta(days=1))
+        full.pop(0)
     Ledger.create(tmp_path / "a").close()
+    with contextlib.closing(Ledger.open(tmp_path / "a")) as ledger:
+        assert ledger.authority.validity == certificates.VALIDITY
     assert {path.name: path.stat().st_mode & 0o077 for path in (tmp_path / "a").iterdir() if path.name != "ca.pem"} == {
         "ca.key": 0,
         "ledger.sqlite": 0,

@@ -212,7 +212,7 @@ class DuckdbSession:
         if prepared.statement.reads:
             self._rows, self.count = rows, len(rows)
         else:
-            self.count = rows[0][0] if rows and isinstance(rows[0][0], int) else 0
+            self.count = rows[0][0] if rows and isinstance(rows[0][0], int) else len(rows)  # of EXPLAIN its rows
 
     def rows(self) -> list[Row]:
         """The rows of the last reading statement; decimals as float, dates and times as text."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
@@ -182,13 +184,9 @@ class EmbeddedDuckdb(DatabaseFile):
             provisioned=True,
         )
 
-    def create(self) -> None:
+    def create(self, file: Path) -> None:
         """Make the file; TaskFault `refused` quotes DuckDB."""
-        try:
-            self.fold()
-        except TaskFault:
-            self.file.unlink(missing_ok=True)
-            raise
+        checkpoint_file(replace(self.endpoint(), dsn=settings.join_dsn(str(file), self.system.settings)))
 
     def fold(self) -> None:
         """Write the log back, and empty it."""

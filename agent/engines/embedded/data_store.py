@@ -307,8 +307,8 @@ class DatabaseFile(ABC):
         self.death: str | None = None
 
     @abstractmethod
-    def create(self) -> None:
-        """Make the file; nothing is left behind after a TaskFault."""
+    def create(self, file: Path) -> None:
+        """Make the database with its settings in a file. TaskFault."""
 
     @abstractmethod
     def fold(self) -> None:
@@ -342,13 +342,23 @@ class DatabaseFile(ABC):
 
     def _start(self) -> Endpoint:
         self.check_settings()
-        self.file.with_suffix(".partial").unlink(missing_ok=True)
+        partial = self.file.with_suffix(".partial")
+        self._remove(partial)
         self.fresh = not self.file.exists()
         if self.fresh:
-            self.create()
+            self._remove(self.file)  # a log without its file would be taken for one of the new file
+            try:
+                self.create(partial)
+                partial.rename(self.file)
+            finally:
+                self._remove(partial)
         elif is_used_up(self._folder):
             raise no_room(f"the file of system {self.system.name!r} cannot grow", self._folder)
         return self.endpoint()
+
+    def _remove(self, file: Path) -> None:
+        for ending in ("", *self.side_files):
+            Path(f"{file}{ending}").unlink(missing_ok=True)
 
     def _save(self) -> None:
         self.fold()

@@ -293,6 +293,8 @@ class EmbeddedServer(ABC, Generic[G]):
 
     def _prepare_data(self) -> None:
         self._await_ended()
+        for copy in self._store.glob("*.partial"):  # that was killed
+            shutil.rmtree(copy, ignore_errors=True)
         self._finish_restore()
         self._before_data()
         if not self.data.is_dir():

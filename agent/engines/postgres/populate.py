@@ -154,7 +154,7 @@ class PostgresLoader(TableLoader):
         return as_faults(psycopg.Error, partial(fault, what))
 
     def _quoted(self, table: str) -> str:
-        return sql.Identifier(table).as_string()
+        return sql.Identifier(table.lower()).as_string()  # as it is made: without quotes
 
     def _at_once(self) -> AbstractContextManager[object]:
         """Also when this process is killed: a table without its comment would be taken for another owner's."""
@@ -168,10 +168,12 @@ class PostgresLoader(TableLoader):
             yield
 
     def _sent(self, table: Table, first: int, count: int) -> Iterator[int]:
-        names = sql.SQL(", ").join(sql.Identifier(name) for name, _ in table.columns)
+        made = " ".join(self._population.before[self.DIALECT])
+        columns = (name if f'"{name}"' in made else name.lower() for name, _ in table.columns)
+        names = sql.SQL(", ").join(map(sql.Identifier, columns))
         chunks = self._chunks.setdefault(table.name, Chunks(table))
         copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT {})").format(
-            sql.Identifier(table.name), names, sql.SQL(chunks.format)
+            sql.Identifier(table.name.lower()), names, sql.SQL(chunks.format)
         )
         with self._connection.cursor() as cursor, cursor.copy(copy) as stream:
             stream.write(chunks.header)
@@ -192,7 +194,7 @@ def fault(doing: str, error: psycopg.Error) -> TaskFault:
     what = f"cannot {doing}: {words}" + (f" (SQLSTATE {state})" if state else "")
     if state.startswith("28") or state == "42501":
         return TaskFault("refused", what, way_out="grant the user of the system's dsn what the load needs")
-    if state in {"53100", "53200"}:
+    if state == "53100":
         return TaskFault("disk_full", what, way_out="give the database's host more room, or load a smaller population")
     if state == "25001":
         return TaskFault("invalid", what, way_out="put the statement under `after`, which runs outside a transaction")

@@ -118,14 +118,16 @@ async def _opened(spec: LinkSystems, purpose: str) -> AsyncIterator[LinkEnds]:
 
 
 def link_name(source: str, sink: str) -> str:
-    """The name of publication, subscription and slot: of letters, digits and underscores, at most 63; a number of the
-    whole is the end of one that is cut."""
-    name = re.sub(r"[^a-z0-9_]", "_", f"proveout_{source}_{sink}".lower())
-    return name if len(name) <= NAME_MAX else f"{name[: NAME_MAX - 9]}_{zlib.crc32(name.encode()):08x}"
+    """The name of publication, subscription and slot: of letters, digits and underscores, at most 63; with a checksum
+    where those of the systems have others, or more, so that no two links have the same."""
+    whole = f"proveout_{source}_{sink}"
+    name = re.sub(r"[^a-z0-9_]", "_", whole.lower())
+    is_whole = name == whole and len(name) <= NAME_MAX
+    return name if is_whole else f"{name[: NAME_MAX - 9]}_{zlib.crc32(whole.encode()):08x}"
 
 
 def tables_of(workload: Workload) -> tuple[str, ...]:
-    return tuple(table.name for table in build(workload).population.tables)
+    return tuple(table.name.lower() for table in build(workload).population.tables)  # they are made without quotes
 
 
 # ---- link ----------------------------------------------------------------------------------------------------------

@@ -142,20 +142,24 @@ class SqliteSession:
     def prepare(self, statement: Statement) -> SqlitePrepared:
         """Compile it once, so that a mistake shows now."""
         text = placeholders(statement.text["sqlite"])
+        tokens = sql_text.scan(text, "sqlite")
+        explained = text if tokens[:1] and tokens[0].upper == "EXPLAIN" else f"EXPLAIN {text}"
         try:
-            self._cursor.execute(f"EXPLAIN {text}", (None,) * len(statement.arguments)).fetchall()
+            self._cursor.execute(explained, (None,) * len(statement.arguments)).fetchall()
         except apsw.Error as error:
-            raise _failure(error, statement, f"EXPLAIN {text}") from None
-        return SqlitePrepared(statement, text, statement.reads, sql_text.counts(sql_text.scan(text, "sqlite")))
+            raise _failure(error, statement, explained) from None
+        return SqlitePrepared(statement, text, statement.reads, sql_text.counts(tokens))
 
     def execute(self, prepared: SqlitePrepared, arguments: Sequence[Any]) -> None:
         try:
             if prepared.reads:
                 rows = self._rows = self._execute(prepared.text, arguments).fetchall()
                 self.count = len(rows)
-            else:
+            elif prepared.counts:
                 self._execute(prepared.text, arguments)
-                self.count = self._changes() if prepared.counts else 0
+                self.count = self._changes()
+            else:  # EXPLAIN and PRAGMA have rows
+                self.count = len(self._execute(prepared.text, arguments).fetchall())
         except ERRORS as error:
             raise _failure(error, prepared.statement) from None
 

@@ -10,7 +10,6 @@ that marks it, as tables of PostgreSQL have; only such tables are ever dropped. 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -24,15 +23,13 @@ from proveout.agent.engines.statement_errors import as_faults
 from proveout.agent.engines.table import COMMENT, TableLoader, column_names
 from proveout.agent.errors import TaskFault
 from proveout.core.directories import describe
+from proveout.dsl.workloads import sql_text
 from proveout.dsl.workloads.base import Population, Table
 
 CHUNK_UNITS = 2_000
 BUSY_MS = 10_000
 CHECKPOINT_PAGES = 16_384
 """The length of the log at which it is written back: seldom, as each time waits for the disk."""
-_CREATE = re.compile(
-    r"(\s*CREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?)(\w+|\"[^\"]+\"|`[^`]+`|\[[^\]]+\])", re.IGNORECASE
-)
 _MARK = f" /* {COMMENT} */"
 
 
@@ -90,10 +87,17 @@ class SqliteLoader(TableLoader):
 
 def marked(statement: str, names: Collection[str]) -> str:
     """A statement that creates one of the tables `names` (lower case), with the mark; another one as it is."""
-    found = _CREATE.match(statement)
-    if found is None or found[2].strip('"`[]').lower() not in names:
+    tokens = sql_text.scan(statement, "sqlite")
+    words = [token.upper for token in tokens]
+    if words[:2] != ["CREATE", "TABLE"]:
         return statement
-    return f"{found[0]}{_MARK}{statement[found.end() :]}"
+    at = 5 if words[2:5] == ["IF", "NOT", "EXISTS"] else 2
+    if [token.text for token in tokens[at + 1 : at + 2]] == ["."]:  # behind the name of the schema
+        at += 2
+    if at >= len(tokens) or tokens[at].name.lower() not in names:
+        return statement
+    end = tokens[at].start + len(tokens[at].text)
+    return f"{statement[:end]}{_MARK}{statement[end:]}"
 
 
 def fault(doing: str, error: apsw.Error, file: Path) -> TaskFault:

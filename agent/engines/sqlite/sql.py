@@ -63,7 +63,7 @@ def checkpoint_file(endpoint: Endpoint) -> None:
 def _run(connection: apsw.Connection, statement: str) -> int:
     before = connection.total_changes()
     rows = sum(1 for _ in connection.execute(statement))
-    return rows or connection.total_changes() - before
+    return rows or (connection.changes() if connection.total_changes() > before else 0)  # without those of triggers
 
 
 @contextmanager
@@ -238,7 +238,7 @@ class EmbeddedSqlite(DatabaseFile):
     """The file of one system."""
 
     suffix = ".sqlite"
-    side_files = ("-wal", "-shm")
+    side_files = ("-wal", "-shm", "-journal")
 
     def check_settings(self) -> None:
         """Refuse a setting that the file does not keep."""
@@ -259,19 +259,15 @@ class EmbeddedSqlite(DatabaseFile):
             provisioned=True,
         )
 
-    def create(self) -> None:
+    def create(self, file: Path) -> None:
         """Make the file with its settings; TaskFault `invalid` quotes SQLite."""
-        try:
-            with closing(open_file(str(self.file), make=True)) as connection, faults(self.file):
-                for name, value in self.system.settings:
-                    connection.pragma(name, value)
-                connection.execute("VACUUM")
-                for name, value in self.system.settings:
-                    _check_taken(connection, name, value)
-                connection.pragma("journal_mode", "wal")
-        except TaskFault:
-            self.file.unlink(missing_ok=True)
-            raise
+        with closing(open_file(str(file), make=True)) as connection, faults(file):
+            for name, value in self.system.settings:
+                connection.pragma(name, value)
+            connection.execute("VACUUM")
+            for name, value in self.system.settings:
+                _check_taken(connection, name, value)
+            connection.pragma("journal_mode", "wal")
 
     def fold(self) -> None:
         """Write the log back, and empty it."""

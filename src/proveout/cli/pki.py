@@ -212,16 +212,18 @@ def verify(
     Lines cut off the end show only against the log of another side, which notes how far this one was at each session;
     so does a log that was removed and restarted: the other side has never seen it.
     """
+    from proveout.core.numbers import count_of
     from proveout.proto.audit_log import verify as check
 
     found = check(log, against or ())
-    typer.echo(f"{log}: {found.head.number} lines, each follows from the one before")
+    typer.echo(f"{log}: {count_of(found.head.number, 'line')}, each follows from the one before")
     if not against:
         typer.echo(
             "this log alone cannot show whether lines are missing at its end: name the other side's log with --against"
         )
     else:
         typer.echo(
-            f"{found.seen_by_others} times another log has seen it, the last time at line {found.last_seen}: all agree"
+            f"{count_of(found.seen_by_others, 'time')} another log has seen it, the last time at line "
+            f"{found.last_seen}: all agree"
         )
         typer.echo(f"lines after {found.last_seen} are in this log only")

@@ -33,7 +33,7 @@ def report(
     *,
     runs_dir: RunsDir = RUNS,
     html: Annotated[Path | None, file_option("Write one HTML file that needs no network.")] = None,
-    text: Annotated[Path | None, file_option("Write all evidence and tables as text; `-` prints them.")] = None,
+    text: Annotated[Path | None, file_option("Write all evidence and tables as text.")] = None,
     markdown: Annotated[Path | None, file_option("Write a summary in Markdown.")] = None,
     csv: Annotated[Path | None, file_option("Write a row for each rung, repeat and transaction as CSV.")] = None,
     parquet: Annotated[Path | None, file_option("Write the same rows as parquet.")] = None,
@@ -57,7 +57,8 @@ def report(
     figures: Annotated[Path | None, file_option("Write every figure into this directory.", "DIR")] = None,
     form: Annotated[Format | None, typer.Option("--format", help="Of the figures [default: svg].")] = None,
 ) -> None:
-    """Report a run, finished or not. Without an option, write report.html into the run's directory.
+    """Report a run, finished or not. Without an option, write report.html into the run's directory. `-` in place of a
+    FILE prints what it would hold.
 
     A missing result.json is written as well when the run has ended.
     """
@@ -87,7 +88,11 @@ def report(
             typer.echo(result)
     for kind, path in wanted.items():
         if path is not None:
-            outputs.write_document(path, outputs.renderers(directory, more)[kind](results))
+            content = outputs.renderers(directory, more)[kind](results)
+            if str(path) == "-":
+                typer.echo(content, nl=False)
+                continue
+            outputs.write_document(path, content)
             typer.echo(str(path))
     if figures is not None:
         _export(results, directory, figures, form or "svg")

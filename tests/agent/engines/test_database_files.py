@@ -191,6 +191,32 @@ async def test_a_snapshot_without_room_leaves_the_file_its_own(
     assert sorted(file.name for file in path.parent.iterdir()) == ["data.sqlite", "snapshot.sqlite"]
 
 
+def test_the_rows_of_triggers_are_not_those_of_a_statement(tmp_path: Path) -> None:
+    change(path := tmp_path / "x.db", "CREATE TABLE t (n); CREATE TABLE log (n); INSERT INTO t VALUES (1), (2), (3)")
+    change(path, "CREATE TRIGGER noted AFTER DELETE ON t BEGIN INSERT INTO log VALUES (OLD.n); END")
+    texts = ("DELETE FROM t WHERE n < 3", "CREATE TABLE u (n)", "SELECT * FROM log", "DELETE FROM t WHERE n = 9")
+    assert sql.run_statements(endpoint(path), texts) == (2, 0, 2, 0)
+
+
+async def test_a_file_whose_making_was_cut_short_is_made_again(
+    task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken for a system that had been started before, and had another journal_mode."""
+    spec = StartSystem(system=system("sqlite", ("page_size", "8192")), data_root=str(tmp_path))
+
+    def cut(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sql, "_check_taken", cut)
+        with pytest.raises(KeyboardInterrupt):
+            sql.EmbeddedSqlite(spec.system, tmp_path)._start()
+    started = await handlers.start_system(task_context, spec)
+    assert started.fresh
+    assert change(Path(started.endpoint.dsn), "SELECT * FROM pragma_journal_mode, pragma_page_size") == [("wal", 8192)]
+    assert [file.name for file in Path(started.endpoint.dsn).parent.iterdir()] == ["data.sqlite"]
+
+
 def test_connections_leave_the_settings_of_the_file(file: Path) -> None:
     before = dump(file)
     session = SqliteDriver().connect(str(file))
@@ -312,6 +338,10 @@ def test_a_table_of_the_user_is_not_replaced_and_one_of_proveout_is(suffix: str,
 def test_only_the_tables_of_the_population_are_marked() -> None:
     assert marked('CREATE TABLE "Item" (id int)', {"item"}) == f'CREATE TABLE "Item" /* {COMMENT} */ (id int)'
     assert marked("CREATE TABLE item_log (id int)", {"item"}) == "CREATE TABLE item_log (id int)"
+    begun = "-- of the lab\n/* CREATE TABLE x */ create Table if not exists main.item"
+    assert marked(f"{begun}(id int)", {"item"}) == f"{begun} /* {COMMENT} */(id int)"
+    for other in ("CREATE TABLE", "CREATE INDEX item ON x (id)", "-- nothing"):
+        assert marked(other, {"item"}) == other
     assert marked("CREATE INDEX i ON item (id)", {"item"}) == "CREATE INDEX i ON item (id)"
 
 

@@ -35,6 +35,7 @@ from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql.populate import LoadConnection, MysqlLoader
 from proveout.agent.engines.oracle.populate import OracleLoader
 from proveout.agent.engines.postgres.populate import PostgresLoader
+from proveout.agent.engines.postgres.populate import fault as postgres_fault
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.agent.load import populate_jobs
@@ -276,6 +277,19 @@ ODD_ONES = Population(
 )
 
 
+def test_names_in_capital_letters_are_folded_as_postgres_folds_them(database: str) -> None:
+    """`kind: sql` names tables and columns as its CREATE TABLE does: without quotes in any letters, or with them."""
+    table = replace(ODD, name="Odd", columns=(("Id", "any"), ("Word", "any"), ("Order", "any"), ("part", "any")))
+    made = 'CREATE TABLE Odd (Id int PRIMARY KEY, WORD text, "Order" text, part float)'
+    after, drop = {"postgres": (("ANALYZE Odd",),)}, {"postgres": ("DROP TABLE IF EXISTS Odd",)}
+    population = replace(ODD_ONES, tables=(table,), before={"postgres": (made,)}, after=after, drop=drop)
+    for _ in range(2):
+        with contextlib.closing(PostgresLoader(database, population)) as loader:
+            loader.prepare()
+            assert loader.load(table, 1, len(WORDS), lambda _: None) == loader.count("Odd") == len(WORDS)
+            assert loader.table_exists("Odd")
+
+
 def load_odd(loader: MysqlLoader) -> None:
     progress: list[int] = []
     assert loader.load(ODD, 1, len(WORDS), progress.append) == len(WORDS) == sum(progress)
@@ -454,6 +468,11 @@ async def test_a_server_that_is_gone_gives_an_error_and_a_warning(database: str,
     ((level, text),) = task_context.logs
     assert level == "warning"
     assert "half loaded" in text
+
+
+def test_a_server_that_lacks_memory_has_no_full_disk() -> None:
+    errors = {psycopg.errors.DiskFull: "disk_full", psycopg.errors.OutOfMemory: "fault"}
+    assert {kind: postgres_fault("load", kind("out of it")).code for kind in errors} == errors
 
 
 def test_counting_the_rows_on_a_lost_connection_is_a_fault(database: str) -> None:

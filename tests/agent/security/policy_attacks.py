@@ -37,8 +37,8 @@ of known ones."""
 
 _NEVER_FOLDERS = """
 /etc/bash_completion.d /etc/cron.d /etc/docker /etc/libvirt/hooks /etc/perl /etc/proveout /etc/ssh /etc/sudoers.d
-/etc/systemd/system /home /home/lab/.ssh /home/lab/.config/systemd/user /root/.ssh /usr/bin /var/lib/dpkg
-/var/lib/dpkg/info /var/lib/proveout /var/spool/cron
+/etc/systemd/system /home /home/lab/.ssh /home/lab/.config/systemd/user /opt/proveout /root/.ssh /usr/bin
+/var/lib/dpkg /var/lib/dpkg/info /var/lib/proveout /var/spool/cron
 """
 NEVER_FOLDERS = tuple(_NEVER_FOLDERS.split())
 """Folders that no reason allows."""

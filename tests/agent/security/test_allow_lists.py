@@ -37,7 +37,7 @@ from proveout.agent.engines.postgres.installation import find_installation
 from proveout.agent.errors import TaskFault
 from proveout.agent.security import policy as security_policy
 from proveout.agent.security import policy_file
-from proveout.agent.security.policy import Policy, Tool
+from proveout.agent.security.policy import Policy, Tool, command_line
 from proveout.agent.tuning.host import Host
 from proveout.core.errors import ProveoutError
 from proveout.dsl.operations.facts import ABSENT, Facts, FileQuery
@@ -307,10 +307,20 @@ def test_commands_are_listed_with_their_arguments_apart_from_paths_and_tools(tmp
     for argv in (("stat", "-z"), ("df", "-l"), ("who", "-a"), ("/bin/stat",), ("stat", "--disk=../../etc")):
         with pytest.raises(TaskFault, match="not allowed"):
             policy.command(argv)
-    assert ("/opt/x/stat", "it reads") in policy.widened
+    assert ("/opt/x/stat --disk=*", "it reads") in policy.widened
     assert not policy.allows_path("/usr/bin/df")
     assert not policy.allows_tool(["/usr/bin/df", "-k"])
     assert "/usr/bin/df -k" in policy_file.describe(policy)
+
+
+def test_the_line_of_a_refusal_lists_what_was_refused(tmp_path: Path) -> None:
+    """Words that YAML takes for something else than a text are quoted in it."""
+    path, words = (
+        "/opt/a tool, 2/run",
+        ("-1", "-.5", ".5", "-.inf", ".nan", "no", "On", "True", "null", "it's", "#", "-x", "/a=b"),
+    )
+    (command,) = policy_of(tmp_path, f"commands: [{command_line(path, words)}]").commands
+    assert (command.path, command.arguments) == (path, words)
 
 
 # ---- the entry with a reason -----------------------------------------------------------------------------------------

@@ -170,6 +170,9 @@ def test_a_refusal_names_the_file_and_the_line(tmp_path: Path) -> None:
     assert refused.reason == "starting an embedded mysql system is not allowed on this host"
     assert refused.way_out.endswith(f"add `- mysql` under `provision` in {tmp_path}/policy.yaml.")
     assert Policy(own=True).allows_provision("mysql"), "the child of a run is as the user of the run"
+    entries = tuple(Tool(path="/x/app", arguments=given) for given in (("--a", "--b"), ("--a", "--c")))
+    for words, wrong in ((("--a", "--bad"), "--bad"), (("--b", "--c"), "--c")):
+        assert f"the argument '{wrong}' of /x/app" in Policy(tools=entries).allows_tool(("/x/app", *words)).reason
 
 
 def test_faults_of_the_whole_host_and_the_room_that_they_leave(tmp_path: Path) -> None:
@@ -318,6 +321,7 @@ def test_check_policy_lists_the_permissions_and_the_reasons(tmp_path: Path, caps
     text = (
         f"policy: 1\nsysctl: [vm.swappiness]\npaths: [{{path: {tmp_path}/srv, i_know: {WHY}}}]\nprovision: [postgres, sqlite]\n"
         "tools: [{path: /usr/sbin/tuned-adm, arguments: [active], i_know: it reads}]\nudev: {links: [lab]}\n"
+        "commands: [{path: /usr/sbin/tuned-adm, arguments: ['list*'], i_know: it lists}]\n"
         "faults: [partition, fill_disk]\ndisk_left: 2MiB\noracle_parameters: [_high_priority_processes, audit_trail]\n"
     )
     good = write(tmp_path / "policy", text)
@@ -327,7 +331,8 @@ def test_check_policy_lists_the_permissions_and_the_reasons(tmp_path: Path, caps
         "kernel settings:  vm.swappiness\n",
         f"{tmp_path}/srv ({WHY}): plans write files",
         f"but not in:       {tmp_path}/srv/pki\n",
-        "/usr/sbin/tuned-adm (it reads): plans start it as the agent's own user, with any arguments that match active",
+        "/usr/sbin/tuned-adm active (it reads): plans start it as the agent's own user, with any arguments that match",
+        "/usr/sbin/tuned-adm list* (it lists): plans start it as the unprivileged user, with any arguments that match",
         "links in /dev/lab",
         "servers:          postgres, sqlite",
         "faults:           partition, fill_disk (leaves 2MiB)",

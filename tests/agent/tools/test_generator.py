@@ -9,6 +9,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -204,6 +205,8 @@ def test_the_ramp_up_is_cut_from_a_log_of_pgbench() -> None:
     assert found.load.response.min_ns == found.load.response.max_ns == 500_000
     assert [one.window for one in found.seconds] == ["ramp_up", "measure", "measure"]
     assert [one.transactions[0].counts.ok for one in found.seconds] == [2, 2, 2]
+    found = pgbench([first, second], replace(WINDOWS, measure_s=1.5), T0_NS, AHEAD_NS)
+    assert [(one.transactions[0].counts.ok, one.duration_s) for one in found.seconds] == [(2, 1.0), (2, 1.0), (1, 0.5)]
 
 
 def test_a_second_without_transactions_counts_and_failed_ones_have_no_latency() -> None:
@@ -386,6 +389,11 @@ def test_times_since_1970_and_rates() -> None:
     found, _ = read("sec;tx;err;p90\n" + rows, output={"format": "csv", "separator": ";", "log": columns})
     assert found.load.counts.ok == 300 + 400 + 500, "the rows whose middle lies in the window"
     assert found.start_ns == pytest.approx(T0_NS + 2.4 * S, abs=S // 1000)
+    for late_ms in (0, 1):  # half a second after T0, give or take a millisecond
+        ends = (UNIX_S * 1000 + 500 + 1000 * second + late_ms * (second % 2) for second in range(1, 7))
+        rows = "".join(f"{end:.0f};100;0;0\n" for end in ends)
+        found, _ = read("sec;tx;err;p90\n" + rows, output={"format": "csv", "separator": ";", "log": columns})
+        assert len({one.second for one in found.seconds}) == len(found.seconds) == 6
 
 
 def test_a_summary() -> None:
@@ -416,6 +424,12 @@ def test_a_summary() -> None:
         ("no numbers", {"output": "json", "metrics": {"tps": {}}}, "not JSON"),
         ("errors: 1\n", {"output": "pairs", "metrics": {"tps": {}}}, "no column 'tps'"),
         ("tps: -1\n", {"output": "pairs", "metrics": {"tps": {}}}, "negative"),
+        (
+            "tps: 1e200\n",
+            {"output": "pairs", "metrics": {"tps": {}}},
+            "client: its number of transactions is impossible",
+        ),
+        (LOG.replace("400", "1e200"), {"output": log()}, "client: its number of transactions is impossible"),
     ],
 )
 def test_another_output_is_a_fault(text: str, parameters: dict[str, Any], words: str) -> None:

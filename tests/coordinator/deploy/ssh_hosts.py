@@ -29,6 +29,8 @@ from network import Host, Network
 
 LEAD = Host(name="lead", address="10.77.0.1", role="control")
 OVERLAYS = ("etc", "home", "opt", "root", "usr/local", "var")
+HIDDEN = ("etc/proveout", "opt/proveout", "var/lib/proveout")
+"""Folders of agents of this machine, which change meanwhile: a host does not have them."""
 PROVEOUT = (sys.executable, "-m", "proveout")
 AUTHORITY = f"{LEAD.address}:7444"
 PORT = 7443
@@ -42,9 +44,9 @@ SHARED = ("/run/checkout/src", "/run/packages")
 
 MOUNTS = """
 set -e
-mkdir -p "$1/upper/opt" "$1/upper/etc" "$1/upper/var/lib"
-for own in opt etc var/lib; do
-  mknod "$1/upper/$own/proveout" c 0 0  # hides what agents of this machine keep there, and change meanwhile
+for own in {hidden}; do
+  mkdir -p "$1/upper/${{own%/*}}"
+  mknod "$1/upper/$own" c 0 0
 done
 for place in {overlays}; do
   mkdir -p "$1/upper/$place" "$1/work/$place"
@@ -85,7 +87,7 @@ class SshHost:
         config = CONFIG.format(folder=self.folder, path=self.path)
         (self.folder / "sshd_config").write_text(config)
         places = {"checkout": Path(__file__).parents[3], "packages": sysconfig.get_path("platlib")}
-        mounts = MOUNTS.format(overlays=" ".join(OVERLAYS), sshd=SSHD, **places)
+        mounts = MOUNTS.format(overlays=" ".join(OVERLAYS), hidden=" ".join(HIDDEN), sshd=SSHD, **places)
         space = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
         argv = [*space, "sh", "-c", mounts, "sh", str(self.folder), str(self.opt_bytes or ""), str(public_key)]
         return started(self.network.command(self.host, *argv), self.folder / "sshd.log", "Server listening")
@@ -102,10 +104,14 @@ class SshHost:
         found: dict[str, str] = {}
         for path in sorted(upper.rglob("*")):
             place = str(path.relative_to(upper))
-            own = Path("/", place)
-            if place in BACKUPS or place in OVERLAYS or (path.is_dir() and not path.is_symlink() and own.is_dir()):
+            own = None if place.startswith(HIDDEN) else Path("/", place)
+            if (
+                place in BACKUPS
+                or place in OVERLAYS
+                or (path.is_dir() and not path.is_symlink() and own and own.is_dir())
+            ):
                 continue
-            if (said := described(path)) != described(own):
+            if (said := described(path)) != (described(own) if own else "absent"):
                 found[place] = said
         return found
 

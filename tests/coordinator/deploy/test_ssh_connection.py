@@ -152,6 +152,18 @@ def test_a_commit_that_was_killed_is_undone_with_its_record(tmp_path: Path, monk
     assert not host_program.CHANGE.exists()
 
 
+def test_a_release_without_its_program_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`deploy` called a host unchanged whose /opt/proveout/releases was deleted while its agent ran."""
+    for name in ("HOME", "CURRENT"):
+        monkeypatch.setattr(host_program, name, tmp_path if name == "HOME" else tmp_path / name.lower())
+    program = tmp_path / "releases/1-2/bin/proveout"
+    program.parent.mkdir(parents=True)
+    host_program.link("1-2")
+    assert host_program.linked() == ""
+    program.touch()
+    assert host_program.linked() == "1-2"
+
+
 def test_undo_journals_are_found_whatever_is_in_the_agents_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

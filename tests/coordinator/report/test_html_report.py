@@ -231,7 +231,7 @@ def test_a_cell_of_csv_is_one_line_and_not_a_formula(text: object, shown: object
 
 
 def test_report_writes_what_is_asked_for(
-    directory: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    directory: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["report", str(directory.path), "--csv", str(tmp_path / "r.csv"), "--parquet", str(tmp_path / "r.parquet")]
     words += ["--markdown", str(tmp_path / "r.md"), "--figures", str(tmp_path / "pictures"), "--format", "png"]
@@ -245,6 +245,10 @@ def test_report_writes_what_is_asked_for(
     assert len(pictures) == len(written) >= 2, "of the figures that the plan names"
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
     assert not (directory.path / "report.html").exists()
+    monkeypatch.chdir(tmp_path)
+    assert execute(["report", str(directory.path), "--csv", "-"]) == 0
+    assert capsys.readouterr().out == (tmp_path / "r.csv").read_bytes().decode()
+    assert not Path("-").exists()
 
 
 def test_report_refuses_what_it_cannot_do(

@@ -143,6 +143,8 @@ def test_one_statement_and_scripts_with_bodies_and_no_binds() -> None:
         ("SELECT 1", True, False),
         ("(SELECT 1) UNION SELECT 2", True, False),
         ("SELECT a FROM t FOR UPDATE", True, False),
+        ("FROM t SELECT a", True, False),
+        ("WITH x AS (DELETE FROM t RETURNING id) FROM x", True, True),
         ("INSERT INTO t VALUES (1) RETURNING id", True, True),
         ("DELETE FROM t RETURNING id INTO :x", False, True),
         ("WITH x AS (SELECT 1) UPDATE t SET a = 1", False, True),

@@ -57,6 +57,11 @@ def rehashed(all_: list[bytes]) -> list[bytes]:
 CHANGES: list[tuple[Callable[[list[bytes]], list[bytes]], str, int]] = [
     (lambda all_: [*all_[:3], all_[3].replace(b"k2", b"kX"), *all_[4:]], "this line was changed", 4),
     (lambda all_: [*all_[:-1], all_[-1].replace(b"k4", b"kX")], "this line was changed", 6),
+    (
+        lambda all_: [*all_[:3], all_[3].replace(b'"key":', b'"key": "kX", "key":'), *all_[4:]],
+        "this line was changed",
+        4,
+    ),
     (rehashed, "removed, added or moved", 5),
     (lambda all_: [*all_[:2], *all_[3:]], "removed, added or moved", 3),
     (lambda all_: all_[1:], "removed, added or moved", 1),
@@ -177,7 +182,7 @@ def test_the_verb(agent: Path, run: Path, capsys: pytest.CaptureFixture[str]) ->
     assert execute(["audit", "verify", str(agent)]) == 0
     assert "this log alone cannot show" in capsys.readouterr().out
     assert execute(["audit", "verify", str(agent), "--against", str(run)]) == 0
-    assert "1 times another log has seen it, the last time at line 6: all agree" in capsys.readouterr().out
+    assert "\n1 time another log has seen it, the last time at line 6: all agree" in capsys.readouterr().out
     agent.write_bytes(b"".join(CHANGES[0][0](lines(agent))))
     assert execute(["audit", "verify", str(agent)]) == 1
     assert f"{agent}:4: this line was changed" in capsys.readouterr().err

@@ -108,6 +108,12 @@ def test_a_command_of_postgres_without_a_count_counts_its_rows(filled: Subject) 
         assert filled.execute(session, filled.statement(text, reads=False)).count == 1
 
 
+@pytest.mark.parametrize("subject", ["sqlite", "duckdb", "mysql", "mysql-compiled", "postgres-libpq"], indirect=True)
+@pytest.mark.parametrize("text", ["EXPLAIN SELECT word FROM item WHERE id = $1", "/* its plan */ explain SELECT $1"])
+def test_a_statement_that_explains_another_is_executed(filled: Subject, text: str) -> None:
+    assert filled.execute(filled.open(), filled.statement(text, int, reads=False), 1).count > 0
+
+
 @on_postgres
 @pytest.mark.parametrize(
     ("types", "values"),

@@ -4,6 +4,7 @@ detected."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -39,10 +40,18 @@ MOVED = "SELECT sum(vlr_location) FROM subscriber"
 LINKS = "SELECT count(*) FROM pg_subscription"
 
 
-def test_names_of_links_are_different_where_they_are_cut() -> None:
-    names = {link_name("c" * 64, sink) for sink in ("a", "b")}
-    assert [len(name) for name in names] == [63, 63]
-    assert link_name("Cache-1", "backend") == "proveout_cache_1_backend"
+def test_no_two_links_have_one_name() -> None:
+    """The second link of a sink took the place of the first."""
+    ends = [
+        ("cache", "hub"),
+        ("cache-1", "hub"),
+        ("cache_1", "hub"),
+        ("Cache_1", "hub"),
+        *((f"{'x' * 60}{n}", "hub") for n in "ab"),
+    ]
+    names = [link_name(*pair) for pair in ends]
+    assert len({*names}) == len(ends) and max(map(len, names)) <= 63 and names[0] == "proveout_cache_hub"
+    assert all(re.fullmatch(r"[a-z0-9_]+", name) for name in names)
 
 
 def as_owner(end: Endpoint) -> Endpoint:
