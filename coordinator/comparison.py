@@ -1,4 +1,4 @@
-"""Compare two runs of the same study: the relative change of each number with its interval, and `--fail-if`. Pure.
+"""Compare two runs of the same study: the ratio of each number with its interval, and `--fail-if`. Pure.
 
 Data flow: two `RunResults` -> pairs of stages and of rungs -> a ratio for each number -> conditions over them.
 """

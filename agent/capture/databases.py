@@ -1,5 +1,5 @@
-"""The captures of databases `waits`, `lag` and `sizes`: which observer an engine's adapter gives, and how often it
-looks.
+"""The captures of databases: `waits`, `lag` and `sizes`, which look repeatedly by an observer of the engine's adapter;
+`awr`, `ttstats` and `statements`, which look at both edges of the measure window.
 """
 
 from __future__ import annotations

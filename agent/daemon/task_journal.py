@@ -2,7 +2,7 @@
 
 SQLite in the state directory.
 
-Flow: `admission` stores epochs; a session stores the key of a task before the task starts (`accept`) and its outcome
+Flow: `servicer` stores epochs; a session stores the key of a task before the task starts (`accept`) and its outcome
 before the outcome is sent (`finish`), so a task that arrives again is answered and not run again. Keys belong to one
 epoch of a run: before a newer coordinator takes over, everything of the old one is ended, so the tasks of the newer one
 are new. Outcomes belong to one session: everything that the session has started ends with it (or with the agent), so

@@ -96,8 +96,8 @@ def open_all(
     return opened
 
 
-# A chunk is written as far as the pipe accepts it, and the rest is kept. If the agent does not read and WAITING_MAX
-# bytes wait, further chunks are dropped, and their records are counted as lost.
+# A chunk is written as far as the pipe accepts it, and the rest is kept. If the agent does not read and
+# CHUNK_WAITING_MAX bytes wait, further chunks are dropped, and their records are counted as lost.
 
 PIPE_BYTES = 1 << 20
 CHUNK_WAITING_MAX = 64 << 20

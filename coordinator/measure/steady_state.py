@@ -310,7 +310,7 @@ class Knee:
 
     @property
     def estimate(self) -> Estimate:
-        """`ladder.knee.threads`: an estimate as those of `stats`."""
+        """`ladder.knee.threads`: an estimate as those of `statistics.estimate`."""
         found: Estimate = {
             "mean": float(self.threads),
             "median": float(self.threads),

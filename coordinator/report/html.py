@@ -1,5 +1,5 @@
-"""Render a document as one HTML file that needs nothing else: no network, no other file; figures show without
-scripts.
+"""Render a document as one HTML file that needs nothing else: no network, no other file. Where
+scripts are off, each figure has its numbers as a table.
 """
 
 from __future__ import annotations

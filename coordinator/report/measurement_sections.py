@@ -1,6 +1,6 @@
 """Build the sections of a run's document that have its measurements: ladders, tools, query sets, searches, propagation.
 
-Data flow: `RunResults` -> rows (`tables`, `query_sets`) -> `Section`s for `run_document`. Numbers are formatted by
+Data flow: `RunResults` -> rows (`tables`) -> `Section`s for `run_document`. Numbers are formatted by
 `core.numbers`.
 """
 

@@ -50,7 +50,7 @@ from proveout.proto.wire.tasks import RebootHost
 def start(
     plan: Plan, setup: Setup, progress: RunProgress, evaluator: ResultEvaluator, at_s: float
 ) -> tuple[State, tuple[Command, ...]]:
-    """The state of a run that begins, or goes on after the events that `facts` are made of."""
+    """The state of a run that begins, or goes on after the events that `progress` is made of."""
     # a host that keeps data is dialled before the end as well; the data on this machine are removed by the coordinator
     with_data = (up.host for up in progress.folded.systems.values() if up.provisioned)
     left_tuned = setup_stages.applied_before(progress).union(h for h in with_data if not plan.host(h).is_local)

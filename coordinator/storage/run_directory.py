@@ -361,7 +361,8 @@ def examine(directory: RunDirectory) -> Resumable:
         raise NotResumable(
             f"the recorded plan does not have the recorded digest {started.digest}",
             where=str(directory.path),
-            way_out="The run's directory was changed; start another run.",
+            way_out=f"Resume it with proveout {started.version}, which began it. Where this is that release, the run's "
+            "directory was changed: start another run.",
         )
     _same_as_now(directory, facts.started, command)
     return Resumable(plan=plan, command=command, events=events, crashed=facts.ended is None)

@@ -1,6 +1,6 @@
 """An expression over measured numbers -> PASS, FAIL or INCONCLUSIVE, with the numbers read and their intervals. Pure.
 
-Data flow: text -> `expressions.comparisons` (its logical skeleton) -> each leaf judged by its numbers -> joined by
+Data flow: text -> `evaluation.comparisons` (its logical skeleton) -> each leaf judged by its numbers -> joined by
 three-valued logic -> `Judged`. Rules of a leaf, in this order:
 
 1. A value that it reads has no data, or is missing in one of the counted repeats: INCONCLUSIVE. Never PASS. Where

@@ -1,9 +1,9 @@
 """A plan file -> a frozen `Plan`, or one `PlanError` with every problem in it.
 
-Data flow: `includes.read` (files -> nodes) -> `parameters` and `substitution` -> section by section, each entry by
-its model: `topology`, `sections`, `stages` -> the expressions, checked against the results of the stages ->
-`stage_rules` between stages -> `Plan`. Deterministic: the same files and parameters give the same plan and digest.
-Touches nothing but the files it reads.
+Data flow: `includes.read` (files -> nodes) -> `parameters` -> section by section, each entry by its model:
+`topology`, `sections`, `stages` -> the expressions, checked against the results of the stages -> `stage_rules` between
+stages -> `Plan`. Deterministic: the same files and parameters give the same plan and digest. Touches nothing but the
+files it reads.
 """
 
 from __future__ import annotations

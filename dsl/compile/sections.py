@@ -1,4 +1,6 @@
-"""`workloads:`, `captures:`, `pools:` and `metrics:` -> the plan's, each validated by the model of its kind."""
+"""`workloads:`, `captures:` and `pools:` -> the plan's, each validated by the model of its kind; the numbers that `sql`
+and `command` stages read.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""YAML files -> nodes with positions: loading, includes, extends, substitution."""
+"""YAML files -> nodes with positions: loading, includes, extends; inventories of Ansible."""

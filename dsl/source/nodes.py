@@ -1,8 +1,8 @@
 """The nodes of a plan file with their positions, before they are interpreted, and the problems found so far.
 
-Data flow: `loader` makes nodes of a file, `includes` and `substitution` rewrite them, `schema` reads their plain values
-(`plain`) and finds its way back to a position with `locate`. `Problems` collects from all of these; the caller at the
-edge raises one `PlanError` of it.
+Data flow: `loader` makes nodes of a file, `includes` and `schema.parameters` rewrite them, `schema` reads their plain
+values (`plain`) and finds its way back to a position with `locate`. `Problems` collects from all of these; the caller
+at the edge raises one `PlanError` of it.
 """
 
 from __future__ import annotations

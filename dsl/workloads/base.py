@@ -7,7 +7,7 @@ a retry has the same. It yields `(statement, arguments)` pairs, receives a `Resu
 over many connections.
 
 A statement has one text per SQL dialect; arguments are positional and written `$1, $2 …` in every dialect text, the
-driver translates once, when it prepares. Source of the design: docs "measurement".
+driver translates once, when it prepares.
 """
 
 from __future__ import annotations

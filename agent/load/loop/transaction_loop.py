@@ -14,7 +14,7 @@ Raises StatementFailure.
 `serve(epoll, terminals, loop)` waits for readable connections and gives each terminal (a list by descriptor) its turn,
 until the load is over. Before each wait it sets the timer of `loop.schedule`; the compiled one also starts the due
 transactions of `timed` terminals without a call of the loop, and ends them so. It samples how late answers are handled
-(`handling`).
+(`client_delays`).
 
 `repeat(terminal, is_over, end_ns)` runs the transactions of a restless terminal on a blocking session one after the
 other, each recorded, until the load is over. `busy` is set where one has ended at `end_ns` or later, with `outcome` at

@@ -1,4 +1,4 @@
-"""The command line: one thin module per verb, imported only when the verb is used.
+"""The command line: a module for the verbs of one subject, imported only when one of them is used.
 
 Data flow: argv -> the verb's module (`VERBS`) -> exit code. An expected failure is a `ProveoutError`, printed as
 one message; its `exit_code` is the process's (0 fine, 1 a verdict failed, 2 plan or command line wrong, 3 inconclusive,

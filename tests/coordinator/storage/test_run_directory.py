@@ -290,7 +290,9 @@ def test_a_recorded_plan_with_a_wrong_digest_is_refused(tmp_path: Path, source: 
     other = json.loads(json.dumps(plan_data(plan)).replace('"repeat": 3', '"repeat": 4'))
     with Journal(directory.path) as journal:
         journal.append(run_started(other, digest=plan.digest))
-    with pytest.raises(run_directory.NotResumable, match="recorded digest"):
+    with pytest.raises(
+        run_directory.NotResumable, match=r"recorded digest.*\n.*Resume it with proveout 1, which began it\."
+    ):
         run_directory.examine(directory)
 
 
