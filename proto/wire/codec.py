@@ -459,7 +459,7 @@ def _parsed(kind: type[_Envelope], data: bytes) -> _Envelope:
 
 
 def _unwrap(envelope: Message, form: Members | _Shape, size: int | None) -> Any:
-    """The message in an envelope that had `size` bytes; None: what it has beyond this version is passed over."""
+    """The message in an envelope that had `size` bytes; None: fields that this version does not know are passed over."""
     if size is not None:
         envelope.DiscardUnknownFields()  # type: ignore[no-untyped-call, unused-ignore]
         if envelope.ByteSize() != size:
