@@ -401,6 +401,31 @@ def test_a_statement_that_reads_a_table_of_many_rows_whole_is_marked(
         assert scans(dsn) == ["", "mine (10,000 rows)"]
 
 
+VALUES: dict[str, tuple[list[str], own_workload.Generator]] = {
+    "bigint": (["1", "9"], {"uniform": [1, 9]}),
+    "bigint, of 19 digits": (["1790000000000000000"], {}),
+    "numeric": (["1.25", "'NaN'"], {}),
+    "interval": (["'1 day'"], {}),
+    "int4range": (["'[1, 5)'"], {}),
+    "int[]": (["'{1, 2}'"], {}),
+    "date": (["'2024-01-01'"], {"timestamp": ["2024-01-01", "2024-01-01"]}),
+    "date[]": (["'{2024-01-01}'"], {}),
+    "timestamp": (["'2024-01-01'", "'infinity'"], {}),
+}
+"""Type -> values, and their generator."""
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_values_that_a_plan_cannot_draw_are_not_known(kind: str, database: str) -> None:
+    values, generator = VALUES[kind]
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE mine (a {kind.partition(',')[0]})")
+        connection.execute(f"INSERT INTO mine VALUES {', '.join(f'({value})' for value in values)}")
+    with opened(parse(database), 0) as side:
+        found = own_workload.of_statement(own_workload.Tables(side), "SELECT 1 FROM mine WHERE a = :a", 1, 1)
+    assert found.binds == {"a": generator or own_workload.UNKNOWN_RANGE}
+
+
 def test_the_mix_of_a_mariadb_is_that_of_its_digests(counting: str, tmp_path: Path) -> None:
 
     with mysql_dsn.connect(mysql_dsn.parse(counting), timeout_s=10.0) as connection, connection.cursor() as cursor:
