@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -597,6 +597,25 @@ def test_the_exit_code_of_a_bench_that_is_run_again_is_that_of_the_run(
     monkeypatch.setattr(bench, "guard", lambda *_: pytest.fail("its plan drops no tables, and may find them"))
     assert execute(["bench", "--again", "--runs-dir", str(tmp_path)]) == 3
     assert "smoke-20260102" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("schema", ["proveout_bench", ""])
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_bench_that_is_run_again_removes_what_it_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schema: str, *, keep: bool
+) -> None:
+    """In a schema of its own on PostgreSQL, by name elsewhere."""
+    path, asked = tmp_path / "bench-db.yaml", []
+    target = Target(name="db", engine="postgres", dsn="host=h dbname=d user=u", schema=schema)
+    load = Load(title="tpcb", lines=("kind: tpcb", "scale: 1"), populates=True)
+    draft = Draft(name="b", title="t", head=[], targets=[target], load=load, threads=(1,), timing=TIMING, keep=keep)
+    path.write_text(plan_writer.text(draft))
+    directory = RunDirectory(tmp_path / record(tmp_path, {1: [9.0, 9.5]}))
+    directory.write_command(replace(directory.command(), plan=str(path)))
+    monkeypatch.setattr(bench, "opened", lambda address, place: nullcontext(Database(address=address, place=place)))
+    monkeypatch.setattr(bench, "carried_out", lambda *_, **of: asked.append(of["keep"]) or 0)
+    assert execute(["bench", "--again", "--runs-dir", str(tmp_path)]) == 0
+    assert asked == [keep]
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

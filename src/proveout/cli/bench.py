@@ -32,7 +32,7 @@ from proveout.core.numbers import count_of, threads_by_rung
 from proveout.core.numbers import seconds as seconds_text
 from proveout.core.numbers import size as size_text
 from proveout.dsl import engines
-from proveout.dsl.plan.stages import Drop, Populate
+from proveout.dsl.plan.stages import Populate
 
 if TYPE_CHECKING:
     from proveout.coordinator.storage.run_directory import RunDirectory
@@ -608,7 +608,7 @@ def _again(runs: Path, *, headless: bool) -> int:
         raise Unusable(f"the plan of the last bench is gone: {path}", way_out="proveout bench DSN")
     plan = compile_plan(path)
     populates = next((stage.workload for stage in plan.stages if isinstance(stage, Populate)), None)
-    keep = not any(isinstance(stage, Drop) for stage in plan.stages)
+    keep = not any(stage.id.startswith("removal_from_") for stage in plan.stages)
     with ExitStack() as stack:
         found = (replace(parse(system.dsn or system.engine), password=None) for system in plan.systems)
         sides = [stack.enter_context(opened(address, place)) for place, address in enumerate(found)]
