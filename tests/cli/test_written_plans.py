@@ -170,6 +170,8 @@ def test_jobs_of_fio_are_tool_stages(capsys: pytest.CaptureFixture[str]) -> None
     assert (mixed.job.random, mixed.job.read_fraction, mixed.job.size_bytes) == (True, 0.7, 256 << 20)
     assert (random.job.direct, mixed.job.direct) == (True, False)
     assert (random.iodepths, disk.iodepths) == ((1,), (32,))
+    assert random.pattern == "random-read-4k", "and no name of a pattern that the I/O is not"
+    assert (mixed.pattern, disk.pattern) == ("random reads (70 %) and writes of 4k", "sequential reads of 4k")
     assert [line for line in capsys.readouterr().err.splitlines() if "nightly.fio:" in line] == [
         "not carried over: nightly.fio:14: size=10% (not one number; 1GiB in its place)",
         "not carried over: nightly.fio:12: iodepth=16 (1 in its place, as fio has it with ioengine=psync)",
