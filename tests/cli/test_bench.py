@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import duckdb
@@ -548,6 +549,15 @@ def test_the_schema_of_a_killed_bench_is_removed_and_one_that_is_kept_is_refused
                 bench.guard(side, ())
         else:
             assert "of an earlier bench" in bench.guard(side, ())
+
+
+def test_a_disk_without_room_for_the_smallest_tables_needs_no_smaller_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1_000))
+    with pytest.raises(Unusable, match="the tables need about") as refused:
+        bench.prepared(bench.Asked(), [Database(address=parse("sqlite"))], tmp_path)
+    assert refused.value.way_out.startswith("Free some space")
 
 
 def test_both_databases_are_cleaned_up_where_one_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

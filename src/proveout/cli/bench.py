@@ -526,7 +526,7 @@ def prepared(asked: Asked, sides: Sequence[Database], room: Path) -> tuple[Load,
         raise Unusable(
             f"the tables need about {size_text(rows * BYTES_PER_ROW)} ({rows:,.0f} rows), and the disk of {room} has "
             f"{size_text(disk)} free",
-            way_out="Give a smaller --scale.",
+            way_out="Give a smaller --scale." if scale > 1 else "Free some space there, or name another --runs-dir.",
         )
     for side in (side.apart() for side in sides):
         if note := guard(side, extension.tables(extension.parameters(**{parameter: scale * factor}))):
