@@ -368,7 +368,7 @@ def test_the_mix_is_that_of_the_server(tmp_path: Path) -> None:
     assert "FROM purchase p WHERE p.id = :id AND amount BETWEEN :amount AND :amount_2" in text
     assert "WHERE id IN (:id, :id_2) LIMIT :limit" in text
     assert "SET amount = amount + :amount WHERE customer_id = :customer_id" in text
-    assert "1 calls of SELECT * FROM customer WHERE name = $1: the values of name are not known" in text
+    assert "1 call of SELECT * FROM customer WHERE name = $1: the values of name are not known" in text
     assert "UPDATE purchase" not in reads.partition("workloads:")[2]
     assert reads.count("it changes rows or locks them (--write)") == 2
 

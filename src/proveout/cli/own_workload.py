@@ -28,6 +28,7 @@ from proveout.cli.database_address import Database
 from proveout.cli.options import Unusable
 from proveout.cli.plan_writer import Load, quoted
 from proveout.core.data_classes import dataclass, field, record
+from proveout.core.numbers import count_of
 from proveout.dsl.workloads import sql_text
 from proveout.dsl.workloads.sql_text import Token
 
@@ -270,7 +271,7 @@ def top_statements(tables: Tables, *, writes: bool) -> list[Transaction]:
             if lists and carried:
                 tables.unknown.append(f"the number of values in the list of {carried.name}: 1")
         except NotCarried as fault:
-            tables.unknown.append(f"{float(calls):,.0f} calls of {one[:120]}: {fault}")
+            tables.unknown.append(f"{count_of(round(calls), 'call')} of {one[:120]}: {fault}")
     return found
 
 
@@ -293,7 +294,11 @@ def _carried(tables: Tables, text: str, calls: float, number: int, *, writes: bo
         raise NotCarried(fault.message)
     verb, table = tokens[0].text.lower(), next(iter(used.values())).rpartition(".")[2]
     return Transaction(
-        name=f"{verb}_{table}_{number}"[:60], weight=calls, sql=(sql,), binds=binds, about=f"{calls:,.0f} calls"
+        name=f"{verb}_{table}_{number}"[:60],
+        weight=calls,
+        sql=(sql,),
+        binds=binds,
+        about=count_of(round(calls), "call"),
     )
 
 
