@@ -28,7 +28,6 @@ from proveout.cli.database_address import Database
 from proveout.cli.options import Unusable
 from proveout.cli.plan_writer import Load, quoted
 from proveout.core.data_classes import dataclass, field, record
-from proveout.core.numbers import count_of
 from proveout.dsl.workloads import sql_text
 from proveout.dsl.workloads.sql_text import Token
 
@@ -271,8 +270,12 @@ def top_statements(tables: Tables, *, writes: bool) -> list[Transaction]:
             if lists and carried:
                 tables.unknown.append(f"the number of values in the list of {carried.name}: 1")
         except NotCarried as fault:
-            tables.unknown.append(f"{count_of(round(calls), 'call')} of {one[:120]}: {fault}")
+            tables.unknown.append(f"{_calls(float(calls))} of {one[:120]}: {fault}")
     return found
+
+
+def _calls(count: float) -> str:
+    return f"{count:,.0f} call{'s' * (count != 1)}"
 
 
 _LOCKS = re.compile(r"\bFOR (?:(?:NO KEY )?UPDATE|(?:KEY )?SHARE)\b|\bLOCK IN SHARE MODE\b", re.IGNORECASE)
@@ -298,7 +301,7 @@ def _carried(tables: Tables, text: str, calls: float, number: int, *, writes: bo
         weight=calls,
         sql=(sql,),
         binds=binds,
-        about=count_of(round(calls), "call"),
+        about=_calls(calls),
     )
 
 
