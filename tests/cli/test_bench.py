@@ -427,6 +427,18 @@ def test_values_that_a_plan_cannot_draw_are_not_known(kind: str, database: str) 
     assert found.binds == {"a": generator or own_workload.UNKNOWN_RANGE}
 
 
+def test_a_file_needs_no_password_and_a_text_among_its_numbers_has_no_range(
+    sqlite_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "of another database")
+    with closing(sqlite3.connect(sqlite_file)) as connection:
+        connection.executescript("CREATE TABLE mine (a int); INSERT INTO mine VALUES (1), ('x')")
+    with opened(parse(str(sqlite_file)), 0) as side:
+        assert side.target(populates=False).secret == ""
+        found = own_workload.of_statement(own_workload.Tables(side), "SELECT 1 FROM mine WHERE a = :a", 1, 1)
+    assert found.binds == {"a": own_workload.UNKNOWN_RANGE}
+
+
 def test_the_mix_of_a_mariadb_is_that_of_its_digests(counting: str, tmp_path: Path) -> None:
 
     with mysql_dsn.connect(mysql_dsn.parse(counting), timeout_s=10.0) as connection, connection.cursor() as cursor:

@@ -148,12 +148,15 @@ class Tables:
             return {}
         if low is None:
             return {}
-        if _MOMENT.match(kind):
-            found: Generator = {"timestamp": [str(end)[:19].replace("T", " ") for end in (low, high)]}
-        elif _WHOLE.match(kind):
-            found = {"uniform": [int(low), int(high)]}
-        else:
-            found = {"uniform": [round(float(low), 2), round(float(high), 2)], "digits": 2}
+        try:
+            if _MOMENT.match(kind):
+                found: Generator = {"timestamp": [str(end)[:19].replace("T", " ") for end in (low, high)]}
+            elif _WHOLE.match(kind):
+                found = {"uniform": [int(low), int(high)]}
+            else:
+                found = {"uniform": [round(float(low), 2), round(float(high), 2)], "digits": 2}
+        except (OverflowError, TypeError, ValueError):  # SQLite takes a text in a column of numbers
+            found = {}
         if not _is_of_plan(found):
             self.unknown.append(f"the range of {table}.{column}: a plan has none from {low} to {high}")
             return {}
