@@ -194,6 +194,12 @@ def test_names_with_blanks_and_all_letters_are_those_of_the_plan_and_of_the_next
     assert "proveout explain 'näch 😀.yaml'  " in capsys.readouterr().out
 
 
+def test_a_job_of_fio_in_several_folders_has_the_first_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    (one,) = imported("two.fio", "[a]\ndirectory=/data\\:1:/data2\n").stages
+    assert isinstance(one, Tool) and one.job.directory == "/data:1"
+    assert "two.fio:2: directory=/data\\:1:/data2 (/data\\:1 in its place" in capsys.readouterr().err
+
+
 def test_no_job_of_fio_is_lost_to_another_of_its_name() -> None:
     plan = imported("jobs.fio", "[a]\nrw=read\n[a_3]\nrw=write\n[a]\nrw=randread\n")
     assert [(one.id, one.job.random) for one in plan.stages if isinstance(one, Tool)] == [
