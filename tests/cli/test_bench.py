@@ -504,6 +504,7 @@ MISTAKES: dict[str, tuple[Callable[[str], tuple[str, ...]], str, str]] = {
     "no database": (lambda shop: (_of(shop, dbname="absent"),), 'database "absent" does not exist', "check user"),
     "no file": (lambda _: ("absent.db",), "there is no file absent.db", "proveout bench sqlite"),
     "no right to create": (lambda shop: (shop, "--workload", "tpcb"), "may not make a schema", "GRANT CREATE ON DATABASE"),
+    "no rate": (lambda _: ("sqlite", "--rate", "0/s"), "0/s: a rate is over 0/s", "--rate"),
     "no threads": (lambda _: ("--threads", "0"), "a load has at least 1 thread", "--threads"),
     "threads that fall": (lambda _: ("--threads", "4,1"), "each rung once, rising", "--threads"),
     "no SQLite file": (lambda _: ("other.db",), "other.db is not a file of SQLite or DuckDB", "Give one of"),

@@ -218,7 +218,10 @@ def unit(option: str, read: Callable[[object], float], text: str) -> float:
 
 def per_second(rate: str) -> str:
     """A rate as plans have it, all digits and no exponent: `60/m` as `1/s`. typer.BadParameter."""
-    return f"{Decimal(repr(unit('--rate', units.rate_per_s, rate))).normalize():f}/s"
+    value = unit("--rate", units.rate_per_s, rate)
+    if value <= 0.0:
+        raise typer.BadParameter(f"{rate}: a rate is over 0/s", param_hint="--rate")
+    return f"{Decimal(repr(value)).normalize():f}/s"
 
 
 @record
