@@ -218,6 +218,14 @@ def test_tables_of_one_side_do_not_make_the_load_where_proveout_starts_the_other
                 chosen(asked, sides, tmp_path)
 
 
+def test_statements_and_scripts_are_both_in_the_title(sqlite_shop: Path, tmp_path: Path) -> None:
+    script = tmp_path / "one.sql"
+    script.write_text("SELECT 1 FROM product WHERE id = 1;")
+    asked = Asked(sql=["SELECT * FROM product WHERE id = :id"], pgbench=[str(script), str(script)])
+    with opened(parse(str(sqlite_shop)), 0) as side:
+        assert chosen(asked, [side], tmp_path)[0].title == "1 statement and 2 scripts of yours"
+
+
 def test_a_system_that_runs_nowhere_yet_has_no_limit_of_connections_but_that_of_the_plan() -> None:
     for engine in ("sqlite", "postgres"):
         side = Database(address=parse(engine))

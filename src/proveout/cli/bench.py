@@ -415,7 +415,8 @@ def _statements(asked: Asked, sides: Sequence[Database], room: Path) -> tuple[Lo
         found, unknown = list(map(tables.marked, found)), tables.unknown
     if idle := next((one for one in found if one.weight <= 0.0), None):
         raise Unusable(f"{idle.name} never runs: its weight is 0", way_out="Leave it out, or give a weight above 0.")
-    title = count_of(len(asked.sql), "statement") if asked.sql else count_of(len(scripts), "script")
+    counts = {"statement": len(asked.sql), "script": len(scripts)}
+    title = " and ".join(count_of(count, noun) for noun, count in counts.items() if count)
     load = own_workload.load_of(found, f"{title} of yours", unknown)
     return (load if data is None else replace(load, data=data.lines, populates=True)), rows
 
