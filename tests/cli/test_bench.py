@@ -220,8 +220,8 @@ def test_tables_of_one_side_do_not_make_the_load_where_proveout_starts_the_other
 
 def test_statements_and_scripts_are_both_in_the_title(sqlite_shop: Path, tmp_path: Path) -> None:
     script = tmp_path / "one.sql"
-    script.write_text("SELECT 1 FROM product WHERE id = 1;")
-    asked = Asked(sql=["SELECT * FROM product WHERE id = :id"], pgbench=[str(script), str(script)])
+    script.write_text("SELECT 1 FROM purchase WHERE id = 1;")
+    asked = Asked(sql=["SELECT * FROM purchase WHERE id = :id"], pgbench=[str(script), str(script)])
     with opened(parse(str(sqlite_shop)), 0) as side:
         assert chosen(asked, [side], tmp_path)[0].title == "1 statement and 2 scripts of yours"
 
