@@ -367,7 +367,7 @@ topology:
   systems: {db: {engine: postgres, host: here, dsn: host=/tmp dbname=a}}
 workloads: {w: {kind: sql, transactions: {t: {statements: {q: SELECT 1}}}}}
 stages:
-  - ladder: {workload: w, target: db, threads: [2], measure: 5s, session: {work_mem: 1MB}}
+  - ladder: {workload: w, target: db, threads: 2, measure: 5s, session: {work_mem: 1MB}}
 """)
     plan.write_text(derived(plan, ("jit=on", "jit=off"), ()))
     found = compile_plan(plan)
@@ -375,4 +375,5 @@ stages:
         (("jit", "on"), ("work_mem", "1MB")),
         (("jit", "off"), ("work_mem", "1MB")),
     ]
+    assert [one.check.text for one in found.verdicts] == ["duet.at(2).loads.b.versus.tps_ratio.lower >= 1"]
     assert len(found.systems) == 1
