@@ -145,9 +145,10 @@ def differences(found: Comparison) -> Text:
 
 
 def _table(heads: tuple[str, ...], part: ComparedPart) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style=MUTED)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style=MUTED)
     for index, head in enumerate(heads):
-        table.add_column(Text(head), justify="left" if index in (0, len(heads) - 1) else "right", no_wrap=index > 0)
+        is_text = index in (0, len(heads) - 1)  # it wraps, so that no number is cut on a narrow screen
+        table.add_column(Text(head), justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
     for row in part.rows:
         cells = [Text(safe(cell)) for cell in row.cells[:-1]]
         table.add_row(*cells, Text(safe(row.cells[-1]), style=TONES[row.tone][1]))

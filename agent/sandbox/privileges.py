@@ -24,6 +24,7 @@ import contextlib
 import functools
 import os
 import pwd
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -234,7 +235,8 @@ def _owned_by_root(path: Path, existing: Path) -> TaskFault:
     what = f"the database file {path} belongs to root"
     if existing != path:
         what = f"the database file {path} would be made in {existing}, which belongs to root"
-    way_out = f"give it to another user: `chown USER {existing}`, with the files that the database has made beside it"
+    named = shlex.quote(str(existing))
+    way_out = f"give it to another user: `chown USER {named}`, with the files that the database has made beside it"
     return TaskFault("refused", f"{what}, and no database work runs as root", way_out=way_out)
 
 

@@ -263,7 +263,7 @@ def _tile_of_rungs(across: AcrossRungs, numbers: Sequence[MainNumber]) -> Headli
     rungs = f"{len(across.numbers)} rungs"
     return HeadlineNumber(
         label=f"{across.first.run} / {REFERENCE}: {', '.join((label_of(across.first), *where, rungs))}",
-        value=_whole(_range(decided or across.numbers)),
+        value=_range(decided or across.numbers),
         about=f"{', '.join(counts)} of {rungs}",
         tone=_tone_of({one.row.direction for one in across.numbers}),
     )
@@ -294,11 +294,12 @@ def _whole(text: str) -> str:
 
 def _counts(numbers: Sequence[MainNumber]) -> HeadlineNumber:
     counted = list(tally(numbers))
-    (count, first), *others = counted
+    words = [f"{count} {DIRECTIONS[direction][1]}" for count, direction in counted]
+    most, _, first = words[0].partition(" ")
     return HeadlineNumber(
         label=f"Of {len(numbers)} main numbers",
-        value=_whole(f"{count} {DIRECTIONS[first][1]}"),
-        about=", ".join(f"{count} {DIRECTIONS[direction][1]}" for count, direction in others),
+        value=most,
+        about=", ".join((first, *words[1:])),
         tone=_tone_of({direction for _, direction in counted}),
     )
 

@@ -456,14 +456,20 @@ def _spread(history: MetricHistory) -> float | None:
 def _boundaries(selection: Selection) -> Iterator[Block]:
     taken = {run.run for run in selection.runs}
     rows = tuple(
-        (one.run.run, one.names, "; ".join(map(str, one.differences[:SHOWN_MAX])))
+        (one.run.run, tuple(_listed(list(dict.fromkeys(map(str, one.differences))))))
         for one in selection.boundaries
         if one.run.run in taken or one.after.run in taken
     )
     if rows:
-        yield Table(heads=("from run", "changed", "from -> to"), rows=rows, layout="lll")
+        yield Table(heads=("from run", "changed"), rows=rows, layout="ll")
         about = "From these runs on, something else than the measured system's speed may be the reason of a change."
         yield Notes((about,))
+
+
+def _listed(lines: Sequence[str]) -> Iterator[str]:
+    yield from lines[:SHOWN_MAX]
+    if len(lines) > SHOWN_MAX:
+        yield f"and {len(lines) - SHOWN_MAX} more"
 
 
 def _left_out(selection: Selection) -> Iterator[Block]:

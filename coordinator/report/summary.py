@@ -613,6 +613,8 @@ NUMBERS_MAX = 3
 """Headline numbers of a run without verdicts."""
 TO_DO = "what to do: "
 _TEMPLATE = re.compile(r"\$\{([^{}]*)\}")
+_PLACE = re.compile(r"\S+:\d+:\d+: ")
+"""A line of a plan at the start of a reason, whose file keeps its name."""
 _REPEATS = re.compile(rf"(\d[\d,]*) {NEEDED}")
 
 
@@ -631,7 +633,8 @@ def answer(results: RunResults) -> tuple[str, Tone] | None:
         return None
     first = [] if results.ended.status == "finished" else [results.ended.reason]
     texts = (*first, *results.cautions, *told)
-    sentences = (f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}" for text in texts)
+    begun = (text if _PLACE.match(text) else f"{text[:1].upper()}{text[1:]}" for text in texts)
+    sentences = (f"{text}{'' if text.endswith(('.', '!', '?')) else '.'}" for text in begun)
     return " ".join(sentences), end_tone(results)
 
 

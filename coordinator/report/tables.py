@@ -28,6 +28,7 @@ from proveout.core.numbers import (
     counted,
     half_width,
     interval,
+    level,
     number,
     percent,
     quantity,
@@ -109,9 +110,10 @@ class Number:
     def columns(self, trees: Sequence[Mapping[str, Any]]) -> Iterator[NumberColumn]:
         """Its columns, a cell for each tree."""
         if self.interval:
-            cells = [with_interval(at_path(tree, *self.path) or {}) for tree in trees]
+            found = [at_path(tree, *self.path) or {} for tree in trees]
+            cells, levels = [with_interval(one) for one in found], {level(one) for one in found}
             yield self.head, "r", [mean for mean, _ in cells]
-            yield "CI", "r", [ends for _, ends in cells]
+            yield f"{levels.pop()} CI" if len(levels) == 1 else "CI", "r", [ends for _, ends in cells]
             return
         name = self.path[-1] if self.name is None else self.name
         halves = [half(tree, *self.path) for tree in trees] if self.spread else ()

@@ -419,23 +419,28 @@ def _ways(judged: Judged, provenance: Provenance, results: RunResults) -> Iterat
 
 
 def _repeats(stages: Sequence[str], results: RunResults, *, evidence: str) -> Iterator[str]:
-    """A narrower interval of each stage that is read, by the keys that its kind has; where repeats are not likely to
-    decide the verdict, by other means."""
+    """A narrower interval of the stages that are read, by the keys that their kinds have; where repeats are not likely
+    to decide the verdict, by other means."""
+    ways: dict[str, list[str]] = {}
     for stage in stages:
         kind, data = results.stages[stage].kind, results.plan_stage(stage)
         most, least = int(data.get("repeat", 1)), data.get("repeat_min")
+        way = ""
         if kind in ("ladder", "tool") and data and PERHAPS_NEVER in evidence:
             turns = "" if results.stages[stage].block or len(stages) == 1 else " turns (`order: interleaved`),"
-            yield f"a longer `measure` of {stage},{turns} or a limit that is further from the value"
+            way = f"a longer `measure` of {{}},{turns} or a limit that is further from the value"
         elif kind in ("ladder", "tool") and data and (needed := _NEEDED.search(evidence)):
-            yield f"{needed[1]} repeats of {stage} (`repeat`), or a longer `measure`"
+            way = f"{needed[1]} repeats of {{}} (`repeat`), or a longer `measure`"
         elif kind == "ladder" and data:
             more = f"auto({least}..{2 * most})" if least is not None else f"auto(3..{max(10, 2 * most)})"
-            yield f"`repeat: {more}` on {stage}, or a longer `measure`"
+            way = f"`repeat: {more}` on {{}}, or a longer `measure`"
         elif kind == "tool" and data:
-            yield f"`repeat: {max(3, 2 * most)}` on {stage}, or a longer `measure`"
+            way = f"`repeat: {max(3, 2 * most)}` on {{}}, or a longer `measure`"
         elif kind == "search":
             over = found.over if (found := results.stages[stage].search) else "rate"
-            yield f"a smaller `tolerance` of {stage}'s `{over}`, or a longer `measure`"
+            way = f"a smaller `tolerance` of {{}}'s `{over}`, or a longer `measure`"
         elif results.stages[stage].values:
-            yield f"a larger `repeat` of {stage}"
+            way = "a larger `repeat` of {}"
+        if way:
+            ways.setdefault(way, []).append(stage)
+    yield from (way.format(" and ".join(named)) for way, named in ways.items())

@@ -259,12 +259,13 @@ class _Stages(StageNames):
         )
         if self.object_to(fio_problems(job)) or clients is None or captures is None:
             return None
+        is_whole = (job.random, job.block_bytes, job.read_fraction) == PATTERNS[entry.pattern]
         stage = made(
             Tool,
             entry,
             id=self.name,
             clients=clients,
-            pattern=entry.pattern,
+            pattern=entry.pattern if is_whole else job.io,
             job=job,
             windows=Windows(ramp_up_s=entry.ramp_up, measure_s=entry.measure, ramp_down_s=0.0),
             captures=captures,

@@ -184,22 +184,20 @@ def tool(plan: Plan, stage: Tool) -> Outline:
     """Its I/O, files or devices, and windows."""
     job = stage.job
     size = f"{format_size(job.size_bytes)} each, {'past' if job.direct else 'through'} the page cache"
-    mixed = f"reads ({job.read_fraction * 100.0:.3g} %) and writes"
-    what = mixed if job.reads and job.writes else "reads" if job.reads else "writes"
-    how = f"{'random' if job.random else 'sequential'} {what} of {format_size(job.block_bytes)}"
+    jobs, depths = count_of(job.jobs, "job"), ", ".join(map(str, stage.iodepths))
     files = f"on files in {job.directory or 'a folder of the run'}, removed afterwards"
     files_s = 0.0 if job.devices else job.jobs * job.size_bytes / LAID_OUT_BYTES_PER_S
     return Outline(
         title=f"fio on {', '.join(stage.clients)}: {stage.pattern}",
         seconds=files_s + stage.iterations * (stage.windows.total_s + TOOL_OVERHEAD_S),
         detail=(
-            f"{how}, {job.jobs} jobs on each host, {size}",
-            f"I/O depths {', '.join(map(str, stage.iodepths))}, {times(stage)}",
+            f"{job.io}, {jobs} on each host, {size}",
+            f"I/O depth{'s' * (len(stage.iodepths) > 1)} {depths}, {times(stage)}",
             _windows(stage),
             f"on {', '.join(job.devices)}" if job.devices else files,
             *(("destroys the data on these devices",) if job.destructive else ()),
         ),
-        work=(*((client, f"fio, {job.jobs} jobs") for client in stage.clients), *_capture_work(plan, stage)),
+        work=(*((client, f"fio, {jobs}") for client in stage.clients), *_capture_work(plan, stage)),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
 from proveout.core.data_classes import record
+from proveout.core.units import format_size
 from proveout.dsl.plan.keys import Element, key, made
 from proveout.dsl.plan.scalars import (
     ARGUMENTS_MAX,
@@ -194,6 +195,13 @@ class FioJob:
     def reads(self) -> bool:
         """Whether any of its I/Os is a read."""
         return self.read_fraction > 0.0
+
+    @property
+    def io(self) -> str:
+        """Its I/O: `random reads (70 %) and writes of 8k`."""
+        mixed = f"reads ({self.read_fraction * 100.0:.3g} %) and writes"
+        what = mixed if self.reads and self.writes else "reads" if self.reads else "writes"
+        return f"{'random' if self.random else 'sequential'} {what} of {format_size(self.block_bytes)}"
 
 
 def is_plain_folder(path: str) -> bool:

@@ -1005,7 +1005,7 @@ class Tool(StageKind):
 
     id: str
     clients: tuple[str, ...]
-    pattern: str
+    pattern: str  # its name; of an I/O that differs from it, that in words
     job: FioJob
     iodepths: Rungs = key((2, 4, 8, 16), name="iodepth", text="The rungs: I/Os that each job keeps under way.")
     windows: Windows

@@ -6,9 +6,10 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import duckdb
@@ -217,6 +218,14 @@ def test_tables_of_one_side_do_not_make_the_load_where_proveout_starts_the_other
                 chosen(asked, sides, tmp_path)
 
 
+def test_statements_and_scripts_are_both_in_the_title(sqlite_shop: Path, tmp_path: Path) -> None:
+    script = tmp_path / "one.sql"
+    script.write_text("SELECT 1 FROM purchase WHERE id = 1;")
+    asked = Asked(sql=["SELECT * FROM purchase WHERE id = :id"], pgbench=[str(script), str(script)])
+    with opened(parse(str(sqlite_shop)), 0) as side:
+        assert chosen(asked, [side], tmp_path)[0].title == "1 statement and 2 scripts of yours"
+
+
 def test_a_system_that_runs_nowhere_yet_has_no_limit_of_connections_but_that_of_the_plan() -> None:
     for engine in ("sqlite", "postgres"):
         side = Database(address=parse(engine))
@@ -367,7 +376,7 @@ def test_the_mix_is_that_of_the_server(tmp_path: Path) -> None:
     assert "FROM purchase p WHERE p.id = :id AND amount BETWEEN :amount AND :amount_2" in text
     assert "WHERE id IN (:id, :id_2) LIMIT :limit" in text
     assert "SET amount = amount + :amount WHERE customer_id = :customer_id" in text
-    assert "1 calls of SELECT * FROM customer WHERE name = $1: the values of name are not known" in text
+    assert "1 call of SELECT * FROM customer WHERE name = $1: the values of name are not known" in text
     assert "UPDATE purchase" not in reads.partition("workloads:")[2]
     assert reads.count("it changes rows or locks them (--write)") == 2
 
@@ -399,6 +408,43 @@ def test_a_statement_that_reads_a_table_of_many_rows_whole_is_marked(
         connection.executescript(";".join(made))
     for dsn in (database, mysql_database, str(sqlite_file)):
         assert scans(dsn) == ["", "mine (10,000 rows)"]
+
+
+VALUES: dict[str, tuple[list[str], own_workload.Generator]] = {
+    "bigint": (["1", "9"], {"uniform": [1, 9]}),
+    "bigint, of 19 digits": (["1790000000000000000"], {}),
+    "numeric": (["1.25", "'NaN'"], {}),
+    "interval": (["'1 day'"], {}),
+    "int4range": (["'[1, 5)'"], {}),
+    "int[]": (["'{1, 2}'"], {}),
+    "date": (["'2024-01-01'"], {"timestamp": ["2024-01-01", "2024-01-01"]}),
+    "date[]": (["'{2024-01-01}'"], {}),
+    "timestamp": (["'2024-01-01'", "'infinity'"], {}),
+}
+"""Type -> values, and their generator."""
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_values_that_a_plan_cannot_draw_are_not_known(kind: str, database: str) -> None:
+    values, generator = VALUES[kind]
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE mine (a {kind.partition(',')[0]})")
+        connection.execute(f"INSERT INTO mine VALUES {', '.join(f'({value})' for value in values)}")
+    with opened(parse(database), 0) as side:
+        found = own_workload.of_statement(own_workload.Tables(side), "SELECT 1 FROM mine WHERE a = :a", 1, 1)
+    assert found.binds == {"a": generator or own_workload.UNKNOWN_RANGE}
+
+
+def test_a_file_needs_no_password_and_a_text_among_its_numbers_has_no_range(
+    sqlite_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "of another database")
+    with closing(sqlite3.connect(sqlite_file)) as connection:
+        connection.executescript("CREATE TABLE mine (a int); INSERT INTO mine VALUES (1), ('x')")
+    with opened(parse(str(sqlite_file)), 0) as side:
+        assert side.target(populates=False).secret == ""
+        found = own_workload.of_statement(own_workload.Tables(side), "SELECT 1 FROM mine WHERE a = :a", 1, 1)
+    assert found.binds == {"a": own_workload.UNKNOWN_RANGE}
 
 
 def test_the_mix_of_a_mariadb_is_that_of_its_digests(counting: str, tmp_path: Path) -> None:
@@ -466,6 +512,7 @@ MISTAKES: dict[str, tuple[Callable[[str], tuple[str, ...]], str, str]] = {
     "no database": (lambda shop: (_of(shop, dbname="absent"),), 'database "absent" does not exist', "check user"),
     "no file": (lambda _: ("absent.db",), "there is no file absent.db", "proveout bench sqlite"),
     "no right to create": (lambda shop: (shop, "--workload", "tpcb"), "may not make a schema", "GRANT CREATE ON DATABASE"),
+    "no rate": (lambda _: ("sqlite", "--rate", "0/s"), "0/s: a rate is over 0/s", "--rate"),
     "no threads": (lambda _: ("--threads", "0"), "a load has at least 1 thread", "--threads"),
     "threads that fall": (lambda _: ("--threads", "4,1"), "each rung once, rising", "--threads"),
     "no SQLite file": (lambda _: ("other.db",), "other.db is not a file of SQLite or DuckDB", "Give one of"),
@@ -523,6 +570,15 @@ def test_the_schema_of_a_killed_bench_is_removed_and_one_that_is_kept_is_refused
                 bench.guard(side, ())
         else:
             assert "of an earlier bench" in bench.guard(side, ())
+
+
+def test_a_disk_without_room_for_the_smallest_tables_needs_no_smaller_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1_000))
+    with pytest.raises(Unusable, match="the tables need about") as refused:
+        bench.prepared(bench.Asked(), [Database(address=parse("sqlite"))], tmp_path)
+    assert refused.value.way_out.startswith("Free some space")
 
 
 def test_both_databases_are_cleaned_up_where_one_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -607,6 +663,25 @@ def test_the_exit_code_of_a_bench_that_is_run_again_is_that_of_the_run(
     monkeypatch.setattr(bench, "guard", lambda *_: pytest.fail("its plan drops no tables, and may find them"))
     assert execute(["bench", "--again", "--runs-dir", str(tmp_path)]) == 3
     assert "smoke-20260102" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("schema", ["proveout_bench", ""])
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_bench_that_is_run_again_removes_what_it_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schema: str, *, keep: bool
+) -> None:
+    """In a schema of its own on PostgreSQL, by name elsewhere."""
+    path, asked = tmp_path / "bench-db.yaml", []
+    target = Target(name="db", engine="postgres", dsn="host=h dbname=d user=u", schema=schema)
+    load = Load(title="tpcb", lines=("kind: tpcb", "scale: 1"), populates=True)
+    draft = Draft(name="b", title="t", head=[], targets=[target], load=load, threads=(1,), timing=TIMING, keep=keep)
+    path.write_text(plan_writer.text(draft))
+    directory = RunDirectory(tmp_path / record(tmp_path, {1: [9.0, 9.5]}))
+    directory.write_command(replace(directory.command(), plan=str(path)))
+    monkeypatch.setattr(bench, "opened", lambda address, place: nullcontext(Database(address=address, place=place)))
+    monkeypatch.setattr(bench, "carried_out", lambda *_, **of: asked.append(of["keep"]) or 0)
+    assert execute(["bench", "--again", "--runs-dir", str(tmp_path)]) == 0
+    assert asked == [keep]
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

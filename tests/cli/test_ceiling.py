@@ -33,7 +33,7 @@ def test_an_engine_is_provisioned_and_measured(capsys: pytest.CaptureFixture[str
     assert execute(["ceiling", "sqlite", "--seconds", "0.5", "--connections", "1"]) == 0
     output = capsys.readouterr().out
     best = known("sqlite").shared_per_s
-    assert best is not None and f"ceiling: {number(best)}/s at 1 connections" in output
+    assert best is not None and f"ceiling: {number(best)}/s at 1 connection with" in output
     stored = tmp_path / "proveout" / "ceilings.json"
     assert str(stored) in output
     assert list(json.loads(stored.read_text())) == ["sqlite/shared"]

@@ -90,6 +90,8 @@ def test_sides_of_several_runs_and_earlier_runs(tmp_path: Path, capsys: pytest.C
     assert compare(tmp_path, *base, "--", base[0]) == 2 == compare(tmp_path, more, "--")
     assert compare(tmp_path, "--label", "branch=none", "--", more) == 2
     assert "no finished run in" in capsys.readouterr().err
+    assert compare(tmp_path, "--label", "branch=main") == 2
+    assert "name the runs of the other side behind `--`" in capsys.readouterr().err
 
 
 def of(factor: float) -> dict[int, list[float]]:

@@ -156,7 +156,8 @@ def test_another_schema_or_setting_is_a_named_boundary(tmp_path: Path, capsys: p
     names = [[one["name"] for one in boundary["differences"]] for boundary in found["boundaries"]]
     assert names == [["trigger wait on t"], ["fsync"]]
     assert trend(tmp_path, "--allow", "fsync,trigger *", "--json", str(file)) == 0
-    assert "Boundaries" in capsys.readouterr().out
+    table = capsys.readouterr().out.partition("Boundaries")[2].partition("From these runs on")[0]
+    assert table.count("fsync") == 1 and "fsync: on -> off" in " ".join(table.split()), table
     assert len(json.loads(file.read_text())["histories"][0]["runs"]) == 4
 
 

@@ -170,6 +170,8 @@ def test_jobs_of_fio_are_tool_stages(capsys: pytest.CaptureFixture[str]) -> None
     assert (mixed.job.random, mixed.job.read_fraction, mixed.job.size_bytes) == (True, 0.7, 256 << 20)
     assert (random.job.direct, mixed.job.direct) == (True, False)
     assert (random.iodepths, disk.iodepths) == ((1,), (32,))
+    assert random.pattern == "random-read-4k", "and no name of a pattern that the I/O is not"
+    assert (mixed.pattern, disk.pattern) == ("random reads (70 %) and writes of 4k", "sequential reads of 4k")
     assert [line for line in capsys.readouterr().err.splitlines() if "nightly.fio:" in line] == [
         "not carried over: nightly.fio:14: size=10% (not one number; 1GiB in its place)",
         "not carried over: nightly.fio:12: iodepth=16 (1 in its place, as fio has it with ioengine=psync)",
@@ -190,6 +192,12 @@ def test_names_with_blanks_and_all_letters_are_those_of_the_plan_and_of_the_next
     (one,) = imported("näch 😀.fio", "[a]\ndirectory=/tmp/😀 x\n").stages
     assert isinstance(one, Tool) and "/tmp/😀 x" in repr(one)
     assert "proveout explain 'näch 😀.yaml'  " in capsys.readouterr().out
+
+
+def test_a_job_of_fio_in_several_folders_has_the_first_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    (one,) = imported("two.fio", "[a]\ndirectory=/data\\:1:/data2\n").stages
+    assert isinstance(one, Tool) and one.job.directory == "/data:1"
+    assert "two.fio:2: directory=/data\\:1:/data2 (/data\\:1 in its place" in capsys.readouterr().err
 
 
 def test_no_job_of_fio_is_lost_to_another_of_its_name() -> None:
@@ -360,7 +368,7 @@ topology:
   systems: {db: {engine: postgres, host: here, dsn: host=/tmp dbname=a}}
 workloads: {w: {kind: sql, transactions: {t: {statements: {q: SELECT 1}}}}}
 stages:
-  - ladder: {workload: w, target: db, threads: [2], measure: 5s, session: {work_mem: 1MB}}
+  - ladder: {workload: w, target: db, threads: 2, measure: 5s, session: {work_mem: 1MB}}
 """)
     plan.write_text(derived(plan, ("jit=on", "jit=off"), ()))
     found = compile_plan(plan)
@@ -368,4 +376,5 @@ stages:
         (("jit", "on"), ("work_mem", "1MB")),
         (("jit", "off"), ("work_mem", "1MB")),
     ]
+    assert [one.check.text for one in found.verdicts] == ["duet.at(2).loads.b.versus.tps_ratio.lower >= 1"]
     assert len(found.systems) == 1

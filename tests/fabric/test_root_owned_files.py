@@ -129,6 +129,10 @@ def test_engines_in_files_do_not_run_as_root(engine: str, folder: Path, monkeypa
         with pytest.raises(TaskFault, match=case.says) as caught:
             Privileges.for_engine(engine, case.make(folder), Policy(own=True))
     assert f"chown USER {folder}/roots" in caught.value.way_out
+    (folder / "ro ots").mkdir()
+    with pytest.raises(TaskFault, match="belongs to root") as caught:
+        Privileges.for_engine(engine, str(folder / "ro ots" / "new.db"), Policy(own=True))
+    assert f"chown USER '{folder}/ro ots'" in caught.value.way_out
     chosen = Privileges.for_engine(engine, ":memory:", Policy(own=True))
     assert chosen == Privileges.for_engine("postgres")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import pytest
 import results_of_runs as made
 from pilots import screen_text, until
 from rich.cells import cell_len
+from rich.console import Console
 from textual.pilot import Pilot
 from textual.widgets import Collapsible, ContentSwitcher, OptionList, Static
 
@@ -18,11 +20,12 @@ from proveout.core.errors import ProveoutError
 from proveout.proto.events import Claim
 from proveout.tui import result as tui_result
 from proveout.tui.comparison_screen import TONES, ComparedScreen
+from proveout.tui.comparison_screen import _table as comparison_table
 from proveout.tui.header import headline
 from proveout.tui.panes import PlanTree
 from proveout.tui.result import interval_bar
 from proveout.tui.run_app import RunApp
-from proveout.tui.services import Replay, Result
+from proveout.tui.services import ComparedPart, ComparedRow, Replay, Result
 
 SMALL, MIDDLE = (80, 24), (120, 40)
 
@@ -211,3 +214,12 @@ def test_every_direction_of_a_comparison_has_the_sign_of_the_report() -> None:
     assert {direction: sign for direction, (sign, _) in TONES.items()} == {
         direction: sign for direction, (sign, _, _) in DIRECTIONS.items()
     }
+
+
+def test_a_table_of_a_comparison_has_its_names_and_whole_numbers_on_80_columns() -> None:
+    cells = ("response p99", "0.093 ms", "1,200 ms", "19.57 ×", "(0.00091 … 3.6)", "… not judged (missing in 1 repeat)")
+    part = ComparedPart(head="base", rows=(ComparedRow(cells=cells, tone="unknown"),))
+    console = Console(width=72, file=io.StringIO(), color_system=None)
+    with console.capture() as captured:
+        console.print(comparison_table(("", "A", "B", "B / A", "99.96 % CI", ""), part))
+    assert all(cell in captured.get() for cell in cells[:-1])

@@ -123,6 +123,9 @@ def statement_fault(endpoint: Endpoint, error: psycopg.Error) -> TaskFault:
     if error.sqlstate is None and isinstance(error, psycopg.ProgrammingError):  # the client passes no rows of COPY
         way_out = "use SELECT or INSERT, or COPY with a file of the server"
         return TaskFault("refused", f"system {endpoint.system!r}: {text}", way_out=way_out, refusal="0A000")
+    if error.sqlstate is None and isinstance(error, psycopg.DataError):  # a value that Python has not, as `infinity`
+        way_out = "cast it in the statement: CAST(… AS text)"
+        return TaskFault("refused", f"system {endpoint.system!r}: {text}", way_out=way_out, refusal="22000")
     if error.sqlstate is None or error.sqlstate.startswith(("08", "57P0")):
         return TaskFault("unreachable", f"the connection to system {endpoint.system!r} was lost: {text}")
     if error.sqlstate == "53100":

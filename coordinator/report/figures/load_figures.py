@@ -358,8 +358,8 @@ def ratio_rows(stage: StageResult, group: str) -> list[RatioRow]:
             threads=rung.threads,
             load=load,
             name=name,
-            own=at_path(tree, *PATHS[name]),
-            base=at_path(_base(stage, rung, load, group), *PATHS[name]),
+            own=at_path(tree, *PATHS[name]) or {},
+            base=at_path(_base(stage, rung, load, group), *PATHS[name]) or {},
             ratio=tree[group][name],
         )
         for rung in stage.rungs

@@ -32,7 +32,7 @@ from proveout.core.numbers import count_of, threads_by_rung
 from proveout.core.numbers import seconds as seconds_text
 from proveout.core.numbers import size as size_text
 from proveout.dsl import engines
-from proveout.dsl.plan.stages import Drop, Populate
+from proveout.dsl.plan.stages import Populate
 
 if TYPE_CHECKING:
     from proveout.coordinator.storage.run_directory import RunDirectory
@@ -218,7 +218,10 @@ def unit(option: str, read: Callable[[object], float], text: str) -> float:
 
 def per_second(rate: str) -> str:
     """A rate as plans have it, all digits and no exponent: `60/m` as `1/s`. typer.BadParameter."""
-    return f"{Decimal(repr(unit('--rate', units.rate_per_s, rate))).normalize():f}/s"
+    value = unit("--rate", units.rate_per_s, rate)
+    if value <= 0.0:
+        raise typer.BadParameter(f"{rate}: a rate is over 0/s", param_hint="--rate")
+    return f"{Decimal(repr(value)).normalize():f}/s"
 
 
 @record
@@ -412,7 +415,8 @@ def _statements(asked: Asked, sides: Sequence[Database], room: Path) -> tuple[Lo
         found, unknown = list(map(tables.marked, found)), tables.unknown
     if idle := next((one for one in found if one.weight <= 0.0), None):
         raise Unusable(f"{idle.name} never runs: its weight is 0", way_out="Leave it out, or give a weight above 0.")
-    title = count_of(len(asked.sql), "statement") if asked.sql else count_of(len(scripts), "script")
+    counts = {"statement": len(asked.sql), "script": len(scripts)}
+    title = " and ".join(count_of(count, noun) for noun, count in counts.items() if count)
     load = own_workload.load_of(found, f"{title} of yours", unknown)
     return (load if data is None else replace(load, data=data.lines, populates=True)), rows
 
@@ -526,7 +530,7 @@ def prepared(asked: Asked, sides: Sequence[Database], room: Path) -> tuple[Load,
         raise Unusable(
             f"the tables need about {size_text(rows * BYTES_PER_ROW)} ({rows:,.0f} rows), and the disk of {room} has "
             f"{size_text(disk)} free",
-            way_out="Give a smaller --scale.",
+            way_out="Give a smaller --scale." if scale > 1 else "Free some space there, or name another --runs-dir.",
         )
     for side in (side.apart() for side in sides):
         if note := guard(side, extension.tables(extension.parameters(**{parameter: scale * factor}))):
@@ -633,7 +637,7 @@ def _again(runs: Path, *, headless: bool) -> int:
         raise Unusable(f"the plan of the last bench is gone: {path}", way_out="proveout bench DSN")
     plan = compile_plan(path)
     populates = next((stage.workload for stage in plan.stages if isinstance(stage, Populate)), None)
-    keep = not any(isinstance(stage, Drop) for stage in plan.stages)
+    keep = not any(stage.id.startswith("removal_from_") for stage in plan.stages)
     with ExitStack() as stack:
         found = (replace(parse(system.dsn or system.engine), password=None) for system in plan.systems)
         sides = [stack.enter_context(opened(address, place)) for place, address in enumerate(found)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli.options import SUFFIXES, Inventory, Overrides, is_plan_file, parse_overrides, refuse
-from proveout.core.numbers import number
+from proveout.core.numbers import count_of, number
 from proveout.dsl import engines
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def ceiling(
     best = measuring.ceiling(found.engine, steps, shared=shared, workers=workers or measuring.cores())
     path = ceiling_store.keep(best)
     typer.echo(
-        f"ceiling: {number(best.per_s)}/s at {best.connections} connections with the {best.engine} driver;"
+        f"ceiling: {number(best.per_s)}/s at {count_of(best.connections, 'connection')} with the {best.engine} driver;"
         f" kept in {path}"
     )
 

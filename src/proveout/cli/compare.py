@@ -150,14 +150,15 @@ NEXT, LABEL = "\0--", "\0label="
 
 
 def _sides(words: Sequence[str], folder: Path) -> list[list[str]]:
-    runs = list(words)
+    runs, missing = list(words), "name at least two runs"
     if NEXT not in runs and not any(word.startswith(LABEL) for word in runs):
         sides = [[run] for run in runs]
     else:
+        missing = "name the runs of the other side behind `--`"
         sides = [list(group) for is_next, group in groupby(runs, NEXT.__eq__) if not is_next]
         sides = [[run for word in side for run in _labelled(word, folder)] for side in sides]
     if len(sides) < 2:
-        raise typer.BadParameter("name at least two runs", param_hint="RUN... [--] RUN...")
+        raise typer.BadParameter(missing, param_hint="RUN... [--] RUN...")
     return sides
 
 

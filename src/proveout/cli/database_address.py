@@ -323,7 +323,8 @@ def log_in(address: Address, place: int) -> Database:
             session=session,
         )
 
-    given = address.password if address.password is not None else os.environ.get(variable)
+    is_file = engines.of(address.engine).in_files
+    given = None if is_file else address.password if address.password is not None else os.environ.get(variable)
     try:
         return answering(given)
     except TaskFault as fault:

@@ -7,7 +7,7 @@ as text. Settings that the plan has no place for are named, with file and line, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -197,14 +197,9 @@ def _fio_stage(id: str, found: Settings, file: str, left: dict[str, None]) -> st
         values["iodepth"] = "1"
     if not read:
         read = f"{values['reads'] if 'rwmixread' in found else 100 - int(values['writes'])}%"
-    devices = [one for one in of("filename").split(":") if one.startswith("/dev/")]
-    target = {"devices": quoted(devices)} if devices else {}
-    if devices and not of("size", "filesize"):
-        lack("filename", f"{values['size']} for each job; it has no size")
-    if "directory" in found and not devices:
-        target = {"directory": quoted(of("directory"))}
+    target = _fio_target(found, values["size"], lack)
     for key in found:
-        if key == "filename" and not devices:
+        if key == "filename" and "devices" not in target:
             lack(key, "each job has a file of its own")
         elif key == "ioengine" and of(key) != "libaio":
             lack(key, "libaio in its place")
@@ -230,6 +225,19 @@ def _fio_stage(id: str, found: Settings, file: str, left: dict[str, None]) -> st
     if of("direct", default="0") == "0" and of("buffered", default="1") != "0":  # fio's default
         stage += "      direct: false\n"
     return stage + "".join(f"      target: {{{key}: {value}}}\n" for key, value in target.items())
+
+
+def _fio_target(found: Settings, size: str, lack: Callable[[str, str], None]) -> dict[str, str]:
+    """The devices of a job, or its first folder."""
+    of = partial(_of, found)
+    if devices := [one for one in of("filename").split(":") if one.startswith("/dev/")]:
+        if not of("size", "filesize"):
+            lack("filename", f"{size} for each job; it has no size")
+        return {"devices": quoted(devices)}
+    folder, *others = re.split(r"(?<!\\):", of("directory"))  # a colon of a name has a backslash in fio
+    if others:
+        lack("directory", f"{folder} in its place: a stage has one folder")
+    return {"directory": quoted(folder.replace("\\:", ":"))} if folder else {}
 
 
 def _size(text: str) -> str:

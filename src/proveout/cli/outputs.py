@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 OUTPUTS = ("junit", "json", "summary", "codequality", "gitlab-metrics")
 """The files that a command line can ask for, by option."""
-RESULT, PAGE, NOISE = "result", "page", "noise"
-"""The two files of every run, and the record of a noise run."""
+RESULT, PAGE, RECORD, NOISE = "result", "page", "record", "noise"
+"""The two files of every run; the record of a noise run in its directory, and the file that its command line names."""
 
 
 def check_outputs(outputs: Mapping[str, Path | None]) -> dict[str, str]:
@@ -94,7 +94,7 @@ def write_documents(outputs: Mapping[str, str], writers: Mapping[str, Callable[[
 
 
 def kept(directory: RunDirectory) -> dict[str, str]:
-    record = {NOISE: str(directory.path / "noise.json")} if _noise_arms(directory) is not None else {}
+    record = {RECORD: str(directory.path / "noise.json")} if _noise_arms(directory) is not None else {}
     return {RESULT: str(directory.path / "result.json"), PAGE: str(directory.path / "report.html"), **record}
 
 
@@ -150,6 +150,9 @@ def renderers(
     def page(results: RunResults) -> str:
         return html.render(page_document(results, directory).extended(brought_in_by(results, directory, more)))
 
+    def record(results: RunResults) -> str:
+        return noise.to_json(noise.measure(results, cast("NoiseArms", _noise_arms(directory))))
+
     def summary(results: RunResults) -> str:
         return markdown.render(run_document(results).extended(brought_in_by(results, directory, more)))
 
@@ -165,7 +168,7 @@ def renderers(
         "gitlab-metrics": ci_reports.to_metrics,
         "benchstat": ci_reports.to_benchstat,
         "bencher": ci_reports.to_bencher,
-        NOISE: lambda results: noise.to_json(noise.measure(results, cast("NoiseArms", _noise_arms(directory)))),
+        **dict.fromkeys((RECORD, NOISE), record),
         "parquet": csv_export.to_parquet,
         **{name: partial(csv_export.to_csv, kind=name) for name in csv_export.EXPORTS},
     }

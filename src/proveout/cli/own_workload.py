@@ -46,10 +46,12 @@ ADDED: Generator = {"uniform": [1, 100]}
 """The values that a statement adds to a column."""
 
 _WHOLE = re.compile(
-    r"(?:small|big|medium|tiny)?int(?:eger)?|u?(?:small|big|tiny|huge)int|serial|number|oid", re.IGNORECASE
+    r"(?:(?:small|big|medium|tiny)?int(?:eger)?|u?(?:small|big|tiny|huge)int|serial|number|oid)(?!\d*[a-z]|.*\[)",
+    re.IGNORECASE,
 )
-_FRACTION = re.compile(r"numeric|decimal|double|real|float", re.IGNORECASE)
-_MOMENT = re.compile(r"timestamp|datetime|date", re.IGNORECASE)
+_FRACTION = re.compile(r"(?:numeric|decimal|double|real|float)(?!.*\[)", re.IGNORECASE)
+_MOMENT = re.compile(r"(?:timestamp|datetime|date)(?!\w*range|.*\[)", re.IGNORECASE)
+"""Types of one value, not `interval`, `int4range`, `date[]`."""
 _PLAIN = re.compile(r"[A-Za-z_][\w$]*(?:\.[A-Za-z_][\w$]*)?")
 _NOT_AN_ALIAS = frozenset(
     {
@@ -139,14 +141,40 @@ class Tables:
     def _generator(self, table: str, column: str, kind: str) -> Generator:
         if not (_WHOLE.match(kind) or _FRACTION.match(kind) or _MOMENT.match(kind)):
             return {}
-        low, high = self.ends(table, column)
+        try:
+            low, high = self.ends(table, column)
+        except Unusable as fault:  # a value that Python has not, such as the timestamp `infinity`
+            self.unknown.append(f"the range of {table}.{column}: {' '.join(fault.what.split())}")
+            return {}
         if low is None:
             return {}
-        if _MOMENT.match(kind):
-            return {"timestamp": [str(end)[:19].replace("T", " ") for end in (low, high)]}
-        if _WHOLE.match(kind):
-            return {"uniform": [int(low), int(high)]}
-        return {"uniform": [round(float(low), 2), round(float(high), 2)], "digits": 2}
+        try:
+            if _MOMENT.match(kind):
+                found: Generator = {"timestamp": [str(end)[:19].replace("T", " ") for end in (low, high)]}
+            elif _WHOLE.match(kind):
+                found = {"uniform": [int(low), int(high)]}
+            else:
+                found = {"uniform": [round(float(low), 2), round(float(high), 2)], "digits": 2}
+        except (OverflowError, TypeError, ValueError):  # SQLite takes a text in a column of numbers
+            found = {}
+        if not _is_of_plan(found):
+            self.unknown.append(f"the range of {table}.{column}: a plan has none from {low} to {high}")
+            return {}
+        return found
+
+
+def _is_of_plan(generator: Generator) -> bool:
+    """Whether a plan may have it: not one with NaN, 19 digits, or the date 0000-00-00 of MySQL."""
+    from pydantic import ValidationError
+
+    from proveout.dsl.source.loader import read_plain
+    from proveout.dsl.workloads.sql import Generator as OfPlan
+
+    try:
+        OfPlan.model_validate(generator)
+    except ValidationError:
+        return False
+    return not any(read_plain(quoted(end))[1] for end in generator.get("uniform", ()))
 
 
 def _with_values(text: str, binds: Mapping[str, Generator]) -> str:
@@ -245,8 +273,12 @@ def top_statements(tables: Tables, *, writes: bool) -> list[Transaction]:
             if lists and carried:
                 tables.unknown.append(f"the number of values in the list of {carried.name}: 1")
         except NotCarried as fault:
-            tables.unknown.append(f"{float(calls):,.0f} calls of {one[:120]}: {fault}")
+            tables.unknown.append(f"{_calls(float(calls))} of {one[:120]}: {fault}")
     return found
+
+
+def _calls(count: float) -> str:
+    return f"{count:,.0f} call{'s' * (count != 1)}"
 
 
 _LOCKS = re.compile(r"\bFOR (?:(?:NO KEY )?UPDATE|(?:KEY )?SHARE)\b|\bLOCK IN SHARE MODE\b", re.IGNORECASE)
@@ -268,7 +300,11 @@ def _carried(tables: Tables, text: str, calls: float, number: int, *, writes: bo
         raise NotCarried(fault.message)
     verb, table = tokens[0].text.lower(), next(iter(used.values())).rpartition(".")[2]
     return Transaction(
-        name=f"{verb}_{table}_{number}"[:60], weight=calls, sql=(sql,), binds=binds, about=f"{calls:,.0f} calls"
+        name=f"{verb}_{table}_{number}"[:60],
+        weight=calls,
+        sql=(sql,),
+        binds=binds,
+        about=_calls(calls),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -133,7 +133,8 @@ def derived(path: Path, variants: tuple[str, str], rungs: tuple[int, ...]) -> st
     sides = _Sides(whole, ladder["target"])
     loads = {name: sides.load(name, text, ladder) for name, text in zip("ab", variants, strict=True)}
     listed = rungs or ladder.get("threads", ladder.get("processes"))
-    last = [] if isinstance(listed, str) else [*listed]  # a parameter has its rungs when the plan is compiled
+    written = listed if isinstance(listed, Sequence) else [listed]
+    last = [*written] if all(isinstance(one, int) for one in written) else []  # a parameter has its rungs when compiled
     own = {key: ladder[key] for key in KEPT if key in ladder} | ({"threads": list(rungs)} if rungs else {})
     measured = {"id": "duet", "versus": plan_writer.SLICE, "loads": loads, **own, "measure": MEASURE, "repeat": REPEATS}
     kept = [one for stage in stages[:place] for one in sides.stages(stage)]

@@ -110,6 +110,7 @@ def test_a_starting_or_stopping_server_is_unavailable_and_a_refusal_is_final() -
     assert connection_fault(END, refusal).code == "refused"
     assert statement_fault(END, psycopg.errors.AdminShutdown("terminating connection")).code == "unreachable"
     assert statement_fault(END, psycopg.ProgrammingError("COPY cannot be used with this method")).code == "refused"
+    assert statement_fault(END, psycopg.DataError("timestamp too large (after year 10K): 'infinity'")).code == "refused"
 
 
 async def test_a_statement_interrupted_by_a_stop_of_the_server(

@@ -543,6 +543,8 @@ def test_the_answer_is_over_all_rungs(factors: tuple[Any, ...], words: str, by_r
         assert {name: across[name] for name in ("better", "worse", "undecided") if across[name]} == by_rung
     tile = tiles(compared)[0]
     assert tile.about == ", ".join(f"{name} at {len(rungs)}" for name, rungs in by_rung.items()) + " of 5 rungs"
+    longest = max(len(word) for one in tiles(compared) for word in one.value.split(" "))
+    assert longest <= len("0.6049"), "a narrow tile breaks a longer word in the middle of it"
     assert tile.tone == ("warn" if "worse" in by_rung else "good")
 
 

@@ -16,7 +16,7 @@ import thorough
 from recorded_runs import ROOT, SMOKE, iteration, plan
 from records import begun, ladder_metrics, run_finished, run_started
 
-from proveout.cli import execute
+from proveout.cli import execute, outputs
 from proveout.cli.history import NOISE_EPILOG
 from proveout.coordinator import noise as coordinator_noise
 from proveout.coordinator.noise import (
@@ -197,6 +197,16 @@ def test_a_noise_run_can_be_resumed_with_the_same_plan_only(tmp_path: Path) -> N
     run_directory._same_as_now(directory, started, command)
     with pytest.raises(run_directory.NotResumable, match="has changed"):
         run_directory._same_as_now(directory, started, run_directory.Command(plan=str(SMOKE)))
+
+
+def test_the_record_stays_with_the_run_where_a_file_is_asked_for_too(tmp_path: Path) -> None:
+    made = noise_plan(compile_plan(SMOKE, overrides={}), ARMS_OF_SMOKE)
+    command = run_directory.Command(plan=str(SMOKE), noise=ARMS_OF_SMOKE)
+    directory = run_directory.create(tmp_path, made, command, datetime.now().astimezone())
+    files = outputs.kept(directory) | {outputs.NOISE: str(tmp_path / "asked.json")}
+    records = {name: path for name, path in files.items() if name not in (outputs.RESULT, outputs.PAGE)}
+    assert outputs.write(noise_run(), directory, records) is None
+    assert (directory.path / "noise.json").read_text() == (tmp_path / "asked.json").read_text()
 
 
 # ---- variance components against known ones ----------------------------------------------------------------------

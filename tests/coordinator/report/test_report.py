@@ -703,6 +703,8 @@ def test_without_verdicts_the_answer_is_the_headline_numbers_and_of_an_unfinishe
     found = run(*BASE, records.run_finished(status="interrupted", reason="interrupted by Ctrl-C", exit_code=4))
     words = "Interrupted by Ctrl-C. Peak throughput, base, 4 threads: 4,000/s (3,760 to 4,260)."
     assert answer(found) == (words, "bad")
+    failed = answer(run(*BASE, records.run_finished(status="failed", reason="inf.yaml:8:52: it failed", exit_code=2)))
+    assert failed is not None and failed[0].startswith("inf.yaml:8:52: it failed. "), "the name of a file is as it is"
     ran = [*BASE, records.run_finished()]
     for plan, said in (({"verdicts": []}, "The plan has no verdicts."), ({}, "No verdict was reached.")):
         assert said in printed(run(*ran, **plan), width=80)

@@ -226,8 +226,9 @@ def two_loads() -> Plan:
     return compile_plan(TESTS / "statistics" / "two_loads.yaml")
 
 
-def mixed(plan: Plan, *, void: str = "", rate: float = 0.0) -> RunResults:
-    """A finished run; the iteration `void` (`stage/repeat`) is invalid."""
+def mixed(plan: Plan, *, void: str = "", endless: str = "", rate: float = 0.0) -> RunResults:
+    """A finished run; the iteration `void` (`stage/repeat`) is invalid. With an `endless` one, which has no mean response
+    time, the loads together have ratios of slices."""
 
     def numbers(tps: float, rate: float) -> Fields:
         return {"tps": tps, "rate": rate, "response": dict.fromkeys(("avg_us", "p50_us", "p99_us"), 1e6 / tps)}
@@ -240,7 +241,15 @@ def mixed(plan: Plan, *, void: str = "", rate: float = 0.0) -> RunResults:
             found = ALONE if stage.alone else TOGETHER
             loads = {n: numbers(found[n][repeat - 1], rate) for n in found if stage.alone in ("", n)}
             metrics = {**numbers(sum(load["tps"] for load in loads.values()), 0.0), "loads": loads}
-            events.append(iteration(stage.id, 4, repeat, metrics, valid=void != f"{stage.id}/{repeat}"))
+            bounds = (
+                {f"loads.{name}.response.avg_us": 1.0 for name in loads} if endless == f"{stage.id}/{repeat}" else {}
+            )
+            for load in loads.values() if bounds else ():
+                del load["response"]["avg_us"]
+            if endless and not stage.alone:
+                loads["two"]["versus"] = {"tps_ratio": 0.5} | ({} if bounds else {"avg_ratio": 2.0})
+            finished = iteration(stage.id, 4, repeat, metrics, valid=void != f"{stage.id}/{repeat}")
+            events.append(replace(finished, at_least=bounds))
     for stage in ladders:
         events.append(ended(stage.id, stage_metrics(stage, load_results(events), seconds=1.0)))
     return load_results(events)
@@ -283,6 +292,11 @@ def test_a_pair_without_a_valid_side_is_left_out_and_named(two_loads: Plan) -> N
     run = mixed(two_loads, void="mix__one_alone/2")
     assert [ratios(run, load)["tps_ratio"]["n"] for load in ("one", "two")] == [2, 3]
     assert [text[:20] for text in provenance(f"{TPS_RATIO} < 0.95", run).excluded] == ["mix__one_alone/4/2/1"]
+
+
+def test_a_ratio_is_shown_where_a_repeat_lacks_a_number_of_its_sides(two_loads: Plan) -> None:
+    text = markdown.render(run_document(mixed(two_loads, endless="mix/2")))
+    assert "| 4 | two | response avg | - | - | 2 × |" in text, text
 
 
 def test_reports_show_each_load_together_and_alone_and_not_the_ladders_of_one_load(two_loads: Plan) -> None:

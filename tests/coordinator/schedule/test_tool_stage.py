@@ -202,7 +202,7 @@ def test_a_rung_has_its_interval_and_a_figure_its_table() -> None:
     columns = {head: cells for head, _, cells in io_columns(stage)}
     assert columns["I/O depth"] == ["2", "4"]
     assert columns["IOPS"][0] == "215"
-    assert " … " in columns["CI"][0]
+    assert " … " in columns["95 % CI"][0]
     assert columns["read MB/s"][1] == "3.277"
     assert list(node_trees(stage)) == ["client1", "client2"]
     (figure,) = iops_by_queue_depth(run)

@@ -767,6 +767,14 @@ def test_an_inconclusive_verdict_has_advice() -> None:
     assert "what to do: a longer `measure` of base, or a limit that is further from the value" in far
     assert "; about 3 to 30 repeats would decide it; " in near
     assert near.endswith("what to do: 3 to 30 repeats of base (`repeat`), or a longer `measure`")
+    check = "ratio(base.at(4).tps, top.at(4).tps) >= 1.0"
+    two = plan(
+        Check(id="v", check=Expression(text=check, needs=("base", "top"))), stages=(AUTO, replace(AUTO, id="top"))
+    )
+    pair = verdict(check, [run_started(two), *ladder("base", OF_BASE), *ladder("top", OF_BASE)])
+    assert pair.evidence.endswith(
+        "a longer `measure` of base and top, turns (`order: interleaved`), or a limit that is further from the value"
+    )
     spoilt = finish("base", [*BASE[:-1], *(iteration("base", 4, 4, 300.0, VOID, attempt=n) for n in (1, 2, 3))])
     assert verdict("base.at(4).tps >= 270", spoilt).evidence.endswith(
         "what to do: take other load off the client hosts, or allow a later start (`limits: {start_skew: …}`)"
