@@ -459,7 +459,8 @@ def _parsed(kind: type[_Envelope], data: bytes) -> _Envelope:
 
 
 def _unwrap(envelope: Message, form: Members | _Shape, size: int | None) -> Any:
-    """The message in an envelope that had `size` bytes; None: fields that this version does not know are passed over."""
+    """The message in an envelope that had `size` bytes; None: fields that this version does not know are passed
+    over."""
     if size is not None:
         envelope.DiscardUnknownFields()  # type: ignore[no-untyped-call, unused-ignore]
         if envelope.ByteSize() != size:
