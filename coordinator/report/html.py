@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from proveout.coordinator.report.document import (
     Block,
@@ -117,7 +117,7 @@ def render(document: Document) -> str:
         title=safe(document.title),
         about=safe(document.about),
         status=document.status and Paragraph(safe(document.status.text), document.status.tone),
-        answer=document.answer and Paragraph(safe(document.answer.text), document.answer.tone),
+        answer=document.answer and Paragraph(_prose(document.answer.text), document.answer.tone),
         colours=IN_THE_DARK,
         links=[(section.anchor, safe(section.title)) for section in document.sections if section.anchor],
         body=_join(map(_section, document.sections)),
@@ -225,7 +225,7 @@ def _outcome(one: Outcome) -> Markup:
     prose = not one.claims and one.evidence
     rest = one.evidence[1:] if prose else one.evidence
     evidence = Markup('<ul class="evidence">{}</ul>').format(
-        _join(Markup("<li>{}</li>").format(safe(piece)) for piece in rest)
+        _join(Markup("<li>{}</li>").format(_prose(piece)) for piece in rest)
     )
     why = _join([*([evidence] if rest else []), *([_check(one)] if one.check else [])])
     named = len(one.claims) > 1
@@ -239,8 +239,18 @@ def _outcome(one: Outcome) -> Markup:
         Markup("<small>{}</small>").format(safe(one.remark)) if one.remark else "",
         safe(one.title or one.id),
         _folded("Why", why, kind="why") if why else "",
-        Markup('<p class="evidence">{}</p>').format(safe(one.evidence[0])) if prose else "",
+        Markup('<p class="evidence">{}</p>').format(_prose(one.evidence[0])) if prose else "",
         _join(_claim(claim, named=named) for claim in one.claims),
+    )
+
+
+def _prose(text: str) -> Markup:
+    """A text, in which words between backticks are code."""
+    words = safe(text).split("`")
+    if len(words) % 2 == 0:
+        return escape(safe(text))
+    return Markup().join(
+        Markup("<code>{}</code>").format(one) if at % 2 else escape(one) for at, one in enumerate(words)
     )
 
 

@@ -691,13 +691,16 @@ def _value(text: str, tree: Mapping[str, Any]) -> str:
 
 
 def told(verdict: VerdictReached, results: RunResults) -> str:
-    """The numbers with their limits; of an undecided verdict what would decide it. A verdict of the run's own has no
-    claims, and its check is not an expression."""
+    """The numbers with their limits; of an undecided verdict what is against them, and what would decide it. A verdict
+    of the run's own has no claims, and its check is not an expression."""
     claimed = claims(verdict, results)
     mark = ", point estimate" if claimed and reads_points(verdict.check) else ""
-    text = "; ".join(f"{claim_in_words(one)}{mark}" for one in claimed) or pieces(verdict.evidence)[0]
-    way = _deciding(verdict, results) if verdict.outcome == "INCONCLUSIVE" else ""
-    return f"{text}; {way}" if way else text
+    found = pieces(verdict.evidence)
+    texts = [f"{claim_in_words(one)}{mark}" for one in claimed] or [found[0]]
+    if verdict.outcome == "INCONCLUSIVE":
+        texts += [piece.partition(" (")[0] for piece in found[1:] if piece.startswith("but ")]
+        texts += filter(None, [_deciding(verdict, results)])
+    return "; ".join(texts)
 
 
 def claim_in_words(claim: Claim) -> str:

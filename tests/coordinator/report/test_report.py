@@ -698,6 +698,14 @@ def test_an_undecided_verdict_has_the_command_that_decides_it_and_its_minutes() 
     assert end_sentence(resumed)[0] == "finished in 2 min 00 s since it was resumed (exit code 0)"
 
 
+def test_an_undecided_verdict_names_what_is_against_its_numbers() -> None:
+    found = judged(("base.at(1).tps >= 900", ""))
+    against = "; but the load was not the planned one: rate-held flagged in 1 of 8 iterations"
+    evidence = f"{found.verdicts[0].evidence}{against} (achieved 73 %); what to do: lower the `rate`"
+    undecided = replace(found.verdicts[0], outcome="INCONCLUSIVE", evidence=evidence)
+    assert f"{against}; what to do: lower the `rate`. " in told(replace(found, verdicts=(undecided,)))
+
+
 def test_without_verdicts_the_answer_is_the_headline_numbers_and_of_an_unfinished_run_there_is_none() -> None:
     assert answer(run(*BASE)) is None
     found = run(*BASE, records.run_finished(status="interrupted", reason="interrupted by Ctrl-C", exit_code=4))
