@@ -112,6 +112,14 @@ def test_a_metric_that_a_repeat_lacks_is_counted() -> None:
     assert "missing" not in rung["tps"]
 
 
+def test_the_interval_of_what_a_counter_grew_by_has_nothing_below_0() -> None:
+    items = climbed(BEST)
+    for item, rate in zip(items, (0.5, 1.0, 3.0), strict=True):
+        item.metrics["prometheus"] = {"node": {"reads": {"per_s": rate, "delta": 10.0 * rate}}}
+    found = ladder_metrics(items)["rungs"]["1"]["prometheus"]["node"]["reads"]
+    assert found["per_s"]["lower"] > 0.0 < found["delta"]["lower"]
+
+
 def test_no_event_has_the_rule_of_three_of_the_transactions_that_were_counted() -> None:
     """Not of the throughput, which is that of a phase, or of the slices of a load, over the whole window."""
     none = {"count": 0, "fraction": 0.0}
