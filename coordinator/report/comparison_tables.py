@@ -195,7 +195,7 @@ def values_table(one: ComparedRuns, stage: StagePair) -> Table:
             for end in ("lower", "upper"):
                 shown = (same.text(side[end]) if end in side else "open" if side else "-" for side in ends)
                 rows.append((f"{end} end", *shown, "", "", ""))
-    return Table(heads=heads(one, main=True), rows=tuple(rows), layout=LAYOUT)
+    return Table(heads=heads(one, main=stage.kind != "search"), rows=tuple(rows), layout=LAYOUT)
 
 
 def heads(one: ComparedRuns, *, main: bool = False) -> tuple[str, ...]:

@@ -151,7 +151,7 @@ def test_the_rates_of_searches_are_compared_by_their_intervals(
     row = cap(compared)
     assert row.direction == direction
     assert (1.0 + row.change["lower"], 1.0 + row.change["upper"]) == pytest.approx(interval)
-    assert "cap, search (intervals of 80 %)" in written(compared)
+    assert re.search(r"cap, search \(intervals of 80 %\)\n+\|  \| A \| B \| B / A \| CI \|", written(compared))
     stages = {stage["id"]: stage for stage in document([compared])["comparisons"][0]["stages"]}
     (found,) = stages["cap"]["values"]
     assert (found["metric"], [side["upper"] for side in found["intervals"]]) == ("rate", [1_100.0, other[1]])
