@@ -468,6 +468,12 @@ def test_what_is_not_judged_has_its_reason(row: Row, reason: str) -> None:
         ("tps.change < -0.07", "PASS", "TPS fell by more than 7 % at 2 of 3 rungs"),
         ("tps.ratio > 105%", "PASS", "TPS rose above 1.05 × at 2 of 3 rungs"),
         ("ladder.at(4).tps.ratio.upper < 0.95", "PASS", "TPS of ladder at 4 threads fell below 0.95 × at 2 of 3 rungs"),
+        ("loads.get.tps.ratio.upper < 0.95", "PASS", "get: TPS fell below 0.95 × at 2 of 3 rungs"),
+        (
+            "ladder.peak.tps.ratio < 0.9",
+            "FAIL",
+            "ladder.peak.tps is not shown to have fallen below 0.9 × at any of 3 rungs",
+        ),
         ("tps.ratio.upper < 1.2", "PASS", "tps.ratio.upper < 1.2 holds at 2 of 3 rungs"),
         ("a.tps.other.mean < 9", "FAIL", "a.tps.other.mean < 9 does not hold at any of 3 rungs"),
     ],
