@@ -332,6 +332,7 @@ def compare(
     main, others = _p_values(first)
     levels = _levels(main, others, sum(len(stage.rungs) or bool(stage.values) for stage in first))
     stages = at(levels)
+    between = _between(stages)
     return ComparedRuns(
         runs=(_run(REFERENCE, sides[REFERENCE]), _run(name, sides[name])),
         differences=found,
@@ -341,8 +342,8 @@ def compare(
         notes=(
             *_notes(sides),
             *_offered(stages),
-            *(_few(stages) if counts == (1, 1) else ()),
-            *unit_notes((REFERENCE, name), counts, known, _between(stages)),
+            *(_few(stages) if counts == (1, 1) and not between else ()),
+            *unit_notes((REFERENCE, name), counts, known, between),
         ),
         band=band,
     )

@@ -17,7 +17,7 @@ import records
 from compiled_plans import compiled
 
 from proveout.coordinator import comparison
-from proveout.coordinator.comparability import NotComparable, differences, refused, together
+from proveout.coordinator.comparability import NotComparable, between, differences, refused, together
 from proveout.coordinator.comparison import ComparedRuns, Judgement, Row, compare, legend, short_name
 from proveout.coordinator.report import html, json_documents, markdown, terminal
 from proveout.coordinator.report.comparison_document import ROWS_MAX, answer, comparison_document, sentence, tiles
@@ -612,6 +612,15 @@ def test_the_page_overlays_the_runs_and_escapes_names() -> None:
     places = [text.index(part) for part in ('id="overview"', "FAILED", "<figure", 'id="figures"', 'id="numbers"')]
     assert places == sorted(places)
     assert "<td>0.800 ×</td>" in text
+
+
+def test_one_repeat_shows_a_change_where_the_spread_of_runs_is_known() -> None:
+    known = between(
+        {(("ladder", 4), name): [98.0, 100.0, 102.0, 99.0, 101.0] for name in ("tps", "response.avg_us")}, 5
+    )
+    compared = compare(results({4: [1_000.0]}), results({4: [500.0]}), known=known)
+    assert rows(compared, 4)["tps"].direction == "worse"
+    assert not any("1 repeat" in note for note in compared.notes)
 
 
 def of_three(factors: Sequence[float], facts: Sequence[Mapping[str, Any]]) -> list[RunResults]:
