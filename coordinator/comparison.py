@@ -571,8 +571,8 @@ def _value(stages: tuple[StageResult, StageResult], tree: Metrics, name: str) ->
     """A number of a stage without rungs; of a search also where a run found no rate."""
     if (row := _at(tree, (name,))) is not None or stages[0].kind != "search":
         return row
-    base, other = (stage.search.rate if stage.search else None for stage in stages)
     found = tuple(search_metrics(stage).get(name) for stage in stages)
+    base, other = (number_at(one, "mean") for one in found)
     return Row(path=(name,), base=base, other=other, change={}, estimates=(found[0], found[1]))
 
 

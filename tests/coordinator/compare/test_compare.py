@@ -167,6 +167,8 @@ def test_the_threads_of_searches_are_compared_and_open_ends_and_no_answer_are_sa
     assert sentence("B", alone).startswith("The number of threads of B is 0.500 × (")
     found = searched(results(), 1_000.0, 1_100.0)
     assert "| upper end | 1,100 | open |" in written(compare(found, searched(results(), 900.0, None)))
+    row = cap(compare(searched(results(), None, None), one))
+    assert (row.path, row.base, row.other) == (("rate",), None, None), "40 threads are not a rate"
     none = compare(found, searched(results(), None, None, reason="1,000/s was refused"))
     row = cap(none)
     assert (row.base, row.other, row.direction) == (1_000.0, None, "unknown")
