@@ -341,7 +341,7 @@ def compare(
         judged=(len(main), len(others)),
         notes=(
             *_notes(sides),
-            *_offered(stages),
+            *(note(one.id, rates) for one in stages if (rates := [*filter(None, (at.offered for at in one.rungs))])),
             *(_few(stages) if counts == (1, 1) and not between else ()),
             *unit_notes((REFERENCE, name), counts, known, between),
         ),
@@ -466,12 +466,6 @@ def _kinds(sides: Mapping[str, Sequence[RunResults]], stage: str) -> str | None:
     if len({kind for kind, _ in found}) < 2:
         return None
     return f"stage {stage} is not compared: {', '.join(f'{kind} in {name}' for kind, name in sorted(found))}"
-
-
-def _offered(stages: Sequence[StagePair]) -> Iterator[str]:
-    for stage in stages:
-        if differing := [rung.offered for rung in stage.rungs if rung.offered is not None]:
-            yield note(stage.id, differing)
 
 
 def _few(stages: Sequence[StagePair]) -> Iterator[str]:

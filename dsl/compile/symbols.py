@@ -102,11 +102,10 @@ class Scope:
                 continue
             below = f"{path}.{key.text}"
             node = settings_as_text(written) if kind == "system" else written
-            valid = validate(model, node, below, self.problems)
-            partial = valid is None
-            if partial and kind == "system":
-                valid = salvage(model, node)
+            whole = validate(model, node, below, self.problems)
+            valid = salvage(model, node) if whole is None and kind == "system" else whole
             if valid is not None and isinstance(node, Map):
+                partial = whole is None
                 yield Entry(scope=self, body=node, path=below, name=key.text, start=key.where, partial=partial), valid
 
 

@@ -108,13 +108,11 @@ def _show_text(path: Path, results: RunResults, directory: RunDirectory, more: t
 
     others = outputs.brought_in_by(results, directory, more)
     document = run_document(results, run_dir=str(directory.path)).extended(others)
-    if str(path) == "-":
-        terminal.show(document, sys.stdout)
-        return
     printed = io.StringIO()
-    terminal.show(document, printed)
-    outputs.write_document(path, printed.getvalue())
-    say(str(path))
+    terminal.show(document, sys.stdout if str(path) == "-" else printed)
+    if str(path) != "-":
+        outputs.write_document(path, printed.getvalue())
+        say(str(path))
 
 
 def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Format, say: Say) -> None:
