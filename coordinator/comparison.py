@@ -332,6 +332,7 @@ def compare(
     main, others = _p_values(first)
     levels = _levels(main, others, sum(len(stage.rungs) or bool(stage.values) for stage in first))
     stages = at(levels)
+    between = _between(stages)
     return ComparedRuns(
         runs=(_run(REFERENCE, sides[REFERENCE]), _run(name, sides[name])),
         differences=found,
@@ -340,9 +341,9 @@ def compare(
         judged=(len(main), len(others)),
         notes=(
             *_notes(sides),
-            *_offered(stages),
-            *(_few(stages) if counts == (1, 1) else ()),
-            *unit_notes((REFERENCE, name), counts, known, _between(stages)),
+            *(note(one.id, rates) for one in stages if (rates := [*filter(None, (at.offered for at in one.rungs))])),
+            *(_few(stages) if counts == (1, 1) and not between else ()),
+            *unit_notes((REFERENCE, name), counts, known, between),
         ),
         band=band,
     )
@@ -467,12 +468,6 @@ def _kinds(sides: Mapping[str, Sequence[RunResults]], stage: str) -> str | None:
     return f"stage {stage} is not compared: {', '.join(f'{kind} in {name}' for kind, name in sorted(found))}"
 
 
-def _offered(stages: Sequence[StagePair]) -> Iterator[str]:
-    for stage in stages:
-        if differing := [rung.offered for rung in stage.rungs if rung.offered is not None]:
-            yield note(stage.id, differing)
-
-
 def _few(stages: Sequence[StagePair]) -> Iterator[str]:
     least = min((min(rung.repeats) for stage in stages for rung in stage.rungs), default=REPEATS_MIN)
     if least < REPEATS_MIN:
@@ -570,8 +565,8 @@ def _value(stages: tuple[StageResult, StageResult], tree: Metrics, name: str) ->
     """A number of a stage without rungs; of a search also where a run found no rate."""
     if (row := _at(tree, (name,))) is not None or stages[0].kind != "search":
         return row
-    base, other = (stage.search.rate if stage.search else None for stage in stages)
     found = tuple(search_metrics(stage).get(name) for stage in stages)
+    base, other = (number_at(one, "mean") for one in found)
     return Row(path=(name,), base=base, other=other, change={}, estimates=(found[0], found[1]))
 
 

@@ -301,7 +301,8 @@ def measure(results: RunResults, arms: NoiseArms) -> NoiseRecord:
     """The record of a noise run. TooFewPairs, JournalFault."""
     if results.run is None:
         raise TooFewPairs("the run never began", way_out="Start it again.")
-    first, second = (_valid(results, arm) for arm in ARMS)
+    stages = (results.stages[arm].rungs if arm in results.stages else () for arm in ARMS)
+    first, second = ({item.id.repeat: item for rung in rungs for item in rung.iterations} for rungs in stages)
     both = sorted(first.keys() & second.keys())
     left, right = [first[repeat] for repeat in both], [second[repeat] for repeat in both]
     measured = {name: one for name in METRICS if (one := _components(name, left, right)) is not None}
@@ -327,11 +328,6 @@ def measure(results: RunResults, arms: NoiseArms) -> NoiseRecord:
         about="; ".join(dict.fromkeys(outline(one) for one in fingerprints(results) if not one.equipment)),
         metrics=measured,
     )
-
-
-def _valid(results: RunResults, stage: str) -> dict[int, IterationFinished]:
-    found = results.stages.get(stage)
-    return {} if found is None else {item.id.repeat: item for rung in found.rungs for item in rung.iterations}
 
 
 def _components(name: str, left: Sequence[IterationFinished], right: Sequence[IterationFinished]) -> Components | None:

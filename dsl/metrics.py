@@ -395,7 +395,7 @@ PROPAGATION: Tree = {
 
 
 _EXTREMES = ("p999_us", "max_us", "max_s", "max_bytes", "max")
-_SIGNED = ("slope", "grown_bytes", "avg", "min", "end", "per_s", "delta")
+_SIGNED = ("slope", "grown_bytes", "avg", "min", "end")
 _COUNTED = ("errors", "missed", "unfinished", "hung", "retried", "rerun", "connect_failures")
 _EVENTS = (*_COUNTED, "logical")
 

@@ -175,12 +175,17 @@ def last_start_ms(connect: Connect, waits: Waits, dialect: Dialect) -> int | Non
     """As `server_start_ms`, on a connection of its own. None also without an answer within START_S: a server that
     hangs, or a pooler in front of one, may accept a connection and never prepare a statement."""
     answers: list[int | None] = []
+    until_s = time.monotonic() + START_S
 
     def ask() -> None:
-        with suppress(ProveoutError):  # the connection too may fail
-            session, _ = connect()
-            with closing(session):
-                answers.append(server_start_ms(session, waits, dialect))
+        while True:
+            with suppress(ProveoutError):  # the connection too may fail: a server that is being started takes none yet
+                session, _ = connect()
+                with closing(session):
+                    answers.append(server_start_ms(session, waits, dialect))
+            if answers or time.monotonic() >= until_s:
+                return
+            time.sleep(PAUSE_S)
 
     thread = threading.Thread(target=ask, name="server-start", daemon=True)
     thread.start()

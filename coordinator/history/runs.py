@@ -161,7 +161,7 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[
             yield prefix + name, {"mean": float(value)}
 
 
-FORMAT = 6
+FORMAT = 7
 """Of the cached summaries; changes with `RunSummary`, with what an estimate is, and with the methods of
 `core.statistics`."""
 

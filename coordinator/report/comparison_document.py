@@ -67,8 +67,10 @@ _SPEED: Mapping[Direction, str] = {"better": "faster", "worse": "slower"}
 
 def answer(compared: Sequence[ComparedRuns], judged: Sequence[Judgement] = ()) -> Paragraph:
     """The answer: conditions that fail the job, then each run against the reference, and what else differs."""
-    shown = compared[:RUNS_MAX]
-    parts = [*_headline_conditions(judged), *(map(run_answer, shown) if len(shown) == 1 else map(_short_answer, shown))]
+    shown, words = compared[:RUNS_MAX], (("PASS", "Failed"), ("INCONCLUSIVE", "Undecided"))
+    told = ((word, [finding(one) for one in judged if one.outcome == outcome]) for outcome, word in words)
+    parts = [f"{word}: {'; '.join(found)}." for word, found in told if found]
+    parts += map(run_answer if len(shown) == 1 else _short_answer, shown)
     if len(compared) > RUNS_MAX:
         parts.append(f"{count_of(len(compared) - RUNS_MAX, 'more run')} below.")
     return Paragraph(" ".join(parts), _tone(compared, judged))
@@ -204,12 +206,6 @@ def _judged(verb: str, one: MainNumber) -> str:
         return f"{verb} {ratio}, {words}"
     reason = one.row.reason(one.run)
     return f"{verb} {words}{f' ({reason})' if reason else ''}, {ratio}"
-
-
-def _headline_conditions(judged: Sequence[Judgement]) -> Iterator[str]:
-    for judgement, word in (("PASS", "Failed"), ("INCONCLUSIVE", "Undecided")):
-        if found := [finding(one) for one in judged if one.outcome == judgement]:
-            yield f"{word}: {'; '.join(found)}."
 
 
 def _tone(compared: Sequence[ComparedRuns], judged: Sequence[Judgement]) -> Tone:

@@ -126,7 +126,7 @@ def _changes(text: str) -> tuple[str, str]:
     did, done = ("rose", "risen") if rises else ("fell", "fallen")
     rung = _RUNG.search(found["path"])
     path = found["path"][rung.end() :].strip(".") if rung else found["path"]
-    of = label_of(path.split("."))
+    of = label(Row(path=tuple(path.split(".")), base=None, other=None, change={}))
     of += f" of {rung['stage']} at {count_of(int(rung['threads']), 'thread')}" if rung else ""
     if found["end"] == ("upper" if rises else "lower"):
         return f"{of} may have {done} {by}", f"{of} has not {done} {by}"
@@ -195,7 +195,7 @@ def values_table(one: ComparedRuns, stage: StagePair) -> Table:
             for end in ("lower", "upper"):
                 shown = (same.text(side[end]) if end in side else "open" if side else "-" for side in ends)
                 rows.append((f"{end} end", *shown, "", "", ""))
-    return Table(heads=heads(one, main=True), rows=tuple(rows), layout=LAYOUT)
+    return Table(heads=heads(one, main=stage.kind != "search"), rows=tuple(rows), layout=LAYOUT)
 
 
 def heads(one: ComparedRuns, *, main: bool = False) -> tuple[str, ...]:
@@ -257,7 +257,7 @@ def label_of(path: Sequence[str]) -> str:
         return f"{path[1] if path[0] == 'transactions' else 'response'} {_short(path[-1])}"
     if len(path) == 4:  # of a capture of measured values
         return ".".join(path[1:])
-    return "errors" if path[0] == "errors" else _short(path[0])
+    return _short(path[0]) if len(path) == 1 or path[0] in ("errors", "sizes") else ".".join(path)
 
 
 def _short(metric: str) -> str:

@@ -174,16 +174,12 @@ def _mean_us(row: LoadRow) -> float | None:
 
 def _load_cells(row: LoadRow, divisor: float, *share: str, failing: bool = False) -> tuple[str, ...]:
     """`failing`: with the columns `OUTCOMES`."""
-    latencies = (_latency(row, name, divisor) for name in LATENCIES)
+    times = ((*row.response_us(name), row.at_least_us(name)) for name in LATENCIES)
+    latencies = (_in_unit(value, bound, divisor, half) for value, half, bound in times)
     label = f"{row.label} ✗" if row.is_invalid else row.label
     tps = float(row.tps.get("mean", 0.0))
     outcomes = map(number, (tps * (1.0 - row.failed), tps * row.failed)) if failing else ()
     return (label, *with_interval(row.tps), *outcomes, *share, *latencies, str(row.repeats))
-
-
-def _latency(row: LoadRow, name: str, divisor: float) -> str:
-    value, half = row.response_us(name)
-    return _in_unit(value, row.at_least_us(name), divisor, half)
 
 
 def _in_unit(value: float | None, bound: float | None, divisor: float, half: float | None = None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, median
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -87,28 +87,28 @@ def propagation_metrics(compared: PropagationCompared) -> Metrics:
 # (`metrics.FAULT_COUNTS`) have every occurrence in `values`, because a check of them holds when it holds in each.
 
 OCCURRENCES = "occurrences"
+Stated: TypeAlias = Mapping[str, Any]
+"""The `confidence` and `chosen_from` of the estimates of a rung."""
 
 
-def with_faults(tree: Metrics, iterations: Sequence[IterationFinished], confidence: float, block: str = "") -> Metrics:
+def with_faults(tree: Metrics, iterations: Sequence[IterationFinished], stated: Stated, block: str) -> Metrics:
     """The tree of a rung with the estimates of its faults, and of each load's, over these iterations."""
     if any(item.faults for item in iterations):
-        tree[FAULTS] = fault_estimates(iterations, "", confidence, block)
+        tree[FAULTS] = _of_faults(iterations, "", stated, block)
         for name, load in tree.get(LOADS, {}).items():
-            load[FAULTS] = fault_estimates(iterations, name, confidence, block)
+            load[FAULTS] = _of_faults(iterations, name, stated, block)
     return tree
 
 
-def fault_estimates(
-    iterations: Sequence[IterationFinished], load: str, confidence: float, block: str = ""
-) -> dict[str, Metrics]:
+def _of_faults(iterations: Sequence[IterationFinished], load: str, stated: Stated, block: str) -> dict[str, Metrics]:
     """The numbers of each fault: on all loads together (""), or on one of several."""
     parts = [on_load(item.faults, load) for item in iterations]
     repeats = [item.id.repeat for item in iterations]
     names = dict.fromkeys(fault for part in parts for fault in part)
-    return {fault: _of_fault([part.get(fault, []) for part in parts], repeats, confidence, block) for fault in names}
+    return {fault: _of_fault([part.get(fault, []) for part in parts], repeats, stated, block) for fault in names}
 
 
-def _of_fault(parts: Sequence[Sequence[FaultEffect]], repeats: Sequence[int], confidence: float, block: str) -> Metrics:
+def _of_fault(parts: Sequence[Sequence[FaultEffect]], repeats: Sequence[int], stated: Stated, block: str) -> Metrics:
     tree: Metrics = {OCCURRENCES: sum(map(len, parts)), "max": {}}
     for name in FAULT_NUMBERS:
         held = {
@@ -121,19 +121,19 @@ def _of_fault(parts: Sequence[Sequence[FaultEffect]], repeats: Sequence[int], co
             if part and len(held[repeat]) == len(part)
         }
         if whole:
-            tree[name] = _estimate(whole, len(repeats), name, confidence, block)
+            tree[name] = _estimate(whole, len(repeats), name, stated, block)
         if whole and len(whole) == len(repeats):
             tree["max"][name] = max(value for values in whole.values() for value in values)
     return tree
 
 
-def _estimate(whole: Mapping[int, Sequence[float]], repeats: int, name: str, confidence: float, block: str) -> Estimate:
+def _estimate(whole: Mapping[int, Sequence[float]], repeats: int, name: str, stated: Stated, block: str) -> Estimate:
     """The estimate over repeats with all of their occurrences known, of `repeats` in all."""
     every = [value for values in whole.values() for value in values]
     single = repeats == 1 and len(every) > 1
     counted = name in FAULT_COUNTS
     units = every if single else [fmean(values) for values in whole.values()]
-    found = statistics.estimate(units, kind="events" if counted else "level", confidence=confidence)
+    found = statistics.estimate(units, kind="events" if counted else "level", **stated)
     found |= {"median": median(every), OCCURRENCES: len(every), "samples": [list(values) for values in whole.values()]}
     if single:
         found["unit"] = OCCURRENCES
@@ -193,7 +193,7 @@ VERSUS = "versus"
 BATCHES = 15
 
 
-def with_versus(tree: Metrics, iterations: Sequence[IterationFinished], confidence: float) -> Metrics:
+def with_versus(tree: Metrics, iterations: Sequence[IterationFinished], stated: Stated) -> Metrics:
     """The tree of a rung with the ratios of each of its loads to the first one, where they took turns in slices."""
     found = [name for name in tree.get(LOADS, {}) if f"loads.{name}.{BLOCKS}.tps" in iterations[0].series]
     sides = {name: tree[LOADS][name] for name in found}
@@ -201,7 +201,7 @@ def with_versus(tree: Metrics, iterations: Sequence[IterationFinished], confiden
     for name in found if single else ():
         for path in PATHS.values():
             if row := single.get(f"loads.{name}.{BLOCKS}.{'.'.join(path)}"):
-                sides[name] = _put_in(sides[name], path, _of_batches(row, confidence))
+                sides[name] = _put_in(sides[name], path, _of_batches(row, stated))
     for name in found[1:]:
         tree[LOADS][name][VERSUS] = ratios(sides[name], sides[found[0]])
         for ratio in tree[LOADS][name][VERSUS].values() if single else ():
@@ -209,10 +209,10 @@ def with_versus(tree: Metrics, iterations: Sequence[IterationFinished], confiden
     return tree
 
 
-def _of_batches(blocks: Sequence[float], confidence: float) -> Estimate:
+def _of_batches(blocks: Sequence[float], stated: Stated) -> Estimate:
     """The means of neighbouring blocks as an estimate, which is paired with that of another load."""
     means = [float(part.mean()) for part in np.array_split(np.asarray(blocks), min(len(blocks), BATCHES))]
-    found = statistics.estimate(means, confidence=confidence)
+    found = statistics.estimate(means, **stated)
     return found | {"repeats": list(range(len(means))), "block": BLOCKS}
 
 
@@ -222,9 +222,7 @@ def _put_in(tree: Mapping[str, Any], path: Sequence[str], value: Metrics) -> Met
     return {**tree, first: _put_in(tree[first], rest, value) if rest else value}
 
 
-def with_lower_bounds(
-    tree: Metrics, iterations: Sequence[IterationFinished], confidence: float, block: str = ""
-) -> Metrics:
+def with_lower_bounds(tree: Metrics, iterations: Sequence[IterationFinished], stated: Stated, block: str) -> Metrics:
     """The tree without the numbers of which some repeat has only a lower bound, and with `at_least` for them.
 
     `at_least` has the same paths, each with `value`, the mean of min(time, age) over the repeats; `lower`, the lower
@@ -241,7 +239,7 @@ def with_lower_bounds(
         if metrics.is_largest(names) and values:
             bound |= {"value": max(values), "lower": max(values)}
         elif len(values) == len(found):
-            estimate = statistics.estimate(values, kind=metrics.kind(tuple(names)), confidence=confidence)
+            estimate = statistics.estimate(values, kind=metrics.kind(tuple(names)), **stated)
             estimate |= {"repeats": [item.id.repeat for item in iterations]} | ({"block": block} if block else {})
             bound |= {"value": estimate["mean"], "estimate": estimate}
             bound |= {"lower": estimate["lower"]} if "lower" in estimate else {}

@@ -420,8 +420,9 @@ def rung_tree(
         block = f"{run}/{iterations[0].id.stage}@{iterations[0].id.rung}"
     parts = [_Part(item.id.repeat, item.metrics, item.series, item.measure_s) for item in iterations]
     tree = _estimates(parts, (), _Stated(len(parts), confidence, chosen_from, block))
-    tree = with_versus(with_faults(tree, iterations, confidence, block), iterations, confidence)
-    return with_lower_bounds(tree, iterations, confidence, block)
+    stated = {"confidence": confidence, "chosen_from": chosen_from}
+    tree = with_versus(with_faults(tree, iterations, stated, block), iterations, stated)
+    return with_lower_bounds(tree, iterations, stated, block)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from proveout.dsl.plan.topology import Capture, Declared, Host, Secret, System
 from proveout.dsl.rules.host_rules import Objection
 from proveout.dsl.schema.parameters import Parameters
 from proveout.dsl.schema.stage_models import STAGES
-from proveout.dsl.schema.validation import fields, validate
+from proveout.dsl.schema.validation import fields, salvage, validate
 from proveout.dsl.source.nodes import (
     Map,
     Node,
@@ -82,7 +82,8 @@ class Scope:
     """The name of the inventory's file, None without one."""
 
     def entries(self, section: Node | None, kind: str, model: type[Model], path: str) -> Iterator[tuple[Entry, Model]]:
-        """The valid entries of a section of names; the names of all of them are declared as `kind`."""
+        """The valid entries of a section of names, of systems also the valid parts of others; the names of all of them
+        are declared as `kind`."""
         if section is not None and not isinstance(section, Map):
             self.problems.add(section.where, f"`{path}` must be a mapping of names", key=path)
             self.unknowable.add(kind)
@@ -101,9 +102,11 @@ class Scope:
                 continue
             below = f"{path}.{key.text}"
             node = settings_as_text(written) if kind == "system" else written
-            valid = validate(model, node, below, self.problems)
+            whole = validate(model, node, below, self.problems)
+            valid = salvage(model, node) if whole is None and kind == "system" else whole
             if valid is not None and isinstance(node, Map):
-                yield Entry(scope=self, body=node, path=below, name=key.text, start=key.where), valid
+                partial = whole is None
+                yield Entry(scope=self, body=node, path=below, name=key.text, start=key.where, partial=partial), valid
 
 
 @dataclass(slots=True, kw_only=True)

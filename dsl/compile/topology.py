@@ -239,7 +239,7 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
 
 def _is_fine(one: Entry, entry: System, host: Host | None) -> bool:
     """Whether the rest of the plan can be checked with it."""
-    if entry.engine not in engines.ENGINES and not _is_announced(one, entry):
+    if (entry.engine not in engines.ENGINES and not _is_announced(one, entry)) or one.partial:
         return False
     before = len(one.scope.problems.found)
     _check_address(one, entry)
@@ -266,7 +266,8 @@ def _is_announced(one: Entry, entry: System) -> bool:
     announced = extensions.announced(extensions.DRIVERS)
     if entry.engine not in announced:
         hint = did_you_mean(entry.engine, [*engines.ENGINES, *announced])
-        one.problem(f"`engine` cannot be {entry.engine}", "engine", hint=hint)
+        if entry.engine:  # else it has a problem already
+            one.note(f"`engine` cannot be {entry.engine}", "engine", hint=hint)
         return False
     if entry.provision is not None:
         message = f"proveout cannot start {entry.engine}, whose driver is of another package"

@@ -31,7 +31,6 @@ from proveout.cli.bench import (
     chosen,
     clean_up,
     composed,
-    last_run,
     per_second,
     prepared,
     rungs,
@@ -650,19 +649,21 @@ def test_a_bench_whose_run_was_killed_under_its_screen_is_not_resumed_without_it
 def test_the_last_bench_is_found_beside_a_run_without_its_command(tmp_path: Path) -> None:
     older, newer = (tmp_path / record(tmp_path, {1: [9.0, 9.1]}, day=day) for day in (0.0, 1.0))
     (newer / "command.json").unlink()
-    found = last_run(tmp_path, recorded_runs.SMOKE)
-    assert found is not None and found.path == older
+    assert [one.path for one in bench.runs_of(tmp_path, recorded_runs.SMOKE)] == [older]
 
 
 def test_the_exit_code_of_a_bench_that_is_run_again_is_that_of_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = [RunDirectory(tmp_path / record(tmp_path, {1: [9.0 + day, 9.5]}, day=day)) for day in (0.0, 1.0)]
-    monkeypatch.setattr(bench, "last_run", lambda *_: found.pop(0))
-    monkeypatch.setattr(bench, "carried_out", lambda *_, **__: 3)
+    """It is compared with the last one that finished."""
+    for day in (0.0, 1.0):
+        record(tmp_path, {1: [9.0 + day, 9.5]}, day=day, ended=day == 0.0)
+    monkeypatch.setattr(bench, "PREFIX", recorded_runs.SMOKE.stem)
+    monkeypatch.setattr(bench, "carried_out", lambda *_, **__: 3 * bool(record(tmp_path, {1: [9.0, 9.4]}, day=2.0)))
     monkeypatch.setattr(bench, "guard", lambda *_: pytest.fail("its plan drops no tables, and may find them"))
     assert execute(["bench", "--again", "--runs-dir", str(tmp_path)]) == 3
-    assert "smoke-20260102" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "smoke-20260101" in out and "smoke-20260103" in out and "smoke-20260102" not in out
 
 
 @pytest.mark.parametrize("schema", ["proveout_bench", ""])

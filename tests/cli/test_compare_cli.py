@@ -82,6 +82,7 @@ def test_sides_of_several_runs_and_earlier_runs(tmp_path: Path, capsys: pytest.C
     assert "A 3 runs and B 3 runs: intervals are over runs" in said
     assert f"proveout compare {' '.join(base)} -- {' '.join(fixed)} --runs-dir" in said
     record(tmp_path, of(0.5), day=6, labels={"branch": "fix"}, ended=False)
+    (tmp_path / fixed[0]).rename(tmp_path / "renamed")
     assert compare(tmp_path, "--label", "branch=main", "--", "--label=branch=fix", *condition) == 0
     assert f"{base[0]} +" in unwrapped(capsys)
     more = record(tmp_path, of(0.99), day=7)

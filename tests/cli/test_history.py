@@ -184,6 +184,7 @@ def test_pages(stepped: Path, tmp_path: Path) -> None:
         ["other"],
         ["--note", "x"],
         ["--acknowledge", "latest"],
+        ["--acknowledge", "latest", "--note", "no change begins there"],
         ["-p", "repeats=3"],
         ["--metric", "tps", "--metric", "p99"],
     ],

@@ -359,21 +359,19 @@ def ratio_rows(stage: StageResult, group: str) -> list[RatioRow]:
             load=load,
             name=name,
             own=at_path(tree, *PATHS[name]) or {},
-            base=at_path(_base(stage, rung, load, group), *PATHS[name]) or {},
+            base=at_path(base, *PATHS[name]) or {},
             ratio=tree[group][name],
         )
         for rung in stage.rungs
         for load, tree in rung.tree.get(LOADS, {}).items()
         for name in _SHOWN
         if name in tree.get(group, {})
+        for base in [
+            next(iter(rung.tree[LOADS].values()))
+            if group == VERSUS
+            else at_path(stage.alone_at(rung.threads)[load], LOADS, load)
+        ]
     ]
-
-
-def _base(stage: StageResult, rung: RungResult, load: str, group: str) -> Any:
-    """The tree of what a load is compared with."""
-    if group == VERSUS:
-        return next(iter(rung.tree[LOADS].values()))
-    return at_path(stage.alone_at(rung.threads)[load], LOADS, load)
 
 
 def ratio_cells(rows: Sequence[RatioRow]) -> Iterator[tuple[str, ...]]:

@@ -604,12 +604,7 @@ def _end(directory: RunDirectory, killed: ProveoutError) -> None:
         journal.append(end)
 
 
-def last_run(runs: Path, path: Path | None = None) -> RunDirectory | None:
-    """The newest run of a plan that a bench has written, of this one where a path is given."""
-    return next(runs_of(runs, path), None)
-
-
-def runs_of(runs: Path, path: Path | None) -> Iterator[RunDirectory]:
+def runs_of(runs: Path, path: Path | None = None) -> Iterator[RunDirectory]:
     """The runs of plans that a bench has written, or of this one, newest first. Others may be damaged, or begin just
     now."""
     from proveout.coordinator.storage import run_directory
@@ -624,15 +619,17 @@ def runs_of(runs: Path, path: Path | None) -> Iterator[RunDirectory]:
 
 
 def _again(runs: Path, *, headless: bool) -> int:
-    """Run the plan of the last bench once more, and compare the two runs; the exit code of the run. Unusable."""
+    """Run the plan of the last bench once more, and compare that with its last run that has finished, if any; the exit
+    code of the run. Unusable."""
     from proveout.cli.compare import compare
+    from proveout.coordinator.history.runs import read_folder
     from proveout.dsl.compile.compiler import compile_plan
     from proveout.dsl.workloads.kinds import table_names
 
-    before = last_run(runs)
-    if before is None:
+    last = next(runs_of(runs), None)
+    if last is None:
         raise Unusable(f"{runs} has no run of a bench yet", way_out="proveout bench DSN")
-    path = Path(before.command().plan)
+    path = Path(last.command().plan)
     if not path.exists():
         raise Unusable(f"the plan of the last bench is gone: {path}", way_out="proveout bench DSN")
     plan = compile_plan(path)
@@ -644,9 +641,12 @@ def _again(runs: Path, *, headless: bool) -> int:
         for side in sides if populates is not None and not keep else ():  # populate makes kept tables again
             if note := guard(side, table_names(plan.workload(str(populates)))):
                 typer.echo(note)
+    folder = read_folder(runs)
+    whole = {folder.directories[run.run] for run in folder.runs if run.status == "finished"}
+    before = next((one for one in runs_of(runs, path) if one.path in whole), last)
     code = carried_out(path, sides, headless=headless, runs=runs, keep=keep)
-    after = last_run(runs, path)
-    if after is not None and after.path != before.path and code != INTERRUPTED:
+    after = next(runs_of(runs, path), None)
+    if after is not None and after.path != last.path and code != INTERRUPTED:
         with suppress(typer.Exit):  # of the comparison
             compare([before.name, after.name], despite=True, runs_dir=runs)
     return code

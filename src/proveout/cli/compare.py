@@ -169,9 +169,9 @@ def _labelled(word: str, folder: Path) -> list[str]:
     from proveout.coordinator.history import runs as history
 
     name, _, value = word.removeprefix(LABEL).partition("=")
-    runs = history.read_folder(folder).runs
-    labelled = [run for run in runs if run.status == "finished" and run.labels.get(name) == value]
-    found = [run.run for run in labelled if run.name == labelled[-1].name]
+    read = history.read_folder(folder)
+    labelled = [run for run in read.runs if run.status == "finished" and run.labels.get(name) == value]
+    found = [read.directories[run.run].name for run in labelled if run.name == labelled[-1].name]
     if not found:
         raise typer.BadParameter(f"no finished run in {folder} has the label {name}={value}", param_hint="--label")
     return found

@@ -7,7 +7,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -29,6 +30,7 @@ from proveout.cli.options import (
 from proveout.core.numbers import count_of, safe
 
 if TYPE_CHECKING:
+    from proveout.coordinator.history.metric_history import MetricHistory
     from proveout.coordinator.history.runs import RunFolder, Selection
     from proveout.coordinator.report.history_documents import Trend
     from proveout.coordinator.storage.run_directory import RunDirectory
@@ -191,10 +193,9 @@ def trend(
     known = {name for run in selection.runs for rung in run.rungs for name in rung.numbers}
     if known and (unknown := next((name for name in metric or () if name not in known), None)):
         raise typer.BadParameter(f"no run has {unknown!r}", param_hint="--metric")
-    _acknowledge(runs_dir, acknowledge, note, metric or [""])
-    histories = metric_history.histories(
-        selection, metric or metric_history.METRICS, metric_history.read_acknowledgements(runs_dir)
-    )
+    find = partial(metric_history.histories, selection, metric or metric_history.METRICS)
+    _acknowledge(runs_dir, acknowledge, note, metric or [""], find)
+    histories = find(metric_history.read_acknowledgements(runs_dir))
     shown = Trend(selection=selection, histories=histories, label=by, condition=fail_if)
     terminal.show(trend_document(shown), sys.stdout)
     _write(shown, outputs)
@@ -226,7 +227,9 @@ def _selected(
     return select(found, name=plan, allow=allowed)
 
 
-def _acknowledge(folder: Path, run: str | None, note: str, metrics: list[str]) -> None:
+def _acknowledge(
+    folder: Path, run: str | None, note: str, metrics: list[str], find: Callable[[], Sequence[MetricHistory]]
+) -> None:
     from proveout.coordinator.history.metric_history import Acknowledgement, acknowledge
     from proveout.coordinator.history.runs import read_summary
     from proveout.coordinator.storage import run_directory
@@ -236,6 +239,8 @@ def _acknowledge(folder: Path, run: str | None, note: str, metrics: list[str]) -
     if run is None:
         return
     name = read_summary(run_directory.find(folder, run)).run  # not that of its directory, which may have another one
+    if not any(change.run.run == name for history in find() for change in history.changes):
+        raise typer.BadParameter(f"no change is shown that begins at {name}", param_hint="--acknowledge")
     for metric in metrics:
         acknowledge(folder, Acknowledgement(run=name, note=note, metric=metric, unix_s=time.time()))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
@@ -26,6 +28,7 @@ EPILOG = """
 
 
 Format: TypeAlias = Literal["svg", "png"]
+Say: TypeAlias = Callable[[str], None]
 
 
 def report(
@@ -76,8 +79,9 @@ def report(
     results = directory.results()
     options.note_unchecked(directory.path)
     more = (brought_in.section(with_),) if with_ else ()
+    say = partial(typer.echo, err="-" in map(str, (text, *wanted.values())))  # no path is in what is printed
     if text is not None:
-        _show_text(text, results, directory, more)
+        _show_text(text, results, directory, more, say)
     if figures is None and text is None and not any(wanted.values()):
         wanted["html"] = directory.path / "report.html"
         result = outputs.kept(directory)[outputs.RESULT]
@@ -93,27 +97,25 @@ def report(
                 typer.echo(content, nl=False)
                 continue
             outputs.write_document(path, content)
-            typer.echo(str(path))
+            say(str(path))
     if figures is not None:
-        _export(results, directory, figures, form or "svg")
+        _export(results, directory, figures, form or "svg", say)
 
 
-def _show_text(path: Path, results: RunResults, directory: RunDirectory, more: tuple[Section, ...]) -> None:
+def _show_text(path: Path, results: RunResults, directory: RunDirectory, more: tuple[Section, ...], say: Say) -> None:
     from proveout.coordinator.report import terminal
     from proveout.coordinator.report.run_document import run_document
 
     others = outputs.brought_in_by(results, directory, more)
     document = run_document(results, run_dir=str(directory.path)).extended(others)
-    if str(path) == "-":
-        terminal.show(document, sys.stdout)
-        return
     printed = io.StringIO()
-    terminal.show(document, printed)
-    outputs.write_document(path, printed.getvalue())
-    typer.echo(str(path))
+    terminal.show(document, sys.stdout if str(path) == "-" else printed)
+    if str(path) != "-":
+        outputs.write_document(path, printed.getvalue())
+        say(str(path))
 
 
-def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Format) -> None:
+def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Format, say: Say) -> None:
     from proveout.coordinator.report.figures.figure import picture
     from proveout.coordinator.report.figures.selection import figures as draw
     from proveout.coordinator.report.figures.timeline import read_timeline
@@ -122,7 +124,7 @@ def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Fo
     for figure in drawn:
         path = folder / f"{figure.slug}.{form}"
         outputs.write_document(path, picture(figure, form), parents=True)
-        typer.echo(str(path))
+        say(str(path))
     for name, why in missing.items():
         typer.echo(f"no {name}: {why}", err=True)
     if not drawn and not missing:

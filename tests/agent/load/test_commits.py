@@ -31,6 +31,7 @@ from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.transaction import Tally
 from proveout.agent.load.run_load import run_load
 from proveout.agent.tuning import sql_access
+from proveout.core.errors import ProveoutError
 from proveout.dsl import engines
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Sessions
@@ -71,7 +72,14 @@ def test_a_server_that_accepts_a_connection_and_hangs_has_no_start(
             return [(17,)]
 
     session = Slow()
-    assert last_start_ms(lambda: (session, {}), "polled", "postgres") == (None if hangs else 17)
+    refused = iter([] if hangs else [ProveoutError("a server that is being started takes no connection")])
+
+    def connect() -> tuple[Session, dict[str, Any]]:
+        for fault in refused:
+            raise fault
+        return session, {}
+
+    assert last_start_ms(connect, "polled", "postgres") == (None if hangs else 17)
     over.set()
     eventually(lambda: session.is_closed, "the connection is closed")
 

@@ -17,7 +17,7 @@ import records
 from compiled_plans import compiled
 
 from proveout.coordinator import comparison
-from proveout.coordinator.comparability import NotComparable, differences, refused, together
+from proveout.coordinator.comparability import NotComparable, between, differences, refused, together
 from proveout.coordinator.comparison import ComparedRuns, Judgement, Row, compare, legend, short_name
 from proveout.coordinator.report import html, json_documents, markdown, terminal
 from proveout.coordinator.report.comparison_document import ROWS_MAX, answer, comparison_document, sentence, tiles
@@ -151,7 +151,7 @@ def test_the_rates_of_searches_are_compared_by_their_intervals(
     row = cap(compared)
     assert row.direction == direction
     assert (1.0 + row.change["lower"], 1.0 + row.change["upper"]) == pytest.approx(interval)
-    assert "cap, search (intervals of 80 %)" in written(compared)
+    assert re.search(r"cap, search \(intervals of 80 %\)\n+\|  \| A \| B \| B / A \| CI \|", written(compared))
     stages = {stage["id"]: stage for stage in document([compared])["comparisons"][0]["stages"]}
     (found,) = stages["cap"]["values"]
     assert (found["metric"], [side["upper"] for side in found["intervals"]]) == ("rate", [1_100.0, other[1]])
@@ -167,6 +167,8 @@ def test_the_threads_of_searches_are_compared_and_open_ends_and_no_answer_are_sa
     assert sentence("B", alone).startswith("The number of threads of B is 0.500 × (")
     found = searched(results(), 1_000.0, 1_100.0)
     assert "| upper end | 1,100 | open |" in written(compare(found, searched(results(), 900.0, None)))
+    row = cap(compare(searched(results(), None, None), one))
+    assert (row.path, row.base, row.other) == (("rate",), None, None), "40 threads are not a rate"
     none = compare(found, searched(results(), None, None, reason="1,000/s was refused"))
     row = cap(none)
     assert (row.base, row.other, row.direction) == (1_000.0, None, "unknown")
@@ -468,6 +470,12 @@ def test_what_is_not_judged_has_its_reason(row: Row, reason: str) -> None:
         ("tps.change < -0.07", "PASS", "TPS fell by more than 7 % at 2 of 3 rungs"),
         ("tps.ratio > 105%", "PASS", "TPS rose above 1.05 × at 2 of 3 rungs"),
         ("ladder.at(4).tps.ratio.upper < 0.95", "PASS", "TPS of ladder at 4 threads fell below 0.95 × at 2 of 3 rungs"),
+        ("loads.get.tps.ratio.upper < 0.95", "PASS", "get: TPS fell below 0.95 × at 2 of 3 rungs"),
+        (
+            "ladder.peak.tps.ratio < 0.9",
+            "FAIL",
+            "ladder.peak.tps is not shown to have fallen below 0.9 × at any of 3 rungs",
+        ),
         ("tps.ratio.upper < 1.2", "PASS", "tps.ratio.upper < 1.2 holds at 2 of 3 rungs"),
         ("a.tps.other.mean < 9", "FAIL", "a.tps.other.mean < 9 does not hold at any of 3 rungs"),
     ],
@@ -606,6 +614,15 @@ def test_the_page_overlays_the_runs_and_escapes_names() -> None:
     places = [text.index(part) for part in ('id="overview"', "FAILED", "<figure", 'id="figures"', 'id="numbers"')]
     assert places == sorted(places)
     assert "<td>0.800 ×</td>" in text
+
+
+def test_one_repeat_shows_a_change_where_the_spread_of_runs_is_known() -> None:
+    known = between(
+        {(("ladder", 4), name): [98.0, 100.0, 102.0, 99.0, 101.0] for name in ("tps", "response.avg_us")}, 5
+    )
+    compared = compare(results({4: [1_000.0]}), results({4: [500.0]}), known=known)
+    assert rows(compared, 4)["tps"].direction == "worse"
+    assert not any("1 repeat" in note for note in compared.notes)
 
 
 def of_three(factors: Sequence[float], facts: Sequence[Mapping[str, Any]]) -> list[RunResults]:

@@ -246,8 +246,11 @@ def test_report_writes_what_is_asked_for(
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
     assert not (directory.path / "report.html").exists()
     monkeypatch.chdir(tmp_path)
-    assert execute(["report", str(directory.path), "--csv", "-"]) == 0
-    assert capsys.readouterr().out == (tmp_path / "r.csv").read_bytes().decode()
+    files = [str(tmp_path / name) for name in ("r.html", "r.txt")]
+    assert execute(["report", str(directory.path), "--csv", "-", "--html", files[0], "--text", files[1]]) == 0
+    said = capsys.readouterr()
+    assert said.out == (tmp_path / "r.csv").read_bytes().decode(), "without the paths of the others"
+    assert sorted(said.err.split()) == files
     assert not Path("-").exists()
 
 

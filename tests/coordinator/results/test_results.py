@@ -112,6 +112,14 @@ def test_a_metric_that_a_repeat_lacks_is_counted() -> None:
     assert "missing" not in rung["tps"]
 
 
+def test_the_interval_of_what_a_counter_grew_by_has_nothing_below_0() -> None:
+    items = climbed(BEST)
+    for item, rate in zip(items, (0.5, 1.0, 3.0), strict=True):
+        item.metrics["prometheus"] = {"node": {"reads": {"per_s": rate, "delta": 10.0 * rate}}}
+    found = ladder_metrics(items)["rungs"]["1"]["prometheus"]["node"]["reads"]
+    assert found["per_s"]["lower"] > 0.0 < found["delta"]["lower"]
+
+
 def test_no_event_has_the_rule_of_three_of_the_transactions_that_were_counted() -> None:
     """Not of the throughput, which is that of a phase, or of the slices of a load, over the whole window."""
     none = {"count": 0, "fraction": 0.0}
@@ -127,7 +135,7 @@ def test_no_event_has_the_rule_of_three_of_the_transactions_that_were_counted() 
 # ---- faults: each occurrence is a sample, the repeat is the unit -------------------------------------------------
 
 
-def faulted(repeat: int, *each: Fields, loads: Sequence[str] = ()) -> IterationFinished:
+def faulted(repeat: int, *each: Fields, loads: Sequence[str] = (), rung: int = 4) -> IterationFinished:
     found = tuple(
         FaultMeasured(
             fault="crash", number=n, begins_s=10.0 * n, **fields,
@@ -137,7 +145,7 @@ def faulted(repeat: int, *each: Fields, loads: Sequence[str] = ()) -> IterationF
     )  # fmt: skip
     below = {load: {"tps": 50.0, "faults": fault_metrics(found, load)} for load in loads}
     metrics = {"tps": 100.0, "faults": fault_metrics(found)} | ({"loads": below} if loads else {})
-    return iteration("run", 4, repeat, metrics, faults=found, at_least=fault_bounds(found))
+    return iteration("run", rung, repeat, metrics, faults=found, at_least=fault_bounds(found))
 
 
 def outages(*repeats: Sequence[float]) -> list[IterationFinished]:
@@ -172,6 +180,14 @@ def test_of_one_repeat_the_occurrences_are_the_unit_and_the_evidence_states_it()
     assert (held["lower"], held["upper"]) == (of_occurrences["lower"], of_occurrences["upper"])
     found = judged("outage_s <= 5", iterations)
     assert found.outcome == "PASS" and "n = 3 occurrences of one repeat" in found.evidence
+
+
+def test_the_numbers_of_a_fault_at_the_peak_hold_for_all_rungs_that_could_be_it() -> None:
+    peak = ladder_metrics([faulted(n, BOUND | {"outage_s": 2.0 + n}, rung=rung) for rung in (4, 8) for n in (1, 2, 3)])[
+        "peak"
+    ]
+    bound = peak["at_least"]["faults"]["crash"]["recovery_s"]["estimate"]
+    assert {one.get("chosen_from") for one in (peak["tps"], peak["faults"]["crash"]["outage_s"], bound)} == {2}
 
 
 KNOWN = {"recovery_s": 4.0}
