@@ -505,7 +505,12 @@ def _check_addresses(addresses: Iterable[str]) -> None:
 
 def write_member(ledger: Ledger, member: Member, directory: Path) -> tuple[str, ...]:
     """Keys and certificates of a member, made here, in `directory` (0700): for hosts that cannot reach the
-    authority."""
+    authority. PkiError."""
+    with contextlib.suppress(OSError, ValueError):  # there is none, or what is there has no use
+        serial = Shown.read((directory / f"{member.role}.pem").read_bytes()).serial
+        if (serial, member.name) not in {(one.serial, one.member.name) for one in ledger.issued()}:
+            what = f"{member.role}.pem there is of another member, and its key would be overwritten"
+            raise PkiError(what, where=str(directory), way_out="Name another directory, or remove the files in it.")
     keys = enrolment.new_keys()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
