@@ -516,7 +516,7 @@ def hosts_of(given: dict[str, Any]) -> tuple[str, ...]:
     found = []
     for way in ways:
         for index in range(count):
-            own = {key: each[index if len(each) > 1 else 0] for key, each in lists.items() if len(each) in (1, count)}
+            own = {key: each[index] if len(each) == count else given[key] for key, each in lists.items()}
             parts = {**rest, **own, **({"target_session_attrs": way} if way else {})}
             found.append(make_conninfo("", **parts))
     return tuple(found)
