@@ -192,7 +192,7 @@ def values_of(
 ) -> tuple[str, tuple[tuple[str, float], ...]]:
     """The text of an output, and its values. NoValue."""
     text = decoded(output)
-    return text, read_values(parse(text, command.output), values) if values else ()
+    return text, read_values(parse(text, command.output), values)
 
 
 # ---- captures --------------------------------------------------------------------------------------------------------
