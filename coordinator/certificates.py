@@ -505,7 +505,14 @@ def _check_addresses(addresses: Iterable[str]) -> None:
 
 def write_member(ledger: Ledger, member: Member, directory: Path) -> tuple[str, ...]:
     """Keys and certificates of a member, made here, in `directory` (0700): for hosts that cannot reach the
-    authority."""
+    authority. PkiError."""
+    known = {(one.serial, one.member.name) for one in ledger.issued()}
+    for name in ("ca.pem", f"{member.role}.pem"):
+        with contextlib.suppress(OSError, ValueError):  # there is none, or what is there has no use
+            found = (directory / name).read_bytes()
+            if found != ledger.authority.pem and (Shown.read(found).serial, member.name) not in known:
+                what, way_out = f"{name} there is of another member or authority", "Name another directory."
+                raise PkiError(what, where=str(directory), way_out=way_out)
     keys = enrolment.new_keys()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

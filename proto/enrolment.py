@@ -141,7 +141,7 @@ async def renew(directory: Path, role: str, now: datetime.datetime | None = None
         csr = {use: _csr(_read_key(directory / f"{part}.key")) for use, part in parts.items()}
     except (OSError, ValueError, TypeError) as error:  # TypeError: a key with a password
         raise _unreadable(directory, error) from error
-    answer = await _ask(address, _context(directory, role), {"do": "renew", "csr": csr})
+    answer = await _ask(address, _context(directory, role), {"do": "renew", "csr": csr}, "certificates")
     try:
         for use, part in parts.items():
             replace_file(directory / f"{part}.pem", str(answer["certificates"][use]).encode(), 0o644)
@@ -159,7 +159,7 @@ async def fetch_denied(directory: Path, role: str) -> None:
     address = authority_of(directory)
     if address is None:
         return
-    answer = await _ask(address, _context(directory, role), {"do": "denied"})
+    answer = await _ask(address, _context(directory, role), {"do": "denied"}, "denied")
     text = denied_text(int(serial, 16) for serial in answer["denied"])
     path = directory / DENIED
     if not path.exists() or path.read_bytes() != text.encode():
@@ -189,11 +189,11 @@ def _unreadable(directory: Path, error: Exception) -> EnrolmentError:
     return EnrolmentError(what, where=str(directory), way_out="Enrol it again, in a new directory.")
 
 
-async def _ask(address: str, context: ssl.SSLContext, request: Mapping[str, Any]) -> dict[str, Any]:
+async def _ask(address: str, context: ssl.SSLContext, request: Mapping[str, Any], part: str) -> dict[str, Any]:
     """Send a request to an authority that is verified by its certificate."""
     async with _Line(address, context) as line:
         await line.read()
-        return await line.ask(request)
+        return await line.ask(request, part)
 
 
 async def _first_contact(address: str, ca_hash: str, request: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -205,7 +205,7 @@ async def _first_contact(address: str, ca_hash: str, request: Mapping[str, Any])
     async with _Line(address, context) as line:
         ca = str((await line.read()).get("ca", "")).encode()
         _check(address, ca, ca_hash, line.certificate)
-        return await line.ask(request), ca
+        return await line.ask(request, "role", "certificates"), ca
 
 
 def _check(address: str, ca: bytes, ca_hash: str, shown: bytes) -> None:
@@ -286,17 +286,17 @@ class _Line:
         shown = self._writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         return bytes(shown or b"")
 
-    async def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request and return the answer. EnrolmentError when it is refused."""
+    async def ask(self, request: Mapping[str, Any], *parts: str) -> dict[str, Any]:
+        """Send a request and return the answer, which has `parts`. EnrolmentError when it is refused."""
         self._writer.write(json_line(request))
-        answer = await self.read()
+        answer = await self.read(*parts)
         if "error" in answer:
             raise EnrolmentError(
                 f"the authority refused: {answer['error']}", where=self._address, way_out=str(answer.get("way_out", ""))
             )
         return answer
 
-    async def read(self) -> dict[str, Any]:
+    async def read(self, *parts: str) -> dict[str, Any]:
         unreadable = EnrolmentError(
             "the authority gave no answer that can be read",
             where=self._address,
@@ -308,7 +308,7 @@ class _Line:
                 answer = json.loads(await self._reader.readline())
         except (OSError, TimeoutError, ValueError, RecursionError) as error:
             raise unreadable from error
-        if not isinstance(answer, dict):
+        if not isinstance(answer, dict) or not ("error" in answer or answer.keys() >= {*parts}):
             raise unreadable
         return answer
 

@@ -126,7 +126,7 @@ def log_text(seen: FaultSeen) -> str:
     """`fault crash (1 of 3): in place after 12 ms`."""
     after = quantity(max(seen.after_s, 0.0), "after_s")
     words = {
-        "begins": f"begins {quantity(seen.at_s, 'at_s')} after the start of the measure window",
+        "begins": f"begins {quantity(max(seen.at_s, 0.0), 'at_s')} after the start of the measure window",
         "in_place": f"in place after {after}",
         "healing": f"being healed after {after}",
         "healed": f"healed after {after}",

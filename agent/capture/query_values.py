@@ -156,26 +156,25 @@ class GivenUp:
     """Whether the task of queries in a thread was cancelled."""
 
     _session: QuerySession | None = None
-    _is_set = False
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock, self.event = threading.Lock(), threading.Event()
 
     def __call__(self) -> bool:
-        return self._is_set
+        return self.event.is_set()
 
     def watch(self, session: QuerySession) -> QuerySession:
         """The session, which `set` breaks off."""
         with self._lock:
             self._session = session
-            if self._is_set:
+            if self.event.is_set():
                 session.abort()
         return session
 
     def set(self) -> None:
         """Make the query under way fail."""
         with self._lock:
-            self._is_set = True
+            self.event.set()
             if self._session is not None:
                 self._session.abort()
 
@@ -226,7 +225,7 @@ def wait_until(endpoint: Endpoint, wait: WaitUntil, given_up: GivenUp) -> float:
             if rows and rows[0] and same(rows[0][0], wait.equals):
                 return time.monotonic() - began_s
             found = shown(rows[0][0]) if rows and rows[0] else "no row"
-            time.sleep(max(0.0, min(wait.every_s, began_s + wait.within_s - time.monotonic())))
+            given_up.event.wait(max(0.0, min(wait.every_s, began_s + wait.within_s - time.monotonic())))
     finally:
         if session is not None:
             session.close()

@@ -250,7 +250,8 @@ def import_by_descriptors() -> None:
     packages = (path for module in list(sys.modules.values()) for path in getattr(module, "__path__", ()))
     links = {path for path in packages if Path(path).is_symlink()}
     roots = {path for path in sys.path if path and Path(path).is_dir()}
-    folders = {path: f"/proc/self/fd/{_opened(path)}" for path in roots | links}
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+    folders = {path: f"/proc/self/fd/{os.open(path, flags)}" for path in roots | links}
 
     def moved(path: str) -> str:
         inside = [folder for folder in folders if path == folder or path.startswith(f"{folder}/")]
@@ -261,10 +262,6 @@ def import_by_descriptors() -> None:
     for module in list(sys.modules.values()):
         _move(module, moved)
     sys.path_importer_cache.clear()
-
-
-def _opened(folder: str) -> int:
-    return os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _move(module: object, moved: Callable[[str], str]) -> None:

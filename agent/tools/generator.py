@@ -27,6 +27,7 @@ from proveout.core.errors import ProveoutError
 from proveout.core.path_trust import read
 from proveout.dsl.plan.loads import keys_of_share
 from proveout.dsl.plan.stages import lengths_s
+from proveout.dsl.rules.settings import split_dsn
 from proveout.dsl.workloads import program as workload_program
 from proveout.dsl.workloads.kinds import of_workload
 from proveout.dsl.workloads.program import ENVIRONMENT, TARGET, minutes_problem
@@ -104,17 +105,13 @@ def _oracle(endpoint: Endpoint) -> Address:
     return Address(fields={"user": user.strip(), "connect_string": target.strip(), **parts}, password=password)
 
 
-def _file(endpoint: Endpoint) -> Address:
-    return Address(fields={"database": endpoint.dsn.partition("?")[0]})
-
-
 _ENGINES: Mapping[str, Callable[[Endpoint], Address]] = {
     "postgres": _postgres,
     "mysql": _mysql,
     "oracle": _oracle,
     "timesten": _oracle,
-    "sqlite": _file,
-    "duckdb": _file,
+    "sqlite": lambda end: Address(fields={"database": end.dsn}),
+    "duckdb": lambda end: Address(fields={"database": split_dsn(end.dsn)[0]}),
     "none": lambda _: Address(fields={}),
 }
 

@@ -84,6 +84,8 @@ def _guarded(program: str, arguments: Sequence[str], environment: Mapping[str, s
 def _execute(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Become the program; returns only if that fails."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them: a program before `head` would not end
+        signal.signal(ignored, signal.SIG_DFL)
     try:
         os.execve(program, [program, *arguments], environment)  # noqa: S606 - an absolute path, argv of our own
     except OSError as error:

@@ -52,7 +52,7 @@ def maps_below(node: Node | None) -> Iterator[Map]:
 # turn into something else than it looks like (`no`, `22:22`, `0644`, `1e3`, a date …) is refused: quietly reading it as
 # text would be as surprising as YAML's own reading.
 
-DIGITS_MAX = 18
+DIGITS_MAX = 19
 NULL = "null"
 """Drops an entry of a plan that is extended (`includes`); anywhere else it is a problem."""
 
@@ -109,9 +109,9 @@ def read_plain(text: str) -> tuple[str | int | float | bool | None, str, str]:
     if text in ("true", "false"):
         return text == "true", "", ""
     if _INT.fullmatch(text) or _FLOAT.fullmatch(text):
-        if sum(character.isdigit() for character in text) > DIGITS_MAX:
-            return text, f"the number has more than {DIGITS_MAX} digits", ""
         digits = text.replace("_", "")
+        if sum(map(str.isdigit, text)) > DIGITS_MAX or abs(int(digits.partition(".")[0])) >= 2**63:
+            return text, f"the number has more than {DIGITS_MAX} digits, or does not fit into 64 bits", ""
         return (float(digits) if "." in digits else int(digits)), "", ""
     for pattern, problem, hint in _SURPRISES:
         if pattern.fullmatch(text):

@@ -257,7 +257,7 @@ def _range_problem(one: Generator) -> str | None:
     if not low <= high:
         return f"[{low}, {high}] runs backwards"
     steps = 10 ** (one.digits or 0)  # of a value are counted in whole numbers
-    if not ((high - low) * steps < SPAN_MAX and abs(low) * steps < SPAN_MAX):
+    if not ((high - low) * steps < SPAN_MAX and max(abs(low), abs(high)) * steps < 2 * SPAN_MAX):
         return f"[{low}, {high}] is wider than 2^62" + (f" steps of {one.digits} digits" if one.digits else "")
     if one.digits is not None and one.steps[0] > one.steps[1]:
         return f"[{low}, {high}] has no number of {count_of(one.digits, 'digit')} after the point"

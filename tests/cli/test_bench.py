@@ -411,7 +411,8 @@ def test_a_statement_that_reads_a_table_of_many_rows_whole_is_marked(
 
 VALUES: dict[str, tuple[list[str], own_workload.Generator]] = {
     "bigint": (["1", "9"], {"uniform": [1, 9]}),
-    "bigint, of 19 digits": (["1790000000000000000"], {}),
+    "bigint, of 19 digits": (["1790000000000000000"], {"uniform": [1790000000000000000, 1790000000000000000]}),
+    "numeric, of 20 digits": (["17900000000000000000"], {}),
     "numeric": (["1.25", "'NaN'"], {}),
     "interval": (["'1 day'"], {}),
     "int4range": (["'[1, 5)'"], {}),

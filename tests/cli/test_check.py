@@ -216,6 +216,7 @@ def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], capsys: pyt
     "versus a b --plan a.yaml --scale 3", "agent --check-policy a --print-unit", "compare a b --quiet --full",
     "deploy -i a --remove --no-service", "pki init a --days nan", "pki invite a db1 --minutes nan",
     "pki serve a --listen 127.0.0.1:99999", "agent --pki a --listen nonsense",
+    "pki invite a db1 --authority lead.lab",
 ])  # fmt: skip
 def test_an_option_that_would_mean_nothing_is_refused(
     arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

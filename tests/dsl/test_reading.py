@@ -50,6 +50,9 @@ def test_values_and_positions() -> None:
     assert problems == []
     assert root is not None
     assert plain(root) == {"a": 20_000, "b": [1.5, True, "no", -3, "x y"], "on": {"c": "two\nlines\n"}, "d": None}
+    large, problems = loaded("a: 9_223_372_036_854_775_807\nb: 9223372036854775808\n")
+    assert large is not None and plain(large)["a"] == 2**63 - 1
+    assert problems == ["2:4 the number has more than 19 digits, or does not fit into 64 bits"]
     items = root.get("b")
     assert isinstance(items, Seq)
     quoted = items.items[2]

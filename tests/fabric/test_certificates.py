@@ -44,6 +44,10 @@ def test_credentials_that_were_written_can_be_read(tmp_path: Path) -> None:
     with pytest.raises(PkiError, match=r"cannot read ca.pem.*\n.*PROVEOUT_PKI"):
         Credentials.read(tmp_path)
     authority = issued(tmp_path / "authority", "coordinator", tmp_path / "pki")
+    for file, place, role in (("coordinator.pem", "authority", "coordinator"), ("ca.pem", "other", "agent")):
+        with pytest.raises(PkiError, match=f"{file} there is of another"):
+            issued(tmp_path / place, role, tmp_path / "pki", "db1.lab", name="other")
+    issued(tmp_path / "authority", "coordinator", tmp_path / "pki")
     credentials = Credentials.read(tmp_path / "pki")
     assert credentials.ca == authority.pem
     assert "PRIVATE" not in repr(credentials)

@@ -369,7 +369,7 @@ async def test_the_token_is_not_sent_to_a_server_without_the_authoritys_role(
 
 
 async def test_members_are_renewed_and_fetch_the_list_of_revoked_ones_until_they_are_revoked(
-    lab: tuple[Ledger, str], tmp_path: Path
+    lab: tuple[Ledger, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, address = lab
     home = tmp_path / "db1"
@@ -390,6 +390,9 @@ async def test_members_are_renewed_and_fetch_the_list_of_revoked_ones_until_they
     assert {int(line, 16) for line in (home / DENIED).read_text().split()} == revoked
     assert (ledger.directory / DENIED).read_text() == (home / DENIED).read_text()
     assert Shown.read((tmp_path / "lead" / "coordinator.pem").read_bytes()).serial in revoked
+    with monkeypatch.context() as patch, pytest.raises(enrolment.EnrolmentError, match="no answer that can be read"):
+        patch.setattr(AuthorityServer, "_do", lambda *_: {})
+        await enrolment.fetch_denied(home, "agent")
     assert len(ledger.revoke("db1")) == 2
     for asked in (enrolment.renew(home, "agent", later), enrolment.fetch_denied(home, "agent")):
         with pytest.raises(enrolment.EnrolmentError, match="refused"):

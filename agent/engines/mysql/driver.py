@@ -40,7 +40,7 @@ from proveout.dsl.workloads.base import Statement
 
 CANCEL_S = 2.0
 CANNOT_CONNECT = "2003"
-# 1213 deadlock, 1205 lock wait timeout, 1020 the record has changed since the snapshot (MariaDB), 1412 the table has
+# 1213 deadlock, 1205 lock wait timeout; since the snapshot 1020 the record has changed (MariaDB), 1412 the table has
 RETRYABLE = frozenset({"1213", "1205", "1020", "1412"})
 # 1053 shutdown in progress, 1927 connection killed, 4031 and 1152..1161 the server has given the connection up,
 # 1043 and 1047 the bytes on the wire are not the protocol any more; 2xxx are the client's own

@@ -25,7 +25,7 @@ NO_LISTENER = "ORA-12541"
 END_OF_FILE = "ORA-03113"
 NO_TABLE = "ORA-00942"
 
-# 08177 can't serialize, 00060 deadlock, 04068 a package was replaced under the session, 14402 .. a partition moved
+# 08177 can't serialize, 00060 deadlock, 04068 a package was replaced under the session, 14403 a partition moved
 RETRYABLE = frozenset({"ORA-08177", "ORA-00060", "ORA-04068", "ORA-14403"})
 # The session or the instance is gone or not available: the load connects again.
 LOST = frozenset(
@@ -59,7 +59,8 @@ def error_text(error: BaseException) -> ErrorText:
     text = words(str(error)) or type(error).__name__
     if isinstance(error, UnicodeDecodeError):
         return ErrorText(code=type(error).__name__, text=text)
-    code = str(getattr(inner, "full_code", "")) or _first(text)
+    match = re.match(r"(?:ORA|DPY|DPI|TT)-?\d+", text)
+    code = str(getattr(inner, "full_code", "")) or (match[0] if match else "ORA-00600")
     number = int(getattr(inner, "code", 0) or 0)
     if code.startswith("DPY-") and number:
         code = f"ORA-{number:05d}"
@@ -78,11 +79,6 @@ def error_text(error: BaseException) -> ErrorText:
 def words(message: str) -> str:
     """A message on one line, without the address of its help page."""
     return " ".join(_HELP.sub("", message).split())
-
-
-def _first(text: str) -> str:
-    match = re.match(r"(?:ORA|DPY|DPI|TT)-?\d+", text)
-    return match[0] if match else "ORA-00600"
 
 
 # A transaction begins by itself. A single statement carries its COMMIT along (autocommit); BEGIN turns that off. The
@@ -169,7 +165,8 @@ class CursorSession:
                 cursor.parse(named)
         except oracledb.Error as error:
             raise self._failure(error, statement) from None
-        prepared = OraclePrepared(statement, names=names_of(statement), cursor=cursor, execute=cursor.execute)
+        names = tuple(f"p{number}" for number in range(1, len(statement.arguments) + 1))  # as `binds` gives them
+        prepared = OraclePrepared(statement, names=names, cursor=cursor, execute=cursor.execute)
         if statement.reads:
             prepared.fetchall = cursor.fetchall
         order = positions(text) if self._by_position else None
@@ -337,11 +334,6 @@ def positions(text: str) -> tuple[int, ...] | None:
     SQL and PL/SQL then differ in what a position is."""
     order = tuple(number - 1 for number in sql_text.placed(text, ":p{}", "oracle")[1])
     return order if len(set(order)) == len(order) else None
-
-
-def names_of(statement: Statement) -> tuple[str, ...]:
-    """The names that `binds` gives a statement's arguments, in order."""
-    return tuple(f"p{number}" for number in range(1, len(statement.arguments) + 1))
 
 
 def _close(connection: Any) -> None:

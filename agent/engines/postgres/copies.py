@@ -89,9 +89,10 @@ def _one(db: Connection, query: LiteralString, name: str) -> tuple[Any, ...]:
 
 
 def _of_rights(db: Connection, name: str) -> Iterator[str]:
-    user, is_superuser, may_create, owner, is_owner = _one(
+    user, is_superuser, may_create, owner, is_owner, quoted = _one(
         db,
-        "SELECT current_user, rolsuper, rolcreatedb, pg_get_userbyid(datdba), pg_has_role(datdba, 'USAGE') "
+        "SELECT quote_ident(current_user), rolsuper, rolcreatedb, quote_ident(pg_get_userbyid(datdba)), "
+        "pg_has_role(datdba, 'USAGE'), quote_ident(datname) "
         "FROM pg_database, pg_roles WHERE rolname = current_user AND datname = %s",
         name,
     )
@@ -100,7 +101,7 @@ def _of_rights(db: Connection, name: str) -> Iterator[str]:
     if not may_create:
         yield f"user {user} may not create databases (ALTER ROLE {user} CREATEDB)"
     if not is_owner:
-        way_out = f"GRANT {owner} TO {user}, or ALTER DATABASE {name} OWNER TO {user}"
+        way_out = f"GRANT {owner} TO {user}, or ALTER DATABASE {quoted} OWNER TO {user}"
         yield f"user {user} does not own database {name} ({way_out})"
     elif owner != user and db.info.server_version >= _WITH_SET:
         (may_set,) = _one(db, "SELECT pg_has_role(datdba, 'SET') FROM pg_database WHERE datname = %s", name)
@@ -129,17 +130,17 @@ def _of_replication(db: Connection, name: str) -> Iterator[str]:
 
 def _of_settings(db: Connection, name: str) -> Iterator[str]:
     """Settings of the database that only a superuser can give to the copy."""
-    query = """SELECT split_part(item, '=', 1)
+    query = """SELECT split_part(item, '=', 1), quote_ident(datname)
         FROM pg_db_role_setting JOIN pg_database ON pg_database.oid = setdatabase, unnest(setconfig) AS item,
              pg_roles AS me
         WHERE datname = %s AND me.rolname = current_user AND NOT me.rolsuper AND setrole IN (0, me.oid)
           AND split_part(item, '=', 1) IN (SELECT name FROM pg_settings WHERE context LIKE 'superuser%%') ORDER BY 1"""
-    for (setting,) in db.execute(query, (name,)).fetchall():
+    for setting, quoted in db.execute(query, (name,)).fetchall():
         if db.info.server_version >= 150000:
             row = db.execute("SELECT has_parameter_privilege(%s, 'SET')", (setting,)).fetchone()
             if row == (True,):
                 continue
-        way_out = f"GRANT SET ON PARAMETER {setting}, or ALTER DATABASE {name} RESET {setting}"
+        way_out = f"GRANT SET ON PARAMETER {setting}, or ALTER DATABASE {quoted} RESET {setting}"
         yield f"database {name} has the setting {setting}, which only a superuser can give to its copy ({way_out})"
 
 

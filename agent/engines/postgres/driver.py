@@ -516,7 +516,7 @@ def hosts_of(given: dict[str, Any]) -> tuple[str, ...]:
     found = []
     for way in ways:
         for index in range(count):
-            own = {key: each[index if len(each) > 1 else 0] for key, each in lists.items() if len(each) in (1, count)}
+            own = {key: each[index] if len(each) == count else given[key] for key, each in lists.items()}
             parts = {**rest, **own, **({"target_session_attrs": way} if way else {})}
             found.append(make_conninfo("", **parts))
     return tuple(found)
@@ -560,10 +560,10 @@ def encoder(oids: Sequence[int]) -> Encode:
 def decoders(oids: Sequence[int], statement: Statement, *, binary: bool) -> tuple[Callable[[bytes], Any], ...]:
     """A function per column from the bytes of a value to it."""
     if binary:
-        return tuple(_unsigned if oid == _OID else binary_integer if oid in _INTEGERS else _decode for oid in oids)
+        return tuple(_unsigned if oid == _OID else binary_integer if oid in _INTEGERS else bytes.decode for oid in oids)
     if not statement.columns:
         return described(oids)
-    return tuple(int if kind is int else _decode for kind in statement.columns)
+    return tuple(int if kind is int else bytes.decode for kind in statement.columns)
 
 
 def _counted(result: pq.abc.PGresult) -> int:
@@ -587,10 +587,6 @@ def binary_integer(value: bytes) -> int:
 
 def _unsigned(value: bytes) -> int:
     return int.from_bytes(value, "big")
-
-
-def _decode(value: bytes) -> str:
-    return value.decode()
 
 
 def _one_line(text: str) -> str:

@@ -61,7 +61,14 @@ class SqliteLoader(TableLoader):
         return as_faults(apsw.Error, lambda error: fault(what, error, self._file))
 
     def _marked(self, statement: str) -> str:
-        return marked(statement, {table.name.lower() for table in self._population.tables})
+        made = marked(statement, {table.name.lower() for table in self._population.tables})
+        begun, _, rest = made.partition(_MARK)
+        if [token.upper for token in sql_text.scan(rest, "sqlite")[:1]] != ["AS"]:
+            return made
+        self._run(f"CREATE TEMP TABLE proveout_rows {rest}")  # SQLite keeps a text of its own of such a table
+        ((text,),) = self._ask("SELECT sql FROM sqlite_temp_schema WHERE name = 'proveout_rows'")
+        filled = f"INSERT INTO {sql_text.scan(begun, 'sqlite')[-1].text} SELECT * FROM proveout_rows"  # noqa: S608
+        return f"{begun}{_MARK} ({text.partition('(')[2]}; {filled}; DROP TABLE proveout_rows"
 
     def _transaction(self) -> AbstractContextManager[object]:
         transaction: apsw.Connection = self._connection

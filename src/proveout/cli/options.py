@@ -249,11 +249,11 @@ def _absolute(path: Path) -> Path:
     return path.absolute()
 
 
-def name_and_port(text: str) -> str:
-    """The value of --listen. typer.BadParameter; gRPC would take port 99999 for 34463."""
+def name_and_port(param: typer.CallbackParam, text: str) -> str:
+    """An option's value. typer.BadParameter; gRPC would take port 99999 for 34463."""
     name, colon, port = text.rpartition(":")
     if not (name and colon and port.isdecimal() and int(port) < 1 << 16):
-        raise typer.BadParameter(f"{text!r} is not name:port", param_hint="--listen")
+        raise typer.BadParameter(f"{text!r} is not name:port", param_hint=param.opts[0])
     return text
 
 

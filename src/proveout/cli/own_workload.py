@@ -164,7 +164,7 @@ class Tables:
 
 
 def _is_of_plan(generator: Generator) -> bool:
-    """Whether a plan may have it: not one with NaN, 19 digits, or the date 0000-00-00 of MySQL."""
+    """Whether a plan may have it: not one with NaN, 20 digits, or the date 0000-00-00 of MySQL."""
     from pydantic import ValidationError
 
     from proveout.dsl.source.loader import read_plain

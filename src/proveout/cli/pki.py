@@ -78,7 +78,9 @@ def invite(
     *,
     role: RoleOption = "agent",
     address: Addresses = None,
-    authority: Annotated[str, typer.Option(help="The address of `pki serve`, as reached from the host.")] = "",
+    authority: Annotated[
+        str, typer.Option(help="Where hosts reach `pki serve`, name:port.", callback=name_and_port, show_default=False)
+    ] = f"{socket.gethostname()}:7444",
     minutes: Annotated[float, typer.Option(help="Minutes that the token is valid; 10 at most.")] = 10.0,
 ) -> None:
     """Print the command that enrols one host, once, within ten minutes. The host creates its own key."""
@@ -89,9 +91,8 @@ def invite(
     member = Member(role=role, name=name, addresses=tuple(address or ()))
     with closing(Ledger.open(directory)) as ledger:
         token, ca_hash = ledger.invite(member, timedelta(minutes=minutes)), ledger.fingerprint
-    where = authority or f"{socket.gethostname()}:7444"
     # Not as an option: every user of that host could read it there, and be let in first.
-    command = f"proveout pki enrol {where} --ca-hash {ca_hash} --pki /etc/proveout/pki"
+    command = f"proveout pki enrol {authority} --ca-hash {ca_hash} --pki /etc/proveout/pki"
     typer.echo(f"PROVEOUT_ENROL_TOKEN={token} {command}")
 
 

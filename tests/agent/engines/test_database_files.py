@@ -61,8 +61,8 @@ def endpoint(file: Path | str) -> Endpoint:
     return Endpoint(system="db", engine="sqlite", dsn=str(file))
 
 
-def population(table: str) -> Population:
-    made = (f"create  table if not exists {table} (id int)",)
+def population(table: str, made_of: str = "(id int)") -> Population:
+    made = (f"create  table if not exists {table} {made_of}",)
     dropped = (f"DROP TABLE IF EXISTS {table}",)
     return Population(
         units=1,
@@ -311,8 +311,8 @@ async def test_an_agent_keeps_the_first_copy_and_restores_the_last(
 def test_a_table_of_the_user_is_not_replaced_and_one_of_proveout_is(suffix: str, loads: Any, tmp_path: Path) -> None:
     file = tmp_path / f"own{suffix}"
 
-    def steps(*names: str) -> None:
-        with closing(loads(str(file), population("item"))) as loader:
+    def steps(*names: str, made_of: str = "(id int)") -> None:
+        with closing(loads(str(file), population("item", made_of))) as loader:
             for name in names:
                 getattr(loader, name)()
 
@@ -328,6 +328,8 @@ def test_a_table_of_the_user_is_not_replaced_and_one_of_proveout_is(suffix: str,
             assert caught.value.code == "refused"
         assert change(file, "SELECT count(*) FROM item") == [(1,)]
         change(file, f"DROP {kind} item")
+    steps("prepare", "prepare", made_of="AS SELECT 7 AS id")
+    assert change(file, "SELECT id FROM item") == [(7,)]
     steps("prepare", "prepare")
     change(file, "ALTER TABLE item ADD COLUMN note TEXT; VACUUM")
     steps("prepare", "undo")

@@ -127,6 +127,8 @@ def test_the_hosts_of_a_dsn_are_members(database: str) -> None:
     host = conninfo_to_dict(database)["host"]
     several = make_conninfo(database, host=f"/nowhere,{host}", target_session_attrs="read-write")
     assert reached(PostgresDriver().connect(several)) == name_of(database)
+    with pytest.raises(StatementFailure, match="could not match 2 port numbers to 1 hosts"):
+        PostgresDriver().connect("host=a,b,c port=1,2 dbname=x")
     parts = PostgresDriver().members("host=a,b port=1,2 target_session_attrs=prefer-standby dbname=x")
     found = [conninfo_to_dict(part) for part in parts]
     assert [(one["host"], one["port"], one["target_session_attrs"]) for one in found] == [

@@ -98,7 +98,8 @@ def test_shares_of_a_range_are_disjoint_and_whole() -> None:
             ("LOAD_PASSWORD", "p/w"),
         ),
         ("oracle", "hlr/pw@ALIAS", {"host": "", "connect_string": "ALIAS"}, ("LOAD_PASSWORD", "pw")),
-        ("sqlite", "/data/x.db", {"database": "/data/x.db"}, ("LOAD_FOLDER", "/run/tool")),
+        ("sqlite", "/data/a?b=1/x?.db", {"database": "/data/a?b=1/x?.db"}, ("LOAD_FOLDER", "/run/tool")),
+        ("duckdb", "/data/a?b/x.db?threads=2", {"database": "/data/a?b/x.db"}, ("LOAD_FOLDER", "/run/tool")),
         ("none", "none", {"database": ""}, ("LOAD_THREADS", "2")),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ async def test_the_values_and_the_raw_output_of_a_program(context: Any) -> None:
     assert done.output == "a=12\nb=x\n"
     assert done.elapsed_s > 0.0
     assert (await run_command(context, shell("echo a=1; exit 3", exit_codes=(0, 3)))).values == (("a", 1.0),)
+    ended = await run_command(context, shell("exec 3>&1; { yes; echo a=$? >&3; } | head -n 1 >/dev/null"))
+    assert ended.values == (("a", 128.0 + signal.SIGPIPE),), "a writer ends with its reader, as in a shell"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change to another user")

@@ -5,13 +5,15 @@ accepts a statement."""
 from __future__ import annotations
 
 import asyncio
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import apsw
 import psycopg
 import pytest
-from eventually import eventually_async
+from eventually import PATIENCE_S, eventually_async
 
 from proveout.agent.capture import kinds, query_values
 from proveout.agent.capture.query_values import GivenUp, QueryObserver, values_of, wait_until
@@ -99,7 +101,9 @@ def test_a_wait_tells_at_its_bound_what_it_saw(postgres_end: Endpoint) -> None:
     assert "`within`" in fault.value.way_out
 
 
-def test_a_wait_sees_what_others_commit_and_ends_when_it_is_given_up(postgres_end: Endpoint) -> None:
+def test_a_wait_sees_what_others_commit_and_ends_when_it_is_given_up(
+    postgres_end: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with psycopg.connect(postgres_end.dsn, autocommit=True) as connection:
         connection.execute("CREATE TABLE loading (left_bytes int)")
         connection.execute("INSERT INTO loading VALUES (9)")
@@ -118,6 +122,17 @@ def test_a_wait_sees_what_others_commit_and_ends_when_it_is_given_up(postgres_en
     given_up.set()
     with pytest.raises(TaskFault):
         wait_until(postgres_end, never, given_up)
+    before_a_pause = GivenUp()
+    monkeypatch.setattr(query_values, "same", lambda *_: before_a_pause.set())
+
+    def wait_long() -> None:
+        with pytest.raises(TaskFault):
+            wait_until(postgres_end, replace(never, every_s=3600.0), before_a_pause)
+
+    waiting = threading.Thread(target=wait_long, daemon=True)
+    waiting.start()
+    waiting.join(PATIENCE_S)
+    assert not waiting.is_alive()
 
 
 def test_a_query_of_a_wait_is_broken_off(postgres_end: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:

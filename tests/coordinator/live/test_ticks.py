@@ -262,6 +262,7 @@ def test_a_step_is_reported_in_the_time_of_the_measure_window(tmp_path: Path) ->
         "fault spill (1 of 3): healed after 5 s",
     ]
     assert e.log_text(told("failed", 93.0, 2, "no such file")) == "fault spill (2 of 3): failed: no such file"
+    assert " begins 0 s after the start" in e.log_text(told("begins", 0.9996, 3)), "as far as clocks are known"
 
 
 def tick(window: Any = "measure", errors: int = 0) -> e.LoadTick:

@@ -170,12 +170,13 @@ def test_a_kill_at_any_statement_loses_nothing(
 
 def test_what_keeps_a_database_from_being_copied_is_named_at_once(own: str, postgres_server: str) -> None:
     name = named(own)
-    admin = make_conninfo(postgres_server, dbname=name)
+    admin, own = make_conninfo(postgres_server, dbname=name), make_conninfo(own, user=f"{name}-app")
     ask(
         postgres_server,
-        f"ALTER ROLE {name} NOCREATEDB",
+        f'ALTER ROLE {name} RENAME TO "{name}-app"',
+        f'ALTER ROLE "{name}-app" NOCREATEDB',
         f"ALTER DATABASE {name} OWNER TO CURRENT_USER",
-        f"GRANT CONNECT ON DATABASE {name} TO {name}",
+        f'GRANT CONNECT ON DATABASE {name} TO "{name}-app"',
         f"ALTER DATABASE {name} SET log_min_duration_statement = 5",
     )
     with psycopg.connect(admin, autocommit=True) as db, psycopg.connect(own, application_name="proveout waits"):
@@ -187,8 +188,9 @@ def test_what_keeps_a_database_from_being_copied_is_named_at_once(own: str, post
             db.execute("SELECT pg_drop_replication_slot('held')")
             db.execute("ALTER SUBSCRIPTION from_elsewhere SET (slot_name = NONE)")
             db.execute("DROP SUBSCRIPTION from_elsewhere")
-        assert f"user {name} may not create databases (ALTER ROLE {name} CREATEDB)" in found
-        assert f"user {name} does not own database {name}" in found
+            db.execute(f'ALTER ROLE "{name}-app" RENAME TO {name}')
+        assert f'user "{name}-app" may not create databases (ALTER ROLE "{name}-app" CREATEDB)' in found
+        assert f'user "{name}-app" does not own database {name}' in found
         assert f"database {name} is in use by 1 session: pid {db.info.backend_pid} (user " in found
         assert "logical replication slot held" in found
         assert "the subscription from_elsewhere" in found
