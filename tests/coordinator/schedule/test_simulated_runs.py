@@ -858,6 +858,18 @@ def test_the_data_of_a_server_elsewhere_is_removed_by_a_resume_that_has_only_the
             completed(plan, world=simulation.world, epoch=2)
 
 
+def test_a_run_is_not_finished_whose_agents_do_not_answer_that_their_data_is_removed() -> None:
+    class Stuck(Simulation):
+        def _finish(self, host: str, key: str, spec: object) -> Input | None:
+            return None if isinstance(spec, tasks.StopSystem) else super()._finish(host, key, spec)
+
+    elsewhere = tuple(Host(name=name, roles=(), address=f"{name}:1") for name in HOSTS)
+    plan = replace(of_ladders(FIRST), hosts=elsewhere)
+    stuck = simulate(plan, kind=Stuck)
+    assert assert_ended(stuck).exit_code == 4
+    completed(plan, world=stuck.world, epoch=2)
+
+
 @pytest.mark.parametrize("provision", [None, "embedded"])
 def test_a_run_that_is_broken_off_says_which_slots_of_the_user_it_keeps(provision: Literal["embedded"] | None) -> None:
     systems = tuple(replace(one, provision=provision, dsn=None if provision else "host=x") for one in PLAN.systems)
