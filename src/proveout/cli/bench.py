@@ -572,17 +572,16 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
             killed = fault
     finally:
         of_plan = list(runs_of(runs, path))  # also of another bench that has this plan, in the same tables
-        found = next((one for one in of_plan if is_driven(one.path)), of_plan[0] if of_plan else None)
-        continues = found is not None and is_driven(found.path)
+        found = next((one for one in of_plan if is_driven(one.path)), None)
         with ExitStack() as each:  # where one cannot be cleaned up, the other one is
-            for side in () if keep or continues else sides:
+            for side in () if keep or found else sides:
                 each.callback(clean_up, side, path)
     if killed is not None:
         if removes:
             _end(killed)
             killed.way_out = f"Its tables are removed: run it again from the start, proveout run {typed(path)}."
         raise killed
-    if removes and found is not None and continues:
+    if removes and found is not None:
         if found == of_plan[0]:  # else it is that of another bench, which removes them itself
             found.write_command(replace(found.command(), removes=False))
         typer.echo("Its last stages remove the tables that it made.")
