@@ -426,8 +426,7 @@ def task_bytes(task: Task) -> bytes:
 
 
 def task_from_bytes(data: bytes) -> Task:
-    """The task in the bytes of a `SignedTask`, which any protobuf library may have written. WireFault when this version
-    does not support it."""
+    """The task in the bytes of a `SignedTask`, by any library. WireFault when this version does not support it."""
     message = _parsed(pb.Task, data)
     return cast(Task, _unwrap(message, _TASK, message.ByteSize()))
 

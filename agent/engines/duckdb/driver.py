@@ -203,7 +203,7 @@ class DuckdbSession:
         if len(parsed) != 1:
             message = f"statement {statement.name}: {len(parsed)} statements in one text"
             raise StatementFailure("ParserException", message, FailureKind.ERROR)
-        counts = duckdb.ExpectedResultType.CHANGED_ROWS in parsed[0].expected_result_type
+        counts = duckdb.ExpectedResultType.CHANGED_ROWS in parsed[0].expected_result_type and not statement.reads
         return DuckdbPrepared(statement, parsed[0], counts)
 
     def execute(self, prepared: DuckdbPrepared, arguments: Sequence[Any]) -> None:
@@ -212,9 +212,8 @@ class DuckdbSession:
         except duckdb.Error as error:
             raise failure(error, prepared.statement) from None
         if prepared.statement.reads:
-            self._rows, self.count = rows, len(rows)
-        else:
-            self.count = rows[0][0] if rows and prepared.counts else len(rows)
+            self._rows = rows
+        self.count = rows[0][0] if rows and prepared.counts else len(rows)
 
     def rows(self) -> list[Row]:
         """The rows of the last reading statement; decimals as float, dates and times as text."""
