@@ -850,8 +850,12 @@ def test_the_data_of_a_server_elsewhere_is_removed_by_a_resume_that_has_only_the
     kind: FaultKind, host: str
 ) -> None:
     elsewhere = tuple(Host(name=name, roles=(), address=f"{name}:1") for name in HOSTS)
+    own = replace(of_ladders(FIRST), tunings=())
     plan = replace(of_ladders(FIRST), hosts=elsewhere)
     inputs = simulate(plan).inputs
+    for at in range(inputs - 9, inputs) if kind == "lose" else ():
+        end = assert_ended(simulate(own, None, Fault(at=at, kind=kind, host=host)))
+        assert end.status == "finished", "data on this machine is removed by the coordinator"
     for at in range(inputs - 9, inputs):
         simulation = simulate(plan, None, Fault(at=at, kind=kind, host=host))
         if simulation.killed or assert_ended(simulation).status != "finished":
