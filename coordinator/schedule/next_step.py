@@ -18,6 +18,7 @@ from proveout.coordinator.schedule.setup_stages import (
     as_restarted,
     collect_facts,
     copy_files,
+    leaves_changes,
     link,
     read_facts,
     restored_files,
@@ -200,17 +201,19 @@ def _fail_if_left_tuned(turn: Turn) -> None:
     assert end is not None  # noqa: S101
     if end.status == "finished" and turn.state.left_tuned:
         hosts = ", ".join(sorted(turn.state.left_tuned))
-        what = "an agent was lost before it had taken back changes and data of the run"
+        what = "an agent was lost, or did not answer, before it had taken back changes and data of the run"
         reason = f"{what}: they stay on {hosts} until `proveout resume`"
         turn.set(ending=replace(end, status="failed", exit_code=4, reason=reason))
 
 
 def cut_short(turn: Turn) -> None:
     """Close the sessions of agents whose tasks have not ended in time; their leases end the tasks."""
-    hosts = tuple(sorted(set(turn.state.tasks.values())))
+    state = turn.state
+    hosts = tuple(sorted(set(state.tasks.values())))
     if hosts:
         turn.commands.append(CloseSessions(hosts=hosts, keep_data=True))
-    turn.set(tasks={}, step=None, up=turn.state.up - set(hosts))
+    left_tuned = state.left_tuned.union(host for host in hosts if leaves_changes(state, host))
+    turn.set(tasks={}, step=None, up=state.up - set(hosts), left_tuned=left_tuned)
 
 
 # The state machine calls `settle` when no step is under way; each call of `decide` begins a step that has to be waited

@@ -203,7 +203,7 @@ def columns(tokens: Sequence[Token]) -> tuple[tuple[str | None, ...], bool]:
     if start is None:
         start = _query(tokens)
     if start is None:
-        return (), False
+        return (), _verb(tokens) in {"FROM", "TABLE"}
     names: list[str | None] = []
     for item in _items(tokens, start):
         if item[-1].text == "*":
@@ -295,7 +295,7 @@ def _verb(tokens: Sequence[Token]) -> str:
 
 def _query(tokens: Sequence[Token]) -> int | None:
     """The start of the list of a query's columns."""
-    depth = tokens[0].depth if tokens[0].upper == "WITH" else None
+    depth = tokens[0].depth if tokens[0].upper in {"WITH", "FROM"} else None
     for position, token in enumerate(tokens):
         if token.upper == "SELECT" and (depth is None or token.depth == depth):
             after = position + 1

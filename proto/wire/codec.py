@@ -426,8 +426,9 @@ def task_bytes(task: Task) -> bytes:
 
 
 def task_from_bytes(data: bytes) -> Task:
-    """The task in the bytes of a `SignedTask`. WireFault when this version does not support it."""
-    return cast(Task, _unwrap(_parsed(pb.Task, data), _TASK, len(data)))
+    """The task in the bytes of a `SignedTask`, by any library. WireFault when this version does not support it."""
+    message = _parsed(pb.Task, data)
+    return cast(Task, _unwrap(message, _TASK, message.ByteSize()))
 
 
 def task_digest(data: bytes) -> str:

@@ -633,11 +633,12 @@ def test_a_bench_whose_run_was_killed_under_its_screen_is_not_resumed_without_it
     directory.write_command(replace(directory.command(), removes=True))
 
     def killed(*_: object, **__: object) -> None:
-        raise run.RunKilled("the run's process was ended by signal 9", way_out="`proveout resume` continues it.")
+        raise run.RunKilled("ended by signal 9", where=str(directory.path), way_out="`proveout resume` continues it.")
 
     removed: list[object] = []
     monkeypatch.setattr(run, "run", killed)
-    monkeypatch.setattr(bench, "runs_of", lambda *_: [directory])
+    newer = RunDirectory(tmp_path / record(tmp_path, {1: [9.0, 9.1]}, day=1.0))  # of another bench with its plan
+    monkeypatch.setattr(bench, "runs_of", lambda *_: [newer, directory])
     monkeypatch.setattr(bench, "clean_up", lambda *side: removed.append(side))
     sides = [Database(address=parse("sqlite"), session=cast("QuerySession", object()))]
     with pytest.raises(run.RunKilled, match="run it again from the start"):

@@ -172,10 +172,11 @@ _CHECKED = frozenset(
 
 @dataclass(slots=True)
 class DuckdbPrepared:
-    """A parsed statement."""
+    """A parsed statement; `counts`: its only row is the number of rows that it has changed."""
 
     statement: Statement
     parsed: Any
+    counts: bool
 
 
 class DuckdbSession:
@@ -202,7 +203,8 @@ class DuckdbSession:
         if len(parsed) != 1:
             message = f"statement {statement.name}: {len(parsed)} statements in one text"
             raise StatementFailure("ParserException", message, FailureKind.ERROR)
-        return DuckdbPrepared(statement, parsed[0])
+        counts = duckdb.ExpectedResultType.CHANGED_ROWS in parsed[0].expected_result_type and not statement.reads
+        return DuckdbPrepared(statement, parsed[0], counts)
 
     def execute(self, prepared: DuckdbPrepared, arguments: Sequence[Any]) -> None:
         try:
@@ -210,9 +212,8 @@ class DuckdbSession:
         except duckdb.Error as error:
             raise failure(error, prepared.statement) from None
         if prepared.statement.reads:
-            self._rows, self.count = rows, len(rows)
-        else:
-            self.count = rows[0][0] if rows and isinstance(rows[0][0], int) else len(rows)  # of EXPLAIN its rows
+            self._rows = rows
+        self.count = rows[0][0] if rows and prepared.counts else len(rows)
 
     def rows(self) -> list[Row]:
         """The rows of the last reading statement; decimals as float, dates and times as text."""

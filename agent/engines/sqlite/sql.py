@@ -238,7 +238,7 @@ class EmbeddedSqlite(DatabaseFile):
     """The file of one system."""
 
     suffix = ".sqlite"
-    side_files = ("-wal", "-shm", "-journal")
+    side_files = ("-wal", "-shm")
 
     def check_settings(self) -> None:
         """Refuse a setting that the file does not keep."""

@@ -569,20 +569,19 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
         except typer.Exit as end:
             code = end.exit_code
         except run.RunKilled as fault:
-            way_out = f"Its tables are removed: run it again from the start, proveout run {typed(path)}."
-            killed = run.RunKilled(fault.what, where=fault.where, way_out=way_out) if removes else fault
+            killed = fault
     finally:
         of_plan = list(runs_of(runs, path))  # also of another bench that has this plan, in the same tables
-        found = next((one for one in of_plan if is_driven(one.path)), of_plan[0] if of_plan else None)
-        continues = found is not None and is_driven(found.path)
+        found = next((one for one in of_plan if is_driven(one.path)), None)
         with ExitStack() as each:  # where one cannot be cleaned up, the other one is
-            for side in () if keep or continues else sides:
+            for side in () if keep or found else sides:
                 each.callback(clean_up, side, path)
     if killed is not None:
-        if removes and found is not None and not continues:
-            _end(found, killed)
+        if removes:
+            _end(killed)
+            killed.way_out = f"Its tables are removed: run it again from the start, proveout run {typed(path)}."
         raise killed
-    if removes and found is not None and continues:
+    if removes and found is not None:
         if found == of_plan[0]:  # else it is that of another bench, which removes them itself
             found.write_command(replace(found.command(), removes=False))
         typer.echo("Its last stages remove the tables that it made.")
@@ -592,14 +591,15 @@ def carried_out(path: Path, sides: Sequence[Database], *, headless: bool, runs: 
     return code
 
 
-def _end(directory: RunDirectory, killed: ProveoutError) -> None:
+def _end(killed: ProveoutError) -> None:
     """Record the end of a run whose process was killed, so that it is not resumed without its tables."""
     from proveout.coordinator.storage.journal import Journal, read
     from proveout.proto.events import RunFinished
 
-    events = read(directory.path)
+    directory = Path(killed.where)
+    events = read(directory)
     seconds = events[-1].unix_s - events[0].unix_s if events else 0.0
-    with Journal(directory.path) as journal:
+    with Journal(directory) as journal:
         end = RunFinished(status="failed", exit_code=killed.exit_code, reason=killed.what, seconds=seconds)
         journal.append(end)
 

@@ -299,13 +299,7 @@ def _carried(tables: Tables, text: str, calls: float, number: int, *, writes: bo
     if (fault := sql_text.fault(sql_text.scan(sql))) is not None:
         raise NotCarried(fault.message)
     verb, table = tokens[0].text.lower(), next(iter(used.values())).rpartition(".")[2]
-    return Transaction(
-        name=f"{verb}_{table}_{number}"[:60],
-        weight=calls,
-        sql=(sql,),
-        binds=binds,
-        about=_calls(calls),
-    )
+    return Transaction(name=f"{verb}_{table}_{number}"[:60], weight=calls, sql=(sql,), binds=binds, about=_calls(calls))
 
 
 _NUMBERED = re.compile(r"'[^']*'|:(\d+)")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import importlib.machinery
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from proveout.agent.engines.duckdb import sql as duckdb_sql
 from proveout.agent.engines.duckdb.driver import DuckdbDriver
 from proveout.agent.engines.duckdb.populate import DuckdbLoader
 from proveout.agent.engines.duckdb.sql import DuckdbQueries, SizeCatalogue
+from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.sqlite import sql
 from proveout.agent.engines.sqlite.driver import SqliteDriver
 from proveout.agent.engines.sqlite.populate import SqliteLoader, marked
@@ -211,9 +213,16 @@ async def test_a_file_whose_making_was_cut_short_is_made_again(
         patch.setattr(sql, "_check_taken", cut)
         with pytest.raises(KeyboardInterrupt):
             sql.EmbeddedSqlite(spec.system, tmp_path)._start()
+    folder = data_store.home(tmp_path, spec.system.name)
+    with closing(sqlite3.connect(tmp_path / "gone.db")) as gone:
+        gone.executescript(
+            "PRAGMA page_size = 8192; PRAGMA journal_mode = wal; CREATE TABLE of_a_file_that_is_gone (n)"
+        )
+        shutil.copyfile(tmp_path / "gone.db-wal", folder / "data.sqlite-wal")
     started = await handlers.start_system(task_context, spec)
     assert started.fresh
     assert change(Path(started.endpoint.dsn), "SELECT * FROM pragma_journal_mode, pragma_page_size") == [("wal", 8192)]
+    assert change(Path(started.endpoint.dsn), "SELECT * FROM sqlite_schema") == []
     assert [file.name for file in Path(started.endpoint.dsn).parent.iterdir()] == ["data.sqlite"]
 
 

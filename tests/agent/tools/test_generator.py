@@ -286,6 +286,11 @@ def test_an_incomplete_report_is_a_fault(gone: str, words: str) -> None:
         sysbench(text, T0_NS, T0_NS)
 
 
+def test_a_number_of_transactions_that_cannot_be_is_a_fault() -> None:
+    with pytest.raises(TaskFault, match="output of sysbench: its number of transactions is impossible"):
+        sysbench(SYSBENCH.replace("  1\n\nSQL", f"  {2**53}\n\nSQL"), T0_NS, T0_NS)
+
+
 @pytest.mark.parametrize("number", ["1.2.3", ".", "9" * 400])
 @pytest.mark.parametrize("of", ["2.00", "1.012", "2.0054", "10.00"])
 def test_a_number_that_is_none_is_a_fault(of: str, number: str) -> None:

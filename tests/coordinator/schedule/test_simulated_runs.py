@@ -850,12 +850,28 @@ def test_the_data_of_a_server_elsewhere_is_removed_by_a_resume_that_has_only_the
     kind: FaultKind, host: str
 ) -> None:
     elsewhere = tuple(Host(name=name, roles=(), address=f"{name}:1") for name in HOSTS)
+    own = replace(of_ladders(FIRST), tunings=())
     plan = replace(of_ladders(FIRST), hosts=elsewhere)
     inputs = simulate(plan).inputs
+    for at in range(inputs - 9, inputs) if kind == "lose" else ():
+        end = assert_ended(simulate(own, None, Fault(at=at, kind=kind, host=host)))
+        assert end.status == "finished", "data on this machine is removed by the coordinator"
     for at in range(inputs - 9, inputs):
         simulation = simulate(plan, None, Fault(at=at, kind=kind, host=host))
         if simulation.killed or assert_ended(simulation).status != "finished":
             completed(plan, world=simulation.world, epoch=2)
+
+
+def test_a_run_is_not_finished_whose_agents_do_not_answer_that_their_data_is_removed() -> None:
+    class Stuck(Simulation):
+        def _finish(self, host: str, key: str, spec: object) -> Input | None:
+            return None if isinstance(spec, tasks.StopSystem) else super()._finish(host, key, spec)
+
+    elsewhere = tuple(Host(name=name, roles=(), address=f"{name}:1") for name in HOSTS)
+    plan = replace(of_ladders(FIRST), hosts=elsewhere)
+    stuck = simulate(plan, kind=Stuck)
+    assert assert_ended(stuck).exit_code == 4
+    completed(plan, world=stuck.world, epoch=2)
 
 
 @pytest.mark.parametrize("provision", [None, "embedded"])

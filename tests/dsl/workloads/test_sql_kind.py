@@ -168,6 +168,8 @@ def test_whether_a_statement_returns_rows_or_changes_data(text: str, gives: bool
         ("SELECT coalesce(a, b) AS c, (SELECT max(x) FROM u) AS m FROM t", ("c", "m"), False),
         ("SELECT a, t.*, b FROM t", ("a",), True),
         ("WITH w AS (SELECT z FROM t) SELECT y FROM w", ("y",), False),
+        ("FROM (SELECT z FROM t) AS w SELECT y", ("y",), False),
+        ("FROM (SELECT z FROM t) AS w", (), True),
         ("INSERT INTO t (a) VALUES (1) RETURNING id, a AS b", ("id", "b"), False),
         ("DELETE FROM t", (), False),
     ],

@@ -123,6 +123,11 @@ def populate(*parameters: tuple[str, Value]) -> Task:
     return Task(key="k", spec=PopulateSystem(workload=workload, endpoint=ENDPOINT, workers=2), deadline_s=1.0)
 
 
+def test_a_task_that_another_library_has_written_longer_is_the_same() -> None:
+    """Clients in other languages may write what is left out here, or twice what is there."""
+    assert codec.task_from_bytes(codec.task_bytes(populate()) + pb.Task(key="k").SerializeToString()) == populate()
+
+
 def test_types_of_values_are_preserved_also_of_those_that_were_decoded_before() -> None:
     values: tuple[Value, ...] = (1, 1.0, True, "1", None, (), (1, (2.0, (False, None))))
     for value in (*values, *values):

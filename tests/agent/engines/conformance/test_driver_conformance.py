@@ -114,6 +114,12 @@ def test_a_statement_that_explains_another_is_executed(filled: Subject, text: st
     assert filled.execute(filled.open(), filled.statement(text, int, reads=False), 1).count > 0
 
 
+@pytest.mark.parametrize("subject", ["duckdb"], indirect=True)
+def test_rows_that_begin_with_a_number_are_not_taken_for_a_count(filled: Subject) -> None:
+    text = "CALL pragma_table_info('item')"  # the first column is the number of each
+    assert filled.execute(filled.open(), filled.statement(text, reads=False)).count > 1
+
+
 @on_postgres
 @pytest.mark.parametrize(
     ("types", "values"),

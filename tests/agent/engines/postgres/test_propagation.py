@@ -20,12 +20,14 @@ from proveout.agent.capture import kinds
 from proveout.agent.engines import handlers
 from proveout.agent.engines.embedded.server import Embedded
 from proveout.agent.engines.postgres.populate import PostgresLoader
-from proveout.agent.engines.postgres.propagation import link_name, unlink
+from proveout.agent.engines.postgres.propagation import link_name, tables_of, unlink
 from proveout.agent.engines.postgres.roles import administration, replication, with_keys
 from proveout.agent.errors import TaskFault
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.topology import Capture
 from proveout.dsl.workloads.kinds import build
+from proveout.dsl.workloads.sql import Custom
 from proveout.proto.wire.results import CaptureResult, Compared
 from proveout.proto.wire.tasks import CompareSystems, Endpoint, LinkSystems, RunCapture, SnapshotSystem, StartSystem
 
@@ -52,6 +54,13 @@ def test_no_two_links_have_one_name() -> None:
     names = [link_name(*pair) for pair in ends]
     assert len({*names}) == len(ends) and max(map(len, names)) <= 63 and names[0] == "proveout_cache_hub"
     assert all(re.fullmatch(r"[a-z0-9_]+", name) for name in names)
+
+
+def test_tables_are_linked_under_the_names_that_postgres_makes_of_theirs() -> None:
+    table = {"create": "CREATE TABLE Item (Id int)", "rows": 1, "columns": {"Id": {"sequence": 1}}}
+    transactions = {"t": {"statements": {"q": "SELECT 1"}}}
+    parameters = to_values(Custom.model_validate({"tables": {"Item": table}, "transactions": transactions}))
+    assert tables_of(Workload(name="w", kind="sql", parameters=parameters)) == ("item",)
 
 
 def as_owner(end: Endpoint) -> Endpoint:
