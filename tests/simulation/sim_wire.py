@@ -199,9 +199,8 @@ class ServerSide:
 class Call:
     """The part of a client's call that `dial.Stream` uses."""
 
-    def __init__(self, loop: SimLoop, link: Link, connection: Connection, encode: Any, decode: Any) -> None:
-        self._loop, self._link, self._connection = loop, link, connection
-        self._encode, self._decode = encode, decode
+    def __init__(self, loop: SimLoop, link: Link, connection: Connection, encode: Any) -> None:
+        self._loop, self._link, self._connection, self._encode = loop, link, connection, encode
 
     async def write(self, message: Any) -> None:
         data = self._encode(message)
@@ -227,7 +226,7 @@ class Call:
             raise self._error() from error
         if data is EOF_MARK and self._connection.status is not None:
             raise self._error()
-        return data if data is EOF_MARK else self._decode(data)
+        return data
 
     def cancel(self) -> None:
         """Close the stream; the other end receives the close with the delay of the link."""
@@ -276,9 +275,9 @@ class _Channel:
     def __init__(self, network: Network, link: Link) -> None:
         self._network, self._link = network, link
 
-    def stream_stream(self, _method: str, request_serializer: Any, response_deserializer: Any, **_more: Any) -> Any:
+    def stream_stream(self, _method: str, request_serializer: Any) -> Any:
         def call() -> Call:
-            return open_connection(self._network.loop, self._link, request_serializer, response_deserializer)
+            return open_connection(self._network.loop, self._link, request_serializer)
 
         return call
 
@@ -289,7 +288,7 @@ class _Channel:
             loop, link = self._network.loop, self._link
             broken = Connection(Pipe(loop, link), Pipe(loop, link))
             broken.break_off()
-            return Call(loop, link, broken, None, None)
+            return Call(loop, link, broken, None)
 
         return call
 
@@ -297,10 +296,10 @@ class _Channel:
         return None
 
 
-def open_connection(loop: SimLoop, link: Link, encode: Any, decode: Any) -> Call:
+def open_connection(loop: SimLoop, link: Link, encode: Any) -> Call:
     """Connect: the agent's gRPC method runs in the agent's process until the stream ends."""
     connection = Connection(Pipe(loop, link), Pipe(loop, link))
-    call = Call(loop, link, connection, encode, decode)
+    call = Call(loop, link, connection, encode)
     if link.serve is None or link.process is None:
         connection.break_off()
         return call
