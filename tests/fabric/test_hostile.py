@@ -16,6 +16,7 @@ from eventually import eventually
 from hostile import Target, hostile, mutated, nested
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from records import load_result
 
 from proveout.agent.daemon.session import ANSWERS_MAX, BEATS_MAX, Outbox
 from proveout.coordinator.agents.sanity import objection
@@ -86,20 +87,6 @@ def second(number: int = 1, *, duration_s: float = 1.0, response: results.Histog
     return messages.Sample(key=KEY, sequence=1, sample=sample)
 
 
-def loaded(*pauses: results.Stall) -> results.LoadResult:
-    return results.LoadResult(
-        transactions=(),
-        ended_in_window=0,
-        measure_start_ns=0,
-        measure_end_ns=1,
-        client_cpu_fraction=0.0,
-        client_cpu_s=0.0,
-        start_skew_ns=0,
-        seconds_produced=0,
-        pauses=pauses,
-    )
-
-
 def reading(value: float, metric: str = "x") -> messages.Sample:
     sample = results.CaptureSample(capture="c", at_ns=0, readings=(results.Reading(metric=metric, value=value),))
     return messages.Sample(key=KEY, sequence=1, sample=sample)
@@ -126,7 +113,7 @@ def reading(value: float, metric: str = "x") -> messages.Sample:
         ),
         (messages.TaskDone(key=KEY, result=results.CaptureResult(capture="c", samples=-1)), "made -1 samples"),
         (
-            messages.TaskDone(key=KEY, result=loaded(results.Stall(start_ns=9, end_ns=1))),
+            messages.TaskDone(key=KEY, result=load_result(pauses=(results.Stall(start_ns=9, end_ns=1),))),
             "a load stalled from 9 ns to 1 ns",
         ),
     ],
