@@ -140,7 +140,7 @@ def _counts(verdicts: Sequence[VerdictReached]) -> str:
 
 def conclude(turn: Turn) -> None:
     """Stop the systems, one end of a propagation after the other, then close the sessions. No step is under way."""
-    _fail_if_left_tuned(turn)
+    _fail_if_left_changed(turn)
     state = turn.state
     end = state.ending
     assert end is not None  # noqa: S101
@@ -190,7 +190,7 @@ def hurry(turn: Turn) -> None:
     turn.set(ending=replace(end, hurried=True), tasks={}, step=None)
 
 
-def _fail_if_left_tuned(turn: Turn) -> None:
+def _fail_if_left_changed(turn: Turn) -> None:
     """End a finished run as failed if an agent was lost during the end, before it had reverted its host and removed its
     data.
 
@@ -199,8 +199,8 @@ def _fail_if_left_tuned(turn: Turn) -> None:
     """
     end = turn.state.ending
     assert end is not None  # noqa: S101
-    if end.status == "finished" and turn.state.left_tuned:
-        hosts = ", ".join(sorted(turn.state.left_tuned))
+    if end.status == "finished" and turn.state.left_changed:
+        hosts = ", ".join(sorted(turn.state.left_changed))
         what = "an agent was lost, or did not answer, before it had taken back changes and data of the run"
         reason = f"{what}: they stay on {hosts} until `proveout resume`"
         turn.set(ending=replace(end, status="failed", exit_code=4, reason=reason))
@@ -212,8 +212,8 @@ def cut_short(turn: Turn) -> None:
     hosts = tuple(sorted(set(state.tasks.values())))
     if hosts:
         turn.commands.append(CloseSessions(hosts=hosts, keep_data=True))
-    left_tuned = state.left_tuned.union(host for host in hosts if leaves_changes(state, host))
-    turn.set(tasks={}, step=None, up=state.up - set(hosts), left_tuned=left_tuned)
+    left_changed = state.left_changed.union(host for host in hosts if leaves_changes(state, host))
+    turn.set(tasks={}, step=None, up=state.up - set(hosts), left_changed=left_changed)
 
 
 # The state machine calls `settle` when no step is under way; each call of `decide` begins a step that has to be waited
@@ -241,7 +241,7 @@ def decide(turn: Turn) -> None:
         iteration.abandon(turn, state.progress.open_iteration)
     elif all(state.progress.finished(stage.id) for stage in state.plan.stages) and not _to_compare(turn):
         # the start of an agent that was lost with changes in place reverts its host
-        if not (_dial(turn, sorted(state.left_tuned)) or verify_tuning(turn) or collect_facts(turn, "end")):
+        if not (_dial(turn, sorted(state.left_changed)) or verify_tuning(turn) or collect_facts(turn, "end")):
             judge(turn)
     elif not (
         _dial(turn, present_hosts((h.name for h in state.plan.hosts), {*state.progress.without, *state.up}))

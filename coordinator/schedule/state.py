@@ -601,7 +601,8 @@ class State:
     whose data is lost. `tasks`: key -> host of the tasks under way. `given_up`: of
     those of lost agents. `rebooting`: hosts that reboot, with the seconds until their agents answer at the latest.
     `failures`: failed attempts per (stage, rung, repeat).
-    `tuned`: operations in place; `touched`: those that may have to be reverted; `looked`: the number of stages after
+    `tuned`: operations in place; `touched`: those that may have to be reverted; `left_changed`: hosts
+    whose agent was gone before it had taken back changes and data; `looked`: the number of stages after
     which they were verified. `full`: the message of a client with a full disk. `preflights`: finished parts of the
     preflight; `found`: its findings so far, (host, system, finding).
     """
@@ -628,7 +629,7 @@ class State:
     cluster: Cluster = field(default_factory=Cluster)
     tuned: frozenset[Tuned] = frozenset()
     touched: frozenset[Tuned] = frozenset()
-    left_tuned: frozenset[str] = frozenset()
+    left_changed: frozenset[str] = frozenset()
     looked: int = 0
     losses: int = 0
     full: str = ""

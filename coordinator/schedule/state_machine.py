@@ -53,8 +53,8 @@ def start(
     """The state of a run that begins, or goes on after the events that `progress` is made of."""
     # a host that keeps data is dialled before the end as well; the data on this machine are removed by the coordinator
     with_data = (up.host for up in progress.folded.systems.values() if up.provisioned)
-    left_tuned = setup_stages.applied_before(progress).union(h for h in with_data if not plan.host(h).is_local)
-    state = State(plan=plan, setup=setup, progress=progress, began_s=at_s, left_tuned=left_tuned)
+    left_changed = setup_stages.applied_before(progress).union(h for h in with_data if not plan.host(h).is_local)
+    state = State(plan=plan, setup=setup, progress=progress, began_s=at_s, left_changed=left_changed)
     turn = Turn(state, at_s, evaluator)
     next_step.settle(turn)
     return turn.state, tuple(turn.commands)
@@ -158,7 +158,7 @@ def _reboots(turn: Turn, host: str, stage: str) -> None:
 def _agent_ready(turn: Turn, up: AgentUp) -> None:
     turn.emit(up)
     turn.set(rebooting={host: left for host, left in turn.state.rebooting.items() if host != up.host})
-    turn.set(up=turn.state.up | {up.host}, left_tuned=turn.state.left_tuned - {up.host})
+    turn.set(up=turn.state.up | {up.host}, left_changed=turn.state.left_changed - {up.host})
     _cancel_given_up(turn, up.host)
     step = turn.state.step
     if isinstance(step, Dialling):
@@ -216,9 +216,11 @@ def _forget_agent(turn: Turn, host: str, *, abandoned: bool) -> None:
     on_host = {s.name for s in state.plan.systems if s.host == host}
     touched = {s.name for s in state.plan.systems if s.name in on_host or s.propagates_to in on_host}
     inspected = on_host | {s.name for name in on_host for s in state.plan.group_of(name)}
-    left_tuned = state.left_tuned | ({host} if setup_stages.leaves_changes(state, host) and not abandoned else set())
+    left_changed = state.left_changed | (
+        {host} if setup_stages.leaves_changes(state, host) and not abandoned else set()
+    )
     turn.set(
-        left_tuned=left_tuned,
+        left_changed=left_changed,
         up=state.up - {host},
         tasks={k: h for k, h in state.tasks.items() if h != host},
         given_up={**state.given_up, **{k: h for k, h in state.tasks.items() if h == host}},
